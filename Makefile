@@ -1,0 +1,71 @@
+# Thin names over cargo and scripts. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cinder-csi
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the product for this machine (needs cargo and a C compiler)
+	$(CARGO) build --locked
+
+.PHONY: check
+check: ## The quick tests: cargo alone, no root, no Go
+	$(CARGO) test --locked --lib --bins
+	$(CARGO) test --locked -p csi-proto -p cinder-csi-crds -p cinder-cloud -p csi-kit -p cinder-csi-driver -p cinder-csi-operator -p openstack-sim
+
+.PHONY: test
+test: prepare ## All tests: real devices, csi-sanity, the Go driver, the cluster (root)
+	$(CARGO) build --locked --workspace --all-targets
+	$(CARGO) test --locked --workspace
+
+.PHONY: demo
+demo: prepare ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up)
+	$(CARGO) run --locked --quiet -p harness -- demo $(if $(KEEP),--keep)
+
+.PHONY: prepare
+prepare: ## Install what the tests need: Debian packages, Rust target, Go-built peers
+	tests/tools/build
+
+.PHONY: lint
+lint: fmt-check clippy deny crds-check ## Formatting, lints, licences, generated files
+
+.PHONY: fmt-check
+fmt-check:
+	$(CARGO) fmt --all --check
+
+.PHONY: clippy
+clippy:
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: deny
+deny: $(DENY)
+	$(DENY) --offline --locked check bans licenses sources
+
+.PHONY: advisories
+advisories: $(DENY) ## Check the dependencies against the advisory database (needs network)
+	$(DENY) --locked check advisories
+
+$(DENY):
+	@echo "cargo-deny $(DENY_VERSION): building once into $(CACHE)"
+	$(CARGO) install --locked --quiet cargo-deny --version $(DENY_VERSION) --root $(CACHE)/cargo-deny-$(DENY_VERSION)
+
+.PHONY: crds
+crds: ## Write the CRD from the types
+	$(CARGO) run --locked --quiet -p cinder-csi-crds --bin crdgen
+
+.PHONY: crds-check
+crds-check:
+	$(CARGO) run --locked --quiet -p cinder-csi-crds --bin crdgen -- --check
+
+.PHONY: image
+image: ## Build the container images (needs docker or podman: ENGINE=podman)
+	$(or $(ENGINE),docker) build -f config/images/driver.Containerfile -t ghcr.io/cinder-csi/cinder-csi-driver:v0.1.0 .
+	$(or $(ENGINE),docker) build -f config/images/operator.Containerfile -t ghcr.io/cinder-csi/cinder-csi-operator:v0.1.0 .
