@@ -1,2 +1,3 @@
-//! placeholder
+//! The simulator's command line.
+
 fn main() {}

@@ -1,0 +1,323 @@
+//! What a simulator is started with.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Everything that a simulator is started with. `SimConfig::default()` is a small cloud on a free port of the loopback
+/// address: one project, one zone, two volume types, no servers, every operation done at once.
+#[derive(Debug, Clone)]
+pub struct SimConfig {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Certificate and key: with them the simulator speaks TLS, without them plain HTTP.
+    pub tls: Option<TlsIdentity>,
+    /// What the catalogue and links name as the cloud's address; the listening address when absent.
+    pub public_url: Option<String>,
+    /// Who may log in, and to what.
+    pub identity: Identity,
+    /// The servers that exist at the start.
+    pub servers: Vec<ServerSpec>,
+    /// Names of the availability zones; the first is the default one.
+    pub zones: Vec<String>,
+    /// The volume types; the first is the default one.
+    pub volume_types: Vec<VolumeType>,
+    /// What the project may use.
+    pub quota: Quota,
+    /// How long the asynchronous work takes.
+    pub latencies: Latencies,
+    /// Cinder's `osapi_max_limit`: the largest page of a list.
+    pub page_limit: usize,
+    /// How many volumes one server takes.
+    pub volumes_per_server: usize,
+    /// How long a token is good for.
+    pub token_lifetime: Duration,
+    /// A folder in which volumes are sparse files and attachments become loop devices; without it volumes hold no data.
+    pub backing: Option<PathBuf>,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            public_url: None,
+            identity: Identity::default(),
+            servers: Vec::new(),
+            zones: vec!["nova".to_owned()],
+            volume_types: vec![VolumeType::new("fast"), VolumeType::new("slow")],
+            quota: Quota::default(),
+            latencies: Latencies::default(),
+            page_limit: 1000,
+            volumes_per_server: 256,
+            token_lifetime: Duration::from_hours(1),
+            backing: None,
+        }
+    }
+}
+
+/// A server's certificate chain and private key, both PEM.
+#[derive(Clone)]
+pub struct TlsIdentity {
+    /// The chain, the server's own certificate first.
+    pub certificate_pem: String,
+    /// The private key.
+    pub key_pem: String,
+}
+
+impl std::fmt::Debug for TlsIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsIdentity").finish_non_exhaustive()
+    }
+}
+
+/// The one user of the simulated cloud, the user's application credential and the project that both lead to.
+///
+/// The simulator protects nothing: its secrets are test data, which is why they are plain strings here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Identity {
+    pub user_id: String,
+    pub username: String,
+    pub password: String,
+    pub project_id: String,
+    pub project_name: String,
+    pub domain_id: String,
+    pub domain_name: String,
+    pub region: String,
+    pub application_credential_id: String,
+    pub application_credential_name: String,
+    pub application_credential_secret: String,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            user_id: "8f3d1c5a0b7e4d2f9c6a1e5b3d7f0a42".to_owned(),
+            username: "csi".to_owned(),
+            password: "secret-of-csi".to_owned(),
+            project_id: "5b1f0d6c2a9e4c7f8d3b6e1a4c7f0d92".to_owned(),
+            project_name: "cluster".to_owned(),
+            domain_id: "default".to_owned(),
+            domain_name: "Default".to_owned(),
+            region: "RegionOne".to_owned(),
+            application_credential_id: "c1d2e3f4a5b60718293a4b5c6d7e8f90".to_owned(),
+            application_credential_name: "csi-credential".to_owned(),
+            application_credential_secret: "secret-of-the-csi-credential".to_owned(),
+        }
+    }
+}
+
+/// A Nova server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerSpec {
+    /// The server's UUID.
+    pub id: String,
+    /// Its display name.
+    pub name: String,
+    /// Its availability zone.
+    pub zone: String,
+    /// The folder that plays `/dev/disk/by-id` of this server; links to loop devices appear there.
+    pub by_id: Option<PathBuf>,
+}
+
+impl ServerSpec {
+    /// A server in zone `nova` that is named after its id and has no place for device links.
+    pub fn new(id: impl Into<String>) -> Self {
+        let id = id.into();
+        Self { name: format!("server-{id}"), id, zone: "nova".to_owned(), by_id: None }
+    }
+}
+
+/// A text on the command line that does not say what it should.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}`: {reason}; write {form}")]
+pub struct SpecError {
+    text: String,
+    reason: String,
+    form: &'static str,
+}
+
+impl FromStr for ServerSpec {
+    type Err = SpecError;
+
+    /// `ID[,name=NAME][,zone=ZONE][,by-id=DIR]`
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let error = |reason: String| SpecError {
+            text: text.to_owned(),
+            reason,
+            form: "ID[,name=NAME][,zone=ZONE][,by-id=DIR]",
+        };
+        let mut parts = text.split(',');
+        let id = parts.next().unwrap_or_default();
+        if uuid::Uuid::parse_str(id).is_err() {
+            return Err(error(format!("`{id}` is not a UUID")));
+        }
+        let mut server = Self::new(id);
+        for part in parts {
+            match part.split_once('=') {
+                Some(("name", name)) => name.clone_into(&mut server.name),
+                Some(("zone", zone)) => zone.clone_into(&mut server.zone),
+                Some(("by-id", folder)) => server.by_id = Some(PathBuf::from(folder)),
+                _ => return Err(error(format!("`{part}` is not known"))),
+            }
+        }
+        Ok(server)
+    }
+}
+
+/// A Cinder volume type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeType {
+    /// The type's UUID.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Whether its volumes can be attached to several servers (`multiattach="<is> True"`).
+    pub multiattach: bool,
+}
+
+impl VolumeType {
+    /// A type whose volumes go to one server at a time.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        let id = uuid::Uuid::new_v4().to_string();
+        Self { id, name, multiattach: false }
+    }
+}
+
+/// What the project may use; -1 is without limit, as in Cinder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Quota {
+    pub volumes: i64,
+    pub gigabytes: i64,
+    pub snapshots: i64,
+    pub per_volume_gigabytes: i64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self { volumes: 10_000, gigabytes: 1_000_000, snapshots: 10_000, per_volume_gigabytes: -1 }
+    }
+}
+
+impl FromStr for Quota {
+    type Err = SpecError;
+
+    /// `volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N`, what is not named keeps its default.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let error =
+            |reason: String| SpecError { text: text.to_owned(), reason, form: "volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N" };
+        let mut quota = Self::default();
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(|| error(format!("`{part}` has no value")))?;
+            let value = value.parse().map_err(|_| error(format!("`{value}` is not a number")))?;
+            match name {
+                "volumes" => quota.volumes = value,
+                "gigabytes" => quota.gigabytes = value,
+                "snapshots" => quota.snapshots = value,
+                "per_volume_gigabytes" => quota.per_volume_gigabytes = value,
+                _ => return Err(error(format!("`{name}` is not a quota"))),
+            }
+        }
+        Ok(quota)
+    }
+}
+
+/// How long the asynchronous work takes, from the answer of the API to the final state. All zero by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// `creating` to `available`.
+    pub create: Duration,
+    /// `deleting` to gone.
+    pub delete: Duration,
+    /// `extending` to the new size.
+    pub extend: Duration,
+    /// Nova's answer to an attach call to `in-use`; the first half is spent in `reserved`, the second in `attaching`.
+    pub attach: Duration,
+    /// Nova's answer to a detach call to `available`.
+    pub detach: Duration,
+    /// How long Nova waits for a guest that does not release its device before it gives the detachment up and the
+    /// volume is `in-use` again (real Nova: 8 attempts of 20 s). Zero means the default of 20 s.
+    pub release: Duration,
+    /// How long each answer of the APIs is held back.
+    pub answer: Duration,
+}
+
+impl Latencies {
+    /// Those of the real services on an idle machine: create 0.8 s, attach 1.1 s, detach 0.6 s, delete and extend 0.3 s.
+    pub fn real() -> Self {
+        Self {
+            create: Duration::from_millis(800),
+            delete: Duration::from_millis(300),
+            extend: Duration::from_millis(300),
+            attach: Duration::from_millis(1100),
+            detach: Duration::from_millis(600),
+            ..Self::default()
+        }
+    }
+
+    /// Changes the latency called `name`.
+    pub fn set(&mut self, name: &str, latency: Duration) -> Result<(), SpecError> {
+        let slot = match name {
+            "create" => &mut self.create,
+            "delete" => &mut self.delete,
+            "extend" => &mut self.extend,
+            "attach" => &mut self.attach,
+            "detach" => &mut self.detach,
+            "release" => &mut self.release,
+            "answer" => &mut self.answer,
+            _ => {
+                return Err(SpecError {
+                    text: name.to_owned(),
+                    reason: "is not a latency".to_owned(),
+                    form: "create, delete, extend, attach, detach, release or answer",
+                });
+            }
+        };
+        *slot = latency;
+        Ok(())
+    }
+
+    /// Reads `create=800ms,attach=1.1s` over `self`.
+    pub fn apply(&mut self, text: &str) -> Result<(), SpecError> {
+        let error = |reason: String| SpecError { text: text.to_owned(), reason, form: "NAME=800ms or NAME=1.1s, joined by commas" };
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(|| error(format!("`{part}` has no value")))?;
+            let latency = parse_duration(value).ok_or_else(|| error(format!("`{value}` is no duration")))?;
+            self.set(name, latency)?;
+        }
+        Ok(())
+    }
+
+    /// The latencies by name, in milliseconds.
+    pub fn as_millis(&self) -> BTreeMap<&'static str, u128> {
+        BTreeMap::from([
+            ("create", self.create.as_millis()),
+            ("delete", self.delete.as_millis()),
+            ("extend", self.extend.as_millis()),
+            ("attach", self.attach.as_millis()),
+            ("detach", self.detach.as_millis()),
+            ("release", self.release.as_millis()),
+            ("answer", self.answer.as_millis()),
+        ])
+    }
+}
+
+/// `800ms`, `1.1s` or `2m`.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
+}
