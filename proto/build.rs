@@ -1,0 +1,94 @@
+//! Compiles the two interfaces with protox (no protoc needed) and writes a redacting `Debug` for every message that has a
+//! field marked `csi_secret`, so that `tracing::debug!(?request)` can never print a secret.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use protox::prost_reflect::{DescriptorPool, ExtensionDescriptor, MessageDescriptor};
+
+const FILES: [&str; 2] = ["csi.proto", "pluginregistration.proto"];
+const SECRET_OPTION: &str = "csi.v1.csi_secret";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for file in FILES {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let out_dir = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: run this by cargo")?);
+
+    let mut compiler = protox::Compiler::new(["."])?;
+    compiler
+        .include_imports(true)
+        .include_source_info(true)
+        .open_files(FILES)?;
+    let pool = compiler.descriptor_pool();
+    let secret = pool
+        .get_extension_by_name(SECRET_OPTION)
+        .ok_or_else(|| format!("{SECRET_OPTION} is not defined"))?;
+    let secretive = messages_with_secrets(&pool, &secret);
+    if secretive.is_empty() {
+        return Err(format!("no field of {FILES:?} is marked {SECRET_OPTION}: redaction would be off").into());
+    }
+
+    fs::write(out_dir.join("redacted.rs"), redacting_debug(&secretive, &secret)?)?;
+    // Written by protox and not by prost: prost's own types would lose the options of the interface, `csi_secret` first.
+    fs::write(out_dir.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+    generate(&out_dir, &secretive, compiler.file_descriptor_set())
+}
+
+fn messages_with_secrets(pool: &DescriptorPool, secret: &ExtensionDescriptor) -> Vec<MessageDescriptor> {
+    pool.all_messages()
+        .filter(|message| message.fields().any(|field| is_secret(&field, secret)))
+        .collect()
+}
+
+fn is_secret(field: &protox::prost_reflect::FieldDescriptor, secret: &ExtensionDescriptor) -> bool {
+    field.options().get_extension(secret).as_bool() == Some(true)
+}
+
+/// The source of one `Debug` per message. Map keys of a secret field are withheld too: they tell what a secret is for.
+fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor) -> Result<String, Box<dyn Error>> {
+    let mut source = String::new();
+    for message in messages {
+        if message.parent_message().is_some() {
+            return Err(format!("{} is nested: teach build.rs its module path", message.full_name()).into());
+        }
+        let name = message.name();
+        writeln!(source, "impl ::core::fmt::Debug for {name} {{")?;
+        writeln!(
+            source,
+            "    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{"
+        )?;
+        writeln!(source, "        f.debug_struct(\"{name}\")")?;
+        for field in message.fields() {
+            let field_name = field.name();
+            if is_secret(&field, secret) {
+                writeln!(
+                    source,
+                    "            .field(\"{field_name}\", &::core::format_args!(\"<redacted>\"))"
+                )?;
+            } else {
+                writeln!(source, "            .field(\"{field_name}\", &self.{field_name})")?;
+            }
+        }
+        writeln!(source, "            .finish()\n    }}\n}}\n")?;
+    }
+    Ok(source)
+}
+
+fn generate(
+    out_dir: &Path,
+    secretive: &[MessageDescriptor],
+    descriptors: protox::prost_reflect::prost_types::FileDescriptorSet,
+) -> Result<(), Box<dyn Error>> {
+    tonic_prost_build::configure()
+        .out_dir(out_dir)
+        // Ordered maps: logs, comparisons and encodings are the same every time.
+        .btree_map(".")
+        .skip_debug(secretive.iter().map(MessageDescriptor::full_name))
+        // What a service does not implement answers UNIMPLEMENTED.
+        .generate_default_stubs(true)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+use crate::csi::v1::{CreateVolumeRequest, NodeStageVolumeRequest};
+
+/// Messages with a field marked `csi_secret` in CSI 1.13.
+const MESSAGES_WITH_SECRETS: usize = 22;
+
+fn secrets() -> BTreeMap<String, String> {
+    BTreeMap::from([("luks-key".to_owned(), "correct horse".to_owned())])
+}
+
+#[test]
+fn debug_of_a_request_shows_everything_but_its_secrets() {
+    let request = CreateVolumeRequest {
+        name: "pvc-1".to_owned(),
+        parameters: BTreeMap::from([("type".to_owned(), "fast".to_owned())]),
+        secrets: secrets(),
+        ..CreateVolumeRequest::default()
+    };
+    let shown = format!("{request:?} {request:#?}");
+    assert!(shown.contains("name: \"pvc-1\""), "{shown}");
+    assert!(shown.contains("\"type\": \"fast\""), "{shown}");
+    assert!(shown.contains("secrets: <redacted>"), "{shown}");
+    assert!(
+        !shown.contains("luks-key") && !shown.contains("correct horse"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn debug_of_a_request_inside_a_tonic_request_is_redacted_too() {
+    let request = tonic::Request::new(NodeStageVolumeRequest {
+        secrets: secrets(),
+        ..NodeStageVolumeRequest::default()
+    });
+    let shown = format!("{request:?}");
+    assert!(
+        shown.contains("<redacted>") && !shown.contains("correct horse"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn every_message_with_a_secret_has_the_redacting_debug() {
+    let generated = include_str!(concat!(env!("OUT_DIR"), "/redacted.rs"));
+    assert_eq!(
+        generated.matches("impl ::core::fmt::Debug for ").count(),
+        MESSAGES_WITH_SECRETS
+    );
+    assert_eq!(generated.matches("<redacted>").count(), MESSAGES_WITH_SECRETS);
+}
+
+#[test]
+fn a_secret_still_travels_on_the_wire() {
+    let request = CreateVolumeRequest {
+        secrets: secrets(),
+        ..CreateVolumeRequest::default()
+    };
+    let decoded = CreateVolumeRequest::decode(request.encode_to_vec().as_slice()).expect("decodes");
+    assert_eq!(decoded.secrets, secrets());
+}
+
+#[test]
+fn the_exported_descriptors_hold_both_interfaces_and_their_imports() {
+    let set = FileDescriptorSet::decode(crate::FILE_DESCRIPTOR_SET).expect("decodes");
+    let mut files: Vec<&str> = set.file.iter().filter_map(|file| file.name.as_deref()).collect();
+    files.sort_unstable();
+    assert_eq!(
+        files,
+        [
+            "csi.proto",
+            "google/protobuf/descriptor.proto",
+            "google/protobuf/timestamp.proto",
+            "google/protobuf/wrappers.proto",
+            "pluginregistration.proto",
+        ]
+    );
+}
