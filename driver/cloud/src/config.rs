@@ -1,0 +1,246 @@
+//! How to reach a cloud: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
+
+mod cloud_conf;
+mod clouds_yaml;
+mod gcfg;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use thiserror::Error;
+
+/// Everything about one cloud. Its `Debug` shows no secret.
+#[derive(Debug, Clone)]
+pub struct CloudConfig {
+    /// Keystone, with or without `/v3`.
+    pub auth_url: String,
+    /// Who logs in.
+    pub auth: Auth,
+    /// The region in the catalogue; any when `None`.
+    pub region: Option<String>,
+    /// Which of a service's endpoints to use.
+    pub interface: Interface,
+    /// How the services prove who they are.
+    pub tls: Tls,
+    /// Section `[BlockStorage]`.
+    pub block_storage: BlockStorageOptions,
+    /// Section `[Metadata]`.
+    pub metadata: MetadataOptions,
+    /// What was read and has no effect: unknown sections and keys. For the log.
+    pub warnings: Vec<String>,
+}
+
+/// Who logs in.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// A user with a password.
+    Password {
+        /// The user.
+        user: User,
+        /// Its password.
+        password: SecretString,
+        /// The project to work in.
+        project: Project,
+    },
+    /// An application credential; it belongs to one project.
+    ApplicationCredential {
+        /// Which one.
+        credential: ApplicationCredential,
+        /// Its secret.
+        secret: SecretString,
+    },
+}
+
+/// How an application credential is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplicationCredential {
+    /// By its id.
+    Id(String),
+    /// By name, which is unique for one user only.
+    Name {
+        /// The name.
+        name: String,
+        /// The user that it belongs to.
+        user: User,
+    },
+}
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum User {
+    /// By id, unique in Keystone.
+    Id(String),
+    /// By name, unique in one domain.
+    Name {
+        /// The name.
+        name: String,
+        /// The domain.
+        domain: Domain,
+    },
+}
+
+/// A project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Project {
+    /// By id, unique in Keystone.
+    Id(String),
+    /// By name, unique in one domain.
+    Name {
+        /// The name.
+        name: String,
+        /// The domain.
+        domain: Domain,
+    },
+}
+
+/// A domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Domain {
+    /// By id.
+    Id(String),
+    /// By name.
+    Name(String),
+}
+
+/// Which of a service's endpoints to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Interface {
+    /// The one for users.
+    #[default]
+    Public,
+    /// The one inside the cloud's own network.
+    Internal,
+    /// The one for administrators.
+    Admin,
+}
+
+impl Interface {
+    /// The name in the catalogue.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Internal => "internal",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// How the services prove who they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// A file of PEM certificates to trust besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The same, inline.
+    pub ca_pem: Option<String>,
+    /// Accept any certificate. For laboratories.
+    pub insecure: bool,
+}
+
+/// Section `[BlockStorage]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlockStorageOptions {
+    /// How many volumes a node may have; the driver's own rule when `None`.
+    pub node_volume_attach_limit: Option<u32>,
+    /// Whether the node rescans a device after it grew.
+    pub rescan_on_resize: bool,
+    /// Whether the zone that Cinder gives a volume is of no interest: zones of compute and storage have different names.
+    pub ignore_volume_az: bool,
+    /// Whether to do without microversions of Cinder.
+    pub ignore_volume_microversion: bool,
+}
+
+/// Section `[Metadata]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataOptions {
+    /// Where to look for the instance's identity, in this order: `configDrive`, `metadataService`.
+    pub search_order: Vec<String>,
+    /// How long one request to the metadata service may take; the caller's own limit when `None`.
+    pub request_timeout: Option<Duration>,
+}
+
+impl Default for MetadataOptions {
+    fn default() -> Self {
+        Self {
+            search_order: vec!["configDrive".to_owned(), "metadataService".to_owned()],
+            request_timeout: None,
+        }
+    }
+}
+
+/// A configuration that cannot be used. Never holds the value of a key, which may be a secret.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("{} cannot be read: {reason}; check that the file is mounted and readable", .path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The text is not in the format.
+    #[error("{place}: {reason}")]
+    Parse {
+        /// File and line.
+        place: Place,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A key has a value that it cannot have.
+    #[error("{place}: {key} {reason}")]
+    BadValue {
+        /// File and line.
+        place: Place,
+        /// The key, with its section.
+        key: String,
+        /// What it may be.
+        reason: String,
+    },
+    /// A key that is needed is not there.
+    #[error("{file}: {key} is missing; {remedy}")]
+    Missing {
+        /// The file, or several.
+        file: String,
+        /// The key or keys.
+        key: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A key or section asks for something that this version does not do.
+    #[error("{place}: {what} is not supported; {remedy}")]
+    Unsupported {
+        /// File and line.
+        place: Place,
+        /// Key or section.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// `clouds.yaml` does not have the cloud.
+    #[error("{file}: no cloud {cloud:?}; it has: {known}")]
+    UnknownCloud {
+        /// The file.
+        file: String,
+        /// The cloud looked for.
+        cloud: String,
+        /// The clouds that it has.
+        known: String,
+    },
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, as given.
+    pub file: String,
+    /// The line, from 1; 0 when the file as a whole is meant.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{} line {}", self.file, self.line) }
+    }
+}

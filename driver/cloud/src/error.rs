@@ -1,0 +1,302 @@
+//! What can go wrong with OpenStack, one variant per thing a caller would handle differently.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::ids::{ServerId, VolumeId};
+
+/// One failed exchange with OpenStack: what was attempted on what, and what came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The operation from the closed set that [`crate::Observer::request`] knows, for instance `volume_create`.
+    pub operation: &'static str,
+    /// The object, in words: `volume 1234…`, `server 1234…, volume 5678…`. May be empty.
+    pub object: String,
+    /// The HTTP status; `None` when there was no answer.
+    pub status: Option<u16>,
+    /// The fault text of the service, or what broke on the way to it.
+    pub fault: String,
+    /// `x-openstack-request-id` of the answer, the key to the service's own logs.
+    pub request_id: Option<String>,
+    /// Time from the first attempt to the failure, repeats included.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        if !self.object.is_empty() {
+            write!(f, " of {}", self.object)?;
+        }
+        match self.status {
+            Some(status) => write!(f, ": HTTP {status}: {}", self.fault)?,
+            None => write!(f, ": {}", self.fault)?,
+        }
+        write!(f, " (after {:.1} s", self.elapsed.as_secs_f64())?;
+        if let Some(id) = &self.request_id {
+            write!(f, ", request {id}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The kind of an object that was looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A Cinder volume.
+    Volume,
+    /// A Nova server.
+    Server,
+    /// What a path of the API names, when it cannot be told more exactly.
+    Resource,
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Volume => "volume",
+            Self::Server => "server",
+            Self::Resource => "resource",
+        })
+    }
+}
+
+/// A failed operation on OpenStack.
+#[derive(Debug, Clone, Error)]
+pub enum CloudError {
+    /// Keystone refused the credentials, or a service refused a fresh token.
+    #[error("[auth] {0}; check user, application credential, project and domain, and whether the credential has expired")]
+    Auth(Failure),
+    /// The credentials are good, the action is not allowed (policy).
+    #[error("[policy] {0}; the role of the driver's user does not allow this action")]
+    Forbidden(Failure),
+    /// A quota of the project is used up.
+    #[error("[quota] {0}; raise the project's quota or free volumes")]
+    Quota(Failure),
+    /// The object does not exist, or its id is none that OpenStack could know.
+    #[error("{kind} {id} does not exist{}", request_text(.request_id.as_deref()))]
+    NotFound {
+        /// What was looked for.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// The request that said so; `None` when OpenStack was not asked.
+        request_id: Option<String>,
+    },
+    /// The object is in a state that forbids the operation for now.
+    #[error("{0}; the object is busy, the operation can be repeated")]
+    Conflict(Failure),
+    /// OpenStack does not accept the request as it is.
+    #[error("{0}")]
+    BadRequest(Failure),
+    /// OpenStack asked for fewer requests, for longer than a call may wait.
+    #[error("[throttled] {failure}")]
+    Throttled {
+        /// What was refused.
+        failure: Failure,
+        /// After how long OpenStack wants to be asked again.
+        retry_after: Option<Duration>,
+    },
+    /// No answer came. Whether the request took effect is unknown unless `sent` is false.
+    #[error("[network] {failure}")]
+    Unreachable {
+        /// What was asked.
+        failure: Failure,
+        /// Whether the request may have reached the service.
+        sent: bool,
+    },
+    /// The service failed (5xx). Whether the request took effect is unknown.
+    #[error("{0}")]
+    Server(Failure),
+    /// The answer is not what the API promises.
+    #[error("{0}; the answer does not have the documented form")]
+    Decode(Failure),
+    /// The catalogue has no endpoint for the service.
+    #[error(
+        "no {interface} endpoint for service {service}{}; the catalogue has: {known}; check region and os-endpoint-type",
+        region_text(.region.as_deref())
+    )]
+    NoEndpoint {
+        /// The service looked for.
+        service: &'static str,
+        /// The region asked for.
+        region: Option<String>,
+        /// The interface asked for.
+        interface: &'static str,
+        /// What there is: type, interface and region of each endpoint.
+        known: String,
+    },
+    /// The HTTP client could not be set up: a CA that cannot be read, a URL that is none.
+    #[error("the connection to OpenStack cannot be set up: {0}")]
+    Setup(String),
+    /// A volume is attached and cannot be deleted.
+    #[error("volume {volume} is {status} and cannot be deleted, attached to {}{}", servers_text(.servers), request_text(.request_id.as_deref()))]
+    VolumeInUse {
+        /// The volume.
+        volume: VolumeId,
+        /// Its status.
+        status: String,
+        /// The servers that hold it; may be empty when Cinder does not say.
+        servers: Vec<ServerId>,
+        /// The refusing request.
+        request_id: Option<String>,
+    },
+    /// A volume has snapshots or other dependents and cannot be deleted.
+    #[error("volume {volume} has dependents: {failure}; delete its snapshots first")]
+    VolumeHasDependents {
+        /// The volume.
+        volume: VolumeId,
+        /// The refusal.
+        failure: Failure,
+    },
+    /// A volume that only one server may have is attached to another one.
+    #[error("volume {volume} is attached to {} and cannot be attached to server {server}", servers_text(.servers))]
+    AttachedElsewhere {
+        /// The volume.
+        volume: VolumeId,
+        /// The server that wanted it.
+        server: ServerId,
+        /// The servers that have it.
+        servers: Vec<ServerId>,
+    },
+    /// The volume went into an error state.
+    #[error("volume {volume} ended in status {status} after {:.1} s{}{}", .elapsed.as_secs_f64(), message_text(.message), if *.removed { "; the volume was removed again" } else { "" })]
+    VolumeFailed {
+        /// The volume.
+        volume: VolumeId,
+        /// `error`, `error_deleting`, …
+        status: String,
+        /// What Cinder's user messages or the clean-up say; may be empty.
+        message: String,
+        /// Whether the failed volume was removed again, so that nothing is left behind.
+        removed: bool,
+        /// Time from the request to the error.
+        elapsed: Duration,
+    },
+    /// Nova accepted an attachment and gave it up afterwards.
+    #[error(
+        "server {server} did not take volume {volume}: back in status {status} after {:.1} s{}; see the log of nova-compute on the server's host",
+        .elapsed.as_secs_f64(),
+        request_text(.request_id.as_deref())
+    )]
+    AttachFailed {
+        /// The volume.
+        volume: VolumeId,
+        /// The server.
+        server: ServerId,
+        /// The volume's status now.
+        status: String,
+        /// Time from the request.
+        elapsed: Duration,
+        /// The request that Nova accepted.
+        request_id: Option<String>,
+    },
+    /// The server cannot take one more volume.
+    #[error("server {server} cannot take one more volume: {failure}; lower the node's attach limit or move pods to other nodes")]
+    TooManyAttachments {
+        /// The server.
+        server: ServerId,
+        /// The refusal.
+        failure: Failure,
+    },
+    /// A volume of this name exists and differs from what is asked for.
+    #[error("volume {volume} has the name {name} already and differs: {difference}")]
+    AlreadyExists {
+        /// The wanted name.
+        name: String,
+        /// The volume that has it.
+        volume: VolumeId,
+        /// What differs, wanted and found.
+        difference: String,
+    },
+    /// OpenStack did not finish within the operation's time.
+    #[error("{what} did not finish within {:.0} s, last status {last_status}{}", .elapsed.as_secs_f64(), message_text(.last_error))]
+    Timeout {
+        /// What was waited for, with ids.
+        what: String,
+        /// The status seen last.
+        last_status: String,
+        /// The last failure of looking; empty when looking worked.
+        last_error: String,
+        /// Time waited.
+        elapsed: Duration,
+    },
+}
+
+impl CloudError {
+    /// The request id of the answer behind this error, where there was one.
+    pub fn request_id(&self) -> Option<&str> {
+        match self {
+            Self::NotFound { request_id, .. }
+            | Self::VolumeInUse { request_id, .. }
+            | Self::AttachFailed { request_id, .. } => request_id.as_deref(),
+            other => other.failure().and_then(|failure| failure.request_id.as_deref()),
+        }
+    }
+
+    /// The HTTP status behind this error, where there was one.
+    pub fn status(&self) -> Option<u16> {
+        self.failure().and_then(|failure| failure.status)
+    }
+
+    /// Whether the request may have taken effect although this error came back, so that only a look at the cloud can tell.
+    pub fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Unreachable { sent, .. } => *sent,
+            Self::Server(_) | Self::Decode(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a later, equal request has a chance without anybody changing anything.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Server(_) | Self::Throttled { .. } | Self::Decode(_))
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Auth(failure)
+            | Self::Forbidden(failure)
+            | Self::Quota(failure)
+            | Self::Conflict(failure)
+            | Self::BadRequest(failure)
+            | Self::Server(failure)
+            | Self::Decode(failure)
+            | Self::Throttled { failure, .. }
+            | Self::Unreachable { failure, .. }
+            | Self::VolumeHasDependents { failure, .. }
+            | Self::TooManyAttachments { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn no_volume(id: &VolumeId) -> Self {
+        Self::NotFound { kind: ObjectKind::Volume, id: id.to_string(), request_id: None }
+    }
+
+    pub(crate) fn no_server(id: &ServerId) -> Self {
+        Self::NotFound { kind: ObjectKind::Server, id: id.to_string(), request_id: None }
+    }
+}
+
+fn request_text(id: Option<&str>) -> String {
+    id.map(|id| format!(" (request {id})")).unwrap_or_default()
+}
+
+fn region_text(name: Option<&str>) -> String {
+    name.map(|name| format!(" in region {name}")).unwrap_or_default()
+}
+
+fn message_text(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+fn servers_text(servers: &[ServerId]) -> String {
+    match servers {
+        [] => "a server that Cinder does not name".to_owned(),
+        [one] => format!("server {one}"),
+        many => format!("servers {}", many.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ")),
+    }
+}

@@ -1,0 +1,152 @@
+//! Identifiers and sizes as types, so that a server id can never be passed where a volume id is meant.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Wraps an identifier as it is; nothing is checked or changed.
+            pub fn new(id: impl Into<String>) -> Self {
+                Self(id.into())
+            }
+
+            /// The identifier as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Whether this is a UUID in the hyphenated form that OpenStack uses. Anything else never reaches OpenStack:
+            /// an identifier becomes a part of a URL, and no object of Cinder or Nova has another form.
+            pub fn is_uuid(&self) -> bool {
+                self.0.len() == 36 && uuid::Uuid::try_parse(&self.0).is_ok()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(id: &str) -> Self {
+                Self(id.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(id: String) -> Self {
+                Self(id)
+            }
+        }
+    };
+}
+
+id! {
+    /// A Cinder volume, which is also the CSI volume handle.
+    VolumeId
+}
+id! {
+    /// A Nova server, which is also the CSI node id.
+    ServerId
+}
+id! {
+    /// A Cinder attachment.
+    AttachmentId
+}
+id! {
+    /// A Keystone project.
+    ProjectId
+}
+
+/// A size in gibibytes, the unit in which Cinder sells volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GiB(u64);
+
+impl GiB {
+    const BYTES: u64 = 1 << 30;
+
+    /// A size of so many gibibytes; `None` when its bytes would not fit into 64 bits.
+    pub fn new(gibibytes: u64) -> Option<Self> {
+        gibibytes.checked_mul(Self::BYTES).map(|_| Self(gibibytes))
+    }
+
+    /// The smallest size that holds `bytes`, at least 1 GiB because Cinder has no smaller volume. `None` when the bytes
+    /// of that size would not fit into 64 bits.
+    pub fn from_bytes_rounded_up(bytes: u64) -> Option<Self> {
+        Self::new(bytes.div_ceil(Self::BYTES).max(1))
+    }
+
+    /// The size in bytes. A size that came off the wire beyond 64 bits of bytes saturates.
+    pub fn bytes(self) -> u64 {
+        self.0.saturating_mul(Self::BYTES)
+    }
+
+    /// The number of gibibytes.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for GiB {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} GiB", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("11111111-2222-4333-8444-555555555555", true)]
+    #[case("11111111-2222-4333-8444-55555555555", false)]
+    #[case("11111111222243338444555555555555", false)]
+    #[case("{11111111-2222-4333-8444-555555555555}", false)]
+    #[case("../servers", false)]
+    #[case("", false)]
+    fn only_hyphenated_uuids_are_taken_for_ids_of_openstack(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(VolumeId::new(text).is_uuid(), expected);
+    }
+
+    #[rstest]
+    #[case(0, 1)]
+    #[case(1, 1)]
+    #[case(1 << 30, 1)]
+    #[case((1 << 30) + 1, 2)]
+    #[case(u64::MAX - (1 << 30) + 1, (1 << 34) - 1)]
+    fn bytes_round_up_to_whole_gibibytes(#[case] bytes: u64, #[case] gib: u64) {
+        assert_eq!(GiB::from_bytes_rounded_up(bytes).map(GiB::get), Some(gib));
+    }
+
+    #[test]
+    fn a_size_beyond_64_bits_of_bytes_does_not_exist() {
+        assert_eq!(GiB::from_bytes_rounded_up(u64::MAX), None);
+        assert_eq!(GiB::new(1 << 34), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_rounded_size_holds_the_bytes_and_wastes_less_than_one_gibibyte(bytes in 1..u64::MAX / 2) {
+            let size = GiB::from_bytes_rounded_up(bytes).expect("fits").bytes();
+            prop_assert!(size >= bytes && size - bytes < 1 << 30);
+        }
+    }
+}
