@@ -1,1 +1,16 @@
-//! placeholder
+//! The CSI driver for OpenStack Cinder: Identity, Controller and Node services in one program with roles.
+//!
+//! ```text
+//! kubelet, sidecars ──unix socket──> layers ──> identity
+//!                                           ├─> controller ──> operations ──> cinder-cloud (Keystone, Cinder, Nova)
+//!                                           └─> node       ──> operations ──> csi-host (devices, file systems, mounts)
+//! ```
+//!
+//! A handler is decode → one domain call → encode. What changes the outside world runs in a task of its own
+//! ([`operations`]): a caller that goes away never cancels it, and a repeated call joins it. [`status`] is the only place
+//! that turns an error into a gRPC status. Truth lives in OpenStack and on the host; whatever is in memory may be lost at
+//! any moment.
+
+pub mod args;
+pub mod operations;
+pub mod status;

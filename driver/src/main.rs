@@ -1,2 +1,3 @@
-//! placeholder
+//! The driver's program; everything is in the library.
+
 fn main() {}

@@ -1,0 +1,406 @@
+//! The command line: every flag of the Go driver (`cinder-csi-plugin`) with its meaning and default, and our own.
+//!
+//! The Go driver's manifests and chart start this program unchanged, so no flag of it is unknown here. Those that have
+//! no effect are accepted and named in one log line each ([`Args::without_effect`]). The operator builds an [`Args`] and
+//! renders [`Args::to_argv`] into its manifests, so that the two cannot drift apart.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Parser, ValueEnum};
+
+mod values;
+
+use values::{parse_bool, parse_duration, parse_pair, render_duration};
+
+/// The name under which Kubernetes knows this driver when nobody says otherwise.
+pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
+/// Where Nova's metadata service answers inside every instance.
+pub const DEFAULT_METADATA_URL: &str = "http://169.254.169.254";
+/// The kubelet's root directory.
+pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
+/// The longest time one HTTP request to OpenStack may take.
+pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people at a terminal.
+    Text,
+}
+
+impl LogFormat {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
+#[derive(Debug, Clone, PartialEq, Parser)]
+#[command(
+    name = "cinder-csi-driver",
+    version,
+    about = "CSI driver for OpenStack Cinder",
+    max_term_width = 120
+)]
+pub struct Args {
+    /// Unix socket on which CSI is served: unix:///csi/csi.sock
+    #[arg(long, value_name = "URL")]
+    pub endpoint: String,
+
+    /// cloud.conf of the cloud; repeatable, a later file overrides an earlier one. Needed by the controller only
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    pub cloud_config: Vec<PathBuf>,
+
+    /// Name of a [Global "NAME"] section to serve; only the unnamed section is served so far
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub cloud_name: Vec<String>,
+
+    /// Tell Kubernetes in which availability zone volumes and nodes are
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    pub with_topology: bool,
+
+    /// More topology segments of this node, such as topology.kubernetes.io/region=REGION
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
+    pub additional_topology: Vec<(String, String)>,
+
+    /// Identifier of the cluster, written to the metadata of every volume
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    pub cluster: String,
+
+    /// Address of the HTTP server for /metrics, /healthz and /readyz, such as :8080; empty means none
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    pub http_endpoint: String,
+
+    /// Serve the CSI Controller service
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    pub provide_controller_service: bool,
+
+    /// Serve the CSI Node service
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    pub provide_node_service: bool,
+
+    /// Accepted for the Go driver's manifests: annotations of claims are not read
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
+    pub pvc_annotations: bool,
+
+    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    pub master: String,
+
+    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KUBECONFIG",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub kubeconfig: String,
+
+    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    #[arg(long, value_name = "RATE")]
+    pub kube_api_qps: Option<String>,
+
+    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    #[arg(long, value_name = "COUNT")]
+    pub kube_api_burst: Option<String>,
+
+    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    #[arg(long, value_name = "DURATION")]
+    pub min_resync_period: Option<String>,
+
+    /// Text put before our own user agent in requests to OpenStack; repeatable
+    #[arg(long, value_name = "TEXT")]
+    pub user_agent: Vec<String>,
+
+    /// Accepted for old manifests: the node's id comes from --instance-id or the metadata service
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    pub nodeid: String,
+
+    /// Accepted for old manifests: the node service never talks to OpenStack's API
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
+    pub node_service_no_os_client: bool,
+
+    /// klog's verbosity: 0 to 3 is info, 4 debug, 5 adds requests and answers without secrets, 8 is everything.
+    /// Overrides --log-level
+    #[arg(short = 'v', long = "v", value_name = "LEVEL")]
+    pub verbosity: Option<u8>,
+
+    /// Accepted for the Go driver's manifests: logs are not filtered by file
+    #[arg(long, value_name = "SPEC")]
+    pub vmodule: Option<String>,
+
+    /// Accepted for the Go driver's manifests: logs are written at once
+    #[arg(long, value_name = "DURATION")]
+    pub log_flush_frequency: Option<String>,
+
+    /// Name under which Kubernetes knows this driver
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_DRIVER_NAME)]
+    pub driver_name: String,
+
+    /// Nova's id of this machine; asked from the metadata service when it is not given
+    #[arg(long, value_name = "UUID")]
+    pub instance_id: Option<String>,
+
+    /// Availability zone of this machine; asked from the metadata service when it is not given
+    #[arg(long, value_name = "ZONE")]
+    pub availability_zone: Option<String>,
+
+    /// Base URL of the metadata service
+    #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
+    pub metadata_url: String,
+
+    /// Most volumes that one node may hold; overrides node-volume-attach-limit of cloud.conf
+    #[arg(long, value_name = "COUNT")]
+    pub max_volumes_per_node: Option<u32>,
+
+    /// Register with the kubelet, in place of the node-driver-registrar sidecar
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
+    pub register: bool,
+
+    /// Take the registration with the kubelet away at start and serve on: the step before an uninstall
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
+    pub unregister: bool,
+
+    /// The kubelet's root directory, where the registration and its sockets are
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_KUBELET_DIR)]
+    pub kubelet_dir: PathBuf,
+
+    /// Where sysfs is mounted
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    pub sys_dir: PathBuf,
+
+    /// Where the device nodes are
+    #[arg(long, value_name = "DIR", default_value = "/dev")]
+    pub dev_dir: PathBuf,
+
+    /// Where procfs is mounted
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub proc_dir: PathBuf,
+
+    /// What is logged: error, warn, info, debug, trace, or tracing's filter syntax (cinder_cloud=debug,info)
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log_level: String,
+
+    /// How log lines are written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "json")]
+    pub log_format: LogFormat,
+
+    /// Longest time that one HTTP request to OpenStack may take
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub request_timeout: Duration,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            cloud_config: Vec::new(),
+            cloud_name: Vec::new(),
+            with_topology: true,
+            additional_topology: Vec::new(),
+            cluster: String::new(),
+            http_endpoint: String::new(),
+            provide_controller_service: true,
+            provide_node_service: true,
+            pvc_annotations: false,
+            master: String::new(),
+            kubeconfig: String::new(),
+            kube_api_qps: None,
+            kube_api_burst: None,
+            min_resync_period: None,
+            user_agent: Vec::new(),
+            nodeid: String::new(),
+            node_service_no_os_client: false,
+            verbosity: None,
+            vmodule: None,
+            log_flush_frequency: None,
+            driver_name: DEFAULT_DRIVER_NAME.into(),
+            instance_id: None,
+            availability_zone: None,
+            metadata_url: DEFAULT_METADATA_URL.into(),
+            max_volumes_per_node: None,
+            register: false,
+            unregister: false,
+            kubelet_dir: DEFAULT_KUBELET_DIR.into(),
+            sys_dir: "/sys".into(),
+            dev_dir: "/dev".into(),
+            proc_dir: "/proc".into(),
+            log_level: "info".into(),
+            log_format: LogFormat::Json,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+        }
+    }
+}
+
+impl Args {
+    /// Reads a command line, program name first. As with the Go driver, `--log_flush_frequency` is
+    /// `--log-flush-frequency`.
+    pub fn from_argv<I>(argv: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        Self::try_parse_from(argv.into_iter().map(|arg| values::normalise(arg.into())))
+    }
+
+    /// The flags that differ from the defaults, without the program's name. `--endpoint` is always among them.
+    /// [`Args::from_argv`] reads them back to an equal value.
+    pub fn to_argv(&self) -> Vec<String> {
+        let defaults = Self::default();
+        let mut argv = Argv(vec![format!("--endpoint={}", self.endpoint)]);
+        for file in &self.cloud_config {
+            argv.push("cloud-config", file.display());
+        }
+        for name in &self.cloud_name {
+            argv.push("cloud-name", name);
+        }
+        argv.differing("with-topology", self.with_topology, defaults.with_topology);
+        for (key, value) in &self.additional_topology {
+            argv.push("additional-topology", format_args!("{key}={value}"));
+        }
+        argv.differing("cluster", &self.cluster, &defaults.cluster);
+        argv.differing("http-endpoint", &self.http_endpoint, &defaults.http_endpoint);
+        argv.differing(
+            "provide-controller-service",
+            self.provide_controller_service,
+            defaults.provide_controller_service,
+        );
+        argv.differing(
+            "provide-node-service",
+            self.provide_node_service,
+            defaults.provide_node_service,
+        );
+        argv.differing("pvc-annotations", self.pvc_annotations, defaults.pvc_annotations);
+        argv.differing("master", &self.master, &defaults.master);
+        argv.differing("kubeconfig", &self.kubeconfig, &defaults.kubeconfig);
+        argv.given("kube-api-qps", self.kube_api_qps.as_ref());
+        argv.given("kube-api-burst", self.kube_api_burst.as_ref());
+        argv.given("min-resync-period", self.min_resync_period.as_ref());
+        for text in &self.user_agent {
+            argv.push("user-agent", text);
+        }
+        argv.differing("nodeid", &self.nodeid, &defaults.nodeid);
+        argv.differing(
+            "node-service-no-os-client",
+            self.node_service_no_os_client,
+            defaults.node_service_no_os_client,
+        );
+        argv.given("v", self.verbosity.as_ref());
+        argv.given("vmodule", self.vmodule.as_ref());
+        argv.given("log-flush-frequency", self.log_flush_frequency.as_ref());
+        argv.differing("driver-name", &self.driver_name, &defaults.driver_name);
+        argv.given("instance-id", self.instance_id.as_ref());
+        argv.given("availability-zone", self.availability_zone.as_ref());
+        argv.differing("metadata-url", &self.metadata_url, &defaults.metadata_url);
+        argv.given("max-volumes-per-node", self.max_volumes_per_node.as_ref());
+        argv.differing("register", self.register, defaults.register);
+        argv.differing("unregister", self.unregister, defaults.unregister);
+        argv.differing(
+            "kubelet-dir",
+            self.kubelet_dir.display(),
+            defaults.kubelet_dir.display(),
+        );
+        argv.differing("sys-dir", self.sys_dir.display(), defaults.sys_dir.display());
+        argv.differing("dev-dir", self.dev_dir.display(), defaults.dev_dir.display());
+        argv.differing("proc-dir", self.proc_dir.display(), defaults.proc_dir.display());
+        argv.differing("log-level", &self.log_level, &defaults.log_level);
+        argv.differing("log-format", self.log_format.as_str(), defaults.log_format.as_str());
+        argv.differing(
+            "request-timeout",
+            render_duration(self.request_timeout),
+            render_duration(defaults.request_timeout),
+        );
+        argv.0
+    }
+
+    /// The filter for the log: `-v` where it was given, else `--log-level`.
+    pub fn log_filter(&self) -> String {
+        match self.verbosity {
+            None => self.log_level.clone(),
+            Some(0..=3) => "info".into(),
+            Some(4) => "cinder_csi_driver=debug,cinder_cloud=debug,csi_host=debug,csi_kit=debug,info".into(),
+            Some(5..=7) => "cinder_csi_driver=trace,cinder_cloud=debug,csi_host=debug,csi_kit=debug,info".into(),
+            Some(_) => "trace".into(),
+        }
+    }
+
+    /// Flags that were given and change nothing, each with the reason, for the log.
+    pub fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
+        const NO_API: &str = "this driver does not use the Kubernetes API";
+        [
+            (
+                self.pvc_annotations,
+                "--pvc-annotations",
+                "annotations of claims are not read",
+            ),
+            (!self.master.is_empty(), "--master", NO_API),
+            (!self.kubeconfig.is_empty(), "--kubeconfig", NO_API),
+            (self.kube_api_qps.is_some(), "--kube-api-qps", NO_API),
+            (self.kube_api_burst.is_some(), "--kube-api-burst", NO_API),
+            (self.min_resync_period.is_some(), "--min-resync-period", NO_API),
+            (
+                !self.nodeid.is_empty(),
+                "--nodeid",
+                "the node's id comes from --instance-id or the metadata service",
+            ),
+            (
+                self.node_service_no_os_client,
+                "--node-service-no-os-client",
+                "the node service never talks to OpenStack's API",
+            ),
+            (
+                self.vmodule.is_some(),
+                "--vmodule",
+                "use --log-level with tracing's filter syntax",
+            ),
+            (
+                self.log_flush_frequency.is_some(),
+                "--log-flush-frequency",
+                "logs are written at once",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(given, flag, why)| given.then_some((flag, why)))
+        .collect()
+    }
+}
+
+/// Collects `--flag=value` words.
+struct Argv(Vec<String>);
+
+impl Argv {
+    fn push(&mut self, flag: &str, value: impl std::fmt::Display) {
+        self.0.push(format!("--{flag}={value}"));
+    }
+
+    fn given(&mut self, flag: &str, value: Option<&impl std::fmt::Display>) {
+        if let Some(value) = value {
+            self.push(flag, value);
+        }
+    }
+
+    fn differing<T: std::fmt::Display>(&mut self, flag: &str, value: T, default: T) {
+        let value = value.to_string();
+        if value != default.to_string() {
+            self.push(flag, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

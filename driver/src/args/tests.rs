@@ -1,0 +1,180 @@
+use std::collections::BTreeSet;
+
+use clap::CommandFactory;
+use rstest::rstest;
+
+use super::*;
+
+fn parse(flags: &[&str]) -> Args {
+    Args::from_argv([&["cinder-csi-driver", "--endpoint=unix:///csi/csi.sock"], flags].concat()).expect("valid flags")
+}
+
+fn everything_changed() -> Args {
+    Args {
+        endpoint: "unix:///tmp/csi.sock".into(),
+        cloud_config: vec!["/etc/config/cloud.conf".into(), "/etc/config/more.conf".into()],
+        cloud_name: vec!["one".into()],
+        with_topology: false,
+        additional_topology: vec![("topology.kubernetes.io/region".into(), "north".into())],
+        cluster: "cluster=a b".into(),
+        http_endpoint: ":8080".into(),
+        provide_controller_service: false,
+        provide_node_service: false,
+        pvc_annotations: true,
+        master: "https://api".into(),
+        kubeconfig: "/kubeconfig".into(),
+        kube_api_qps: Some("5.5".into()),
+        kube_api_burst: Some("10".into()),
+        min_resync_period: Some("12h".into()),
+        user_agent: vec!["a, b".into(), "c".into()],
+        nodeid: "node".into(),
+        node_service_no_os_client: true,
+        verbosity: Some(5),
+        vmodule: Some("a=1".into()),
+        log_flush_frequency: Some("5s".into()),
+        driver_name: "other.csi.openstack.org".into(),
+        instance_id: Some("0d3c2d6e-9a1b-4f2b-8f7e-2f9d6d1f0b11".into()),
+        availability_zone: Some("zone one".into()),
+        metadata_url: "http://127.0.0.1:8775".into(),
+        max_volumes_per_node: Some(25),
+        register: true,
+        unregister: true,
+        kubelet_dir: "/kubelet".into(),
+        sys_dir: "/host/sys".into(),
+        dev_dir: "/host/dev".into(),
+        proc_dir: "/host/proc".into(),
+        log_level: "cinder_cloud=debug,info".into(),
+        log_format: LogFormat::Text,
+        request_timeout: Duration::from_millis(1500),
+    }
+}
+
+#[test]
+fn without_flags_the_arguments_are_the_defaults() {
+    assert_eq!(
+        Args {
+            kubeconfig: String::new(),
+            ..parse(&[])
+        },
+        Args {
+            endpoint: "unix:///csi/csi.sock".into(),
+            ..Args::default()
+        }
+    );
+}
+
+#[test]
+fn the_defaults_render_to_the_endpoint_alone() {
+    let args = Args {
+        endpoint: "unix:///csi/csi.sock".into(),
+        ..Args::default()
+    };
+    assert_eq!(args.to_argv(), ["--endpoint=unix:///csi/csi.sock"]);
+}
+
+#[test]
+fn rendered_flags_are_read_back_to_the_same_arguments() {
+    let args = everything_changed();
+    let argv = std::iter::once("cinder-csi-driver".to_owned()).chain(args.to_argv());
+    assert_eq!(Args::from_argv(argv).expect("own flags"), args);
+}
+
+#[test]
+fn every_flag_is_rendered_when_it_differs_from_its_default() {
+    let rendered: BTreeSet<String> = everything_changed()
+        .to_argv()
+        .iter()
+        .filter_map(|word| Some(word.strip_prefix("--")?.split_once('=')?.0.to_owned()))
+        .collect();
+    let known: BTreeSet<String> = Args::command()
+        .get_arguments()
+        .filter_map(|arg| arg.get_long())
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(rendered, known);
+}
+
+#[rstest]
+#[case(&[], true)]
+#[case(&["--provide-node-service"], true)]
+#[case(&["--provide-node-service=true"], true)]
+#[case(&["--provide-node-service=1"], true)]
+#[case(&["--provide-node-service=false"], false)]
+#[case(&["--provide_node_service=F"], false)]
+fn booleans_are_read_as_go_reads_them(#[case] flags: &[&str], #[case] expected: bool) {
+    assert_eq!(parse(flags).provide_node_service, expected);
+}
+
+#[test]
+fn the_flags_of_the_go_drivers_manifests_are_accepted() {
+    let args = parse(&[
+        "--cloud-config=/etc/config/cloud.conf,/etc/config/more.conf",
+        "--cloud-config",
+        "/etc/config/last.conf",
+        "--cluster=kubernetes",
+        "--provide-node-service=false",
+        "--pvc-annotations",
+        "--additional-topology",
+        "a=b,c=d",
+        "-v=5",
+        "--log_flush_frequency=5s",
+        "--kube-api-qps=5",
+        "--nodeid=x",
+    ]);
+    assert_eq!(args.cloud_config.len(), 3);
+    assert_eq!(
+        args.additional_topology,
+        [("a".into(), "b".into()), ("c".into(), "d".into())]
+    );
+    assert_eq!(args.verbosity, Some(5));
+    let ignored: Vec<&str> = args.without_effect().into_iter().map(|(flag, _)| flag).collect();
+    for flag in [
+        "--pvc-annotations",
+        "--kube-api-qps",
+        "--nodeid",
+        "--log-flush-frequency",
+    ] {
+        assert!(ignored.contains(&flag), "{flag} is not named as ignored");
+    }
+}
+
+#[rstest]
+#[case("-v4")]
+#[case("-v=4")]
+#[case("--v=4")]
+fn klogs_verbosity_is_read_in_each_of_its_spellings(#[case] flag: &str) {
+    let args = parse(&[flag]);
+    assert_eq!(args.verbosity, Some(4));
+    assert!(
+        args.log_filter().contains("cinder_csi_driver=debug"),
+        "{}",
+        args.log_filter()
+    );
+}
+
+#[rstest]
+#[case("30s", 30_000)]
+#[case("1m30s", 90_000)]
+#[case("250ms", 250)]
+#[case("1.5s", 1_500)]
+#[case("12h", 43_200_000)]
+fn durations_are_read_as_go_reads_them(#[case] text: &str, #[case] millis: u64) {
+    assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)));
+}
+
+#[rstest]
+#[case("")]
+#[case("30")]
+#[case("s")]
+#[case("-1s")]
+#[case("0s")]
+#[case("1d")]
+fn a_malformed_duration_is_refused(#[case] text: &str) {
+    assert!(parse_duration(text).is_err());
+}
+
+#[test]
+fn a_missing_endpoint_is_named() {
+    let error = Args::from_argv(["cinder-csi-driver"]).expect_err("no endpoint");
+    assert!(error.to_string().contains("--endpoint"), "{error}");
+}

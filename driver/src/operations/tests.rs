@@ -1,0 +1,282 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use proptest::prelude::*;
+use tokio::sync::oneshot;
+use tonic::Code;
+
+use super::*;
+
+fn operations() -> Operations {
+    Operations::new(Limits::default())
+}
+
+fn volume() -> Target {
+    Target::Volume("v".into())
+}
+
+/// An operation that ends when the sender says with what.
+fn held() -> (
+    oneshot::Sender<u32>,
+    impl Future<Output = Result<u32, Status>> + Send + 'static,
+) {
+    let (sender, receiver) = oneshot::channel();
+    (sender, async move {
+        receiver.await.map_err(|_| Status::internal("the test let go"))
+    })
+}
+
+fn never() -> impl Future<Output = Result<u32, Status>> + Send + 'static {
+    std::future::pending()
+}
+
+fn soon() -> Deadline {
+    Deadline::within(Duration::from_secs(1))
+}
+
+fn later() -> Deadline {
+    Deadline::within(Duration::from_secs(60))
+}
+
+/// Lets every task that can run go on until it waits.
+async fn settle() {
+    for _ in 0..32 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_of_the_work_is_the_answer_of_the_call() {
+    let operations = operations();
+    let answer = operations.run("Create", volume(), 1, soon(), |_| async { Ok(7) }).await;
+    assert_eq!(answer.expect("it worked"), 7);
+    let refused: Result<u32, _> = operations
+        .run("Create", volume(), 1, soon(), |_| async {
+            Err(Status::not_found("gone"))
+        })
+        .await;
+    assert_eq!(refused.expect_err("it failed").code(), Code::NotFound);
+    assert_eq!(operations.running(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_equal_request_joins_and_both_get_the_one_result() {
+    let operations = operations();
+    let (finish, work) = held();
+    let first = operations.run("Create", volume(), "q", later(), |_| work);
+    let second = operations.run(
+        "Create",
+        volume(),
+        "q",
+        later(),
+        |_| -> futures::future::Ready<Result<u32, Status>> { unreachable!("a joined call starts no work") },
+    );
+    let (first, second, ()) = tokio::join!(first, second, async {
+        settle().await;
+        assert_eq!(operations.running(), 1);
+        finish.send(5).expect("the work listens");
+    });
+    assert_eq!((first.expect("first"), second.expect("second")), (5, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_different_request_for_the_same_volume_is_aborted() {
+    let operations = operations();
+    let (_hold, work) = held();
+    let started = operations.run("Publish", volume(), "node-a", soon(), |progress| {
+        progress.set("attaching");
+        work
+    });
+    let others = async {
+        settle().await;
+        let other_node = operations.run("Publish", volume(), "node-b", soon(), |_| never()).await;
+        let other_rpc = operations.run("Delete", volume(), "node-a", soon(), |_| never()).await;
+        let other_type = operations.run("Publish", volume(), 5, soon(), |_| never()).await;
+        for refused in [other_node, other_rpc, other_type] {
+            let status = refused.expect_err("the volume is busy");
+            assert_eq!(status.code(), Code::Aborted);
+            assert!(
+                status.message().contains("Publish") && status.message().contains("attaching"),
+                "{status}"
+            );
+        }
+        let elsewhere = operations
+            .run("Publish", Target::Volume("w".into()), 1, soon(), |_| async { Ok(1) })
+            .await;
+        assert_eq!(elsewhere.expect("another volume is free"), 1);
+    };
+    let (started, ()) = tokio::join!(started, others);
+    assert_eq!(started.expect_err("nobody ended it").code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_times_out_says_the_last_state_and_the_retry_joins_the_work() {
+    let operations = operations();
+    let (finish, work) = held();
+    let status = operations
+        .run("Create", volume(), "q", soon(), |progress| {
+            progress.set("waiting for the volume to become available");
+            work
+        })
+        .await
+        .expect_err("not finished");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(
+        status.message().contains("waiting for the volume to become available"),
+        "{status}"
+    );
+    assert_eq!(operations.running(), 1);
+
+    let retry = operations.run("Create", volume(), "q", later(), |_| never());
+    let (answer, ()) = tokio::join!(retry, async {
+        settle().await;
+        finish.send(9).expect("the work goes on");
+    });
+    assert_eq!(answer.expect("joined"), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_does_not_cancel_the_work() {
+    let operations = operations();
+    let (finish, work) = held();
+    let done = Arc::new(AtomicUsize::new(0));
+    let counter = done.clone();
+    let call = operations.run("Create", volume(), (), later(), |_| async move {
+        let value = work.await;
+        counter.fetch_add(1, Ordering::SeqCst);
+        value
+    });
+    assert!(call.now_or_never().is_none(), "the call is dropped while it waits");
+    finish.send(1).expect("the work lives");
+    settle().await;
+    assert_eq!((done.load(Ordering::SeqCst), operations.running()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_nobody_waited_for_is_not_kept() {
+    let operations = operations();
+    let call = operations.run("Create", volume(), (), later(), |_| async { Ok(1) });
+    assert!(call.now_or_never().is_none());
+    settle().await;
+    let next = operations
+        .run("Create", volume(), (), later(), |_| async { Ok(2) })
+        .await;
+    assert_eq!(next.expect("fresh work"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_work_is_an_internal_error_and_frees_the_volume() {
+    let operations = operations();
+    let broken: Result<u32, _> = operations
+        .run("Create", volume(), (), later(), |_| async { panic!("on purpose") })
+        .await;
+    assert_eq!(broken.expect_err("panicked").code(), Code::Internal);
+    assert_eq!(
+        operations
+            .run("Create", volume(), (), later(), |_| async { Ok(3) })
+            .await
+            .expect("free again"),
+        3
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_operations_than_the_limit_are_refused_but_joining_is_not() {
+    let operations = Operations::new(Limits {
+        running: 2,
+        ..Limits::default()
+    });
+    for name in ["a", "b"] {
+        let call = operations.run("Create", Target::Name(name.into()), (), later(), |_| never());
+        assert!(call.now_or_never().is_none());
+    }
+    let third = operations
+        .run("Create", Target::Name("c".into()), (), soon(), |_| never())
+        .await;
+    assert_eq!(third.expect_err("full").code(), Code::Unavailable);
+    let joined = operations
+        .run("Create", Target::Name("a".into()), (), soon(), |_| never())
+        .await;
+    assert_eq!(joined.expect_err("still running").code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_the_running_ones_and_refuses_new_ones() {
+    let operations = operations();
+    let (finish, work) = held();
+    assert!(
+        operations
+            .run("Create", volume(), (), later(), |_| work)
+            .now_or_never()
+            .is_none()
+    );
+    let (left, ()) = tokio::join!(operations.close(Duration::from_secs(10)), async {
+        settle().await;
+        let refused = operations
+            .run("Create", Target::Name("n".into()), (), soon(), |_| never())
+            .await;
+        assert_eq!(refused.expect_err("closed").code(), Code::Unavailable);
+        finish.send(1).expect("the work lives");
+    });
+    assert_eq!(left, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_does_not_wait_longer_than_its_limit() {
+    let operations = operations();
+    assert!(
+        operations
+            .run("Create", volume(), (), later(), |_| never())
+            .now_or_never()
+            .is_none()
+    );
+    let before = Instant::now();
+    assert_eq!(operations.close(Duration::from_secs(10)).await, 1);
+    assert_eq!(before.elapsed(), Duration::from_secs(10));
+}
+
+proptest! {
+    /// Whatever mix of calls comes: work for one volume never overlaps, every call that started or joined gets the answer
+    /// of its own request, every other one is ABORTED, and nothing is left in the table.
+    #[test]
+    fn work_for_a_volume_never_overlaps(
+        calls in prop::collection::vec((0..3_u8, 0..3_u8, 0..40_u64, 0..40_u64), 1..40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let operations = operations();
+            let busy: Arc<Mutex<BTreeMap<u8, u32>>> = Arc::default();
+            let answers = join_all(calls.iter().map(|&(volume, request, delay, length)| {
+                let (operations, busy) = (operations.clone(), busy.clone());
+                async move {
+                    tokio::time::sleep(Duration::from_millis(delay)).await;
+                    let target = Target::Volume(volume.to_string());
+                    let answer = operations
+                        .run("Work", target, request, later(), |_| async move {
+                            *lock(&busy).entry(volume).or_default() += 1;
+                            tokio::time::sleep(Duration::from_millis(length)).await;
+                            let mut busy = lock(&busy);
+                            let at_once = busy.insert(volume, 0);
+                            assert_eq!(at_once, Some(1), "two operations on one volume at once");
+                            Ok((volume, request))
+                        })
+                        .await;
+                    ((volume, request), answer)
+                }
+            }))
+            .await;
+            for (asked, answer) in answers {
+                match answer {
+                    Ok(answer) => assert_eq!(answer, asked),
+                    Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),
+                }
+            }
+            assert_eq!(operations.running(), 0);
+        });
+    }
+}
