@@ -1,0 +1,109 @@
+//! Where a cloud's credentials and certificates are.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An OpenStack cloud. Every reference is to an object in the operator's own namespace.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Cloud {
+    /// Name of this cloud, for messages and for the status.
+    #[serde(default = "default_cloud")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// The Secret with the credentials: a clouds.yaml, or a cloud.conf as the Go driver takes it.
+    pub credentials_secret_ref: SecretKeyRef,
+
+    /// The entry of clouds.yaml to use. Without meaning for a cloud.conf.
+    #[serde(default = "default_cloud_name")]
+    #[schemars(length(min = 1, max = 253))]
+    pub cloud_name: String,
+
+    /// Region of the catalogue, where the credentials' file names none or another one is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub region: Option<String>,
+
+    /// The certificates of the authorities that signed the cloud's endpoints, in PEM. When it is not given, those of the
+    /// driver's image serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle_ref: Option<CaBundleRef>,
+}
+
+impl Cloud {
+    /// The cloud `default`, with the credentials under the key `clouds.yaml` of the Secret of this name.
+    pub fn from_secret(name: impl Into<String>) -> Self {
+        Self {
+            name: default_cloud(),
+            credentials_secret_ref: SecretKeyRef {
+                name: name.into(),
+                key: default_credentials_key(),
+            },
+            cloud_name: default_cloud_name(),
+            region: None,
+            ca_bundle_ref: None,
+        }
+    }
+}
+
+/// A key of a Secret in the operator's namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeyRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// Key of the Secret. Its ending says what is in it: .yaml or .yml a clouds.yaml, .conf a cloud.conf.
+    #[serde(default = "default_credentials_key")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.endsWith('.yaml') || self.endsWith('.yml') || self.endsWith('.conf')")
+        .message("the key must end in .yaml or .yml (a clouds.yaml) or in .conf (a cloud.conf): the ending says how the content is read"))]
+    pub key: String,
+}
+
+/// A key of a ConfigMap or Secret in the operator's namespace that holds certificates in PEM.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct CaBundleRef {
+    /// What kind of object holds the certificates.
+    #[serde(default)]
+    pub kind: CaBundleKind,
+
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// Key in the object.
+    #[serde(default = "default_ca_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// Where certificates are kept.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaBundleKind {
+    /// A ConfigMap.
+    #[default]
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+fn default_cloud() -> String {
+    "default".into()
+}
+
+fn default_cloud_name() -> String {
+    "openstack".into()
+}
+
+fn default_credentials_key() -> String {
+    "clouds.yaml".into()
+}
+
+fn default_ca_key() -> String {
+    "ca.crt".into()
+}

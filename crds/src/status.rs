@@ -1,0 +1,115 @@
+//! What the operator has seen: `status`. Nothing in it changes by itself while the cluster is at rest.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the operator has seen of the driver.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CinderCSIDriverStatus {
+    /// The generation of the spec that this status tells about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The version of the driver that is in place everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+
+    /// Available, Progressing, Degraded, each with a reason and a sentence that says what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+
+    /// The pods that talk to OpenStack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerStatus>,
+
+    /// The nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodesStatus>,
+
+    /// The clouds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub clouds: Vec<CloudStatus>,
+
+    /// What exists of this driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<VolumesStatus>,
+
+    /// What the removal of the driver waits for. Only there while it is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<DeletionStatus>,
+}
+
+/// The pods that talk to OpenStack.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerStatus {
+    /// How many there should be.
+    pub desired: i32,
+    /// How many are of the wanted version and ready.
+    pub ready: i32,
+}
+
+/// The nodes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodesStatus {
+    /// On how many the driver should run.
+    pub desired: i32,
+    /// On how many the kubelet knows it: those whose CSINode object names the driver.
+    pub registered: i32,
+    /// Some of those where it should run and is not registered, by name; at most 10.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unregistered: Vec<String>,
+}
+
+/// A cloud.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudStatus {
+    /// Its name in the spec.
+    pub name: String,
+    /// Whether the credentials that the Secret holds now log in.
+    pub authenticated: bool,
+    /// Beginning of the SHA-256 hash of the credentials that the driver uses. It tells whether a change has arrived, and
+    /// nothing about their content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_hash: Option<String>,
+}
+
+/// What exists of this driver.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumesStatus {
+    /// PersistentVolumes whose driver this is.
+    pub persistent_volumes: i32,
+    /// VolumeAttachments whose attacher this is.
+    pub attachments: i32,
+}
+
+/// What a removal waits for.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionStatus {
+    /// The objects that stand in the way, by kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["kind".into()]))]
+    pub blockers: Vec<Blocker>,
+}
+
+/// Objects of one kind that a removal waits for.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocker {
+    /// Their kind, such as PersistentVolume.
+    pub kind: String,
+    /// How many there are.
+    pub count: i32,
+    /// Some of them, by name; at most 10.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+}

@@ -1,0 +1,159 @@
+//! Kubernetes objects as YAML that every reader understands alike.
+//!
+//! `kubectl` reads YAML 1.1, where `yes`, `off` and `12:30` are no strings, while the writers of YAML 1.2 leave them
+//! unquoted. So strings are written plain only where nothing else can be meant, and quoted as in JSON otherwise, which is
+//! valid in both.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// One object as a YAML document, its keys in alphabetical order, without a `---` line. It goes by way of JSON, so that
+/// names and enums are those of the Kubernetes API.
+pub fn to_yaml(object: &impl Serialize) -> Result<String, serde_json::Error> {
+    let mut out = String::new();
+    node(&mut out, &serde_json::to_value(object)?, 0, Place::Root);
+    Ok(out)
+}
+
+/// Where a value stands: that decides whether it begins on the line that it finds.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Root,
+    AfterKey,
+    AfterDash,
+}
+
+fn node(out: &mut String, value: &Value, depth: usize, place: Place) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            if place == Place::AfterKey {
+                out.push('\n');
+            }
+            for (index, (key, value)) in map.iter().enumerate() {
+                if index > 0 || place != Place::AfterDash {
+                    indent(out, depth);
+                }
+                scalar(out, key);
+                out.push(':');
+                node(out, value, depth + 1, Place::AfterKey);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            if place == Place::AfterKey {
+                out.push('\n');
+            }
+            // A list is as deep as its key, as kubectl writes it.
+            let depth = if place == Place::AfterKey { depth - 1 } else { depth };
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 || place != Place::AfterDash {
+                    indent(out, depth);
+                }
+                out.push('-');
+                out.push(' ');
+                node(out, item, depth + 1, Place::AfterDash);
+            }
+        }
+        leaf => {
+            if place == Place::AfterKey {
+                out.push(' ');
+            }
+            match leaf {
+                Value::String(text) => scalar(out, text),
+                other => {
+                    let _ = write!(out, "{other}");
+                }
+            }
+            out.push('\n');
+        }
+    }
+}
+
+fn indent(out: &mut String, depth: usize) {
+    for _ in 0..depth {
+        out.push_str("  ");
+    }
+}
+
+fn scalar(out: &mut String, text: &str) {
+    if is_plain(text) {
+        out.push_str(text);
+    } else {
+        // Serialising a string cannot fail; `Value`'s own rendering is the JSON form.
+        let _ = write!(out, "{}", Value::from(text));
+    }
+}
+
+/// Whether no reader can take the text for anything but itself without quotes.
+fn is_plain(text: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity",
+    ];
+    let starts_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    starts_plain
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || " ./_-,()".contains(c))
+        && !text.ends_with(' ')
+        && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::to_yaml;
+
+    #[rstest]
+    #[case::boolean_of_yaml_1_1("yes")]
+    #[case::boolean_in_capitals("NO")]
+    #[case::switch("off")]
+    #[case::letter("y")]
+    #[case::sexagesimal("12:30")]
+    #[case::number("1.5")]
+    #[case::octal("0644")]
+    #[case::exponent("1e3")]
+    #[case::null("null")]
+    #[case::tilde("~")]
+    #[case::empty("")]
+    #[case::comment("a #b")]
+    #[case::mapping("a: b")]
+    #[case::anchor("&a")]
+    #[case::lines("a\nb")]
+    #[case::space_at_the_end("a ")]
+    #[case::percentage("10%")]
+    #[case::version("v1.2")]
+    #[case::date("2026-01-01")]
+    fn strings_that_a_reader_could_take_for_something_else_come_back_as_they_were(#[case] text: &str) {
+        let object = json!({ "key": text, text: [text] });
+
+        let yaml = to_yaml(&object).unwrap();
+
+        assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), object);
+    }
+
+    #[rstest]
+    #[case("yes")]
+    #[case("Off")]
+    #[case("n")]
+    #[case("12:30")]
+    #[case("10%")]
+    fn what_yaml_1_1_does_not_read_as_a_string_is_quoted(#[case] text: &str) {
+        assert_eq!(to_yaml(&json!({ "key": text })).unwrap(), format!("key: \"{text}\"\n"));
+    }
+
+    #[test]
+    fn nested_lists_and_maps_come_back_as_they_were() {
+        let object = json!({
+            "list": [{ "a": 1, "b": { "c": [] } }, ["x", ["y", {}]], null, true, -1.5],
+            "empty": {},
+            "map": { "deep": { "deeper": [{ "end": "here, (at last)" }] } },
+        });
+
+        let yaml = to_yaml(&object).unwrap();
+
+        assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), object, "{yaml}");
+    }
+}
