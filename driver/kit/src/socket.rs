@@ -1,0 +1,256 @@
+//! Unix sockets that are private from the start and that never displace a living one.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_fd, connect, listen, socket_with,
+};
+use thiserror::Error;
+use tokio::net::UnixListener;
+
+/// Longest path of a unix socket on Linux, in bytes.
+const LONGEST_PATH: usize = 107;
+const BACKLOG: i32 = 128;
+
+/// Why a socket could not be made.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// The path has no file name.
+    #[error("{} is no path of a socket: name a file", path.display())]
+    Name {
+        /// Path asked for.
+        path: PathBuf,
+    },
+    /// The path does not fit into a socket address.
+    #[error("socket path {} is too long: the directory and the name may have {longest} bytes together", path.display())]
+    TooLong {
+        /// Path asked for.
+        path: PathBuf,
+        /// Bytes that it may have.
+        longest: usize,
+    },
+    /// Something that is no socket is there.
+    #[error("{} exists and is no socket: remove it, or choose another path", path.display())]
+    Occupied {
+        /// Path asked for.
+        path: PathBuf,
+    },
+    /// Another process serves the socket.
+    #[error("socket {} is served by another process: end that one first, or choose another path", path.display())]
+    InUse {
+        /// Path asked for.
+        path: PathBuf,
+    },
+    /// What is at the path could not be looked at.
+    #[error("cannot look at {}: {source}", path.display())]
+    Inspect {
+        /// Path asked for.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The socket could not be made.
+    #[error("cannot make the socket {}: {source}", path.display())]
+    Make {
+        /// Path asked for.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// Listens on `path` with permission bits `mode`.
+///
+/// The socket is bound under a temporary name beside `path`, given its mode, and renamed: nobody sees a socket that does not
+/// answer yet or that is more open than asked, and a process that watches the directory (the kubelet does, and passes over
+/// names that begin with a dot) sees one event. A socket that is left over from a process that ended is replaced. One that is
+/// served, and anything that is no socket, is left alone and is an error.
+///
+/// Never blocks; must be called inside a tokio runtime. Whoever ends removes the socket itself or leaves it for the next
+/// start.
+pub fn bind(path: &Path, mode: u32) -> Result<UnixListener, SocketError> {
+    let temporary = temporary_name(path)?;
+    refuse_unless_free_or_stale(path)?;
+    refuse_unless_free_or_stale(&temporary)?;
+    let make = |source: io::Error| SocketError::Make {
+        path: path.to_owned(),
+        source,
+    };
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(make(error)),
+        _ => {}
+    }
+    let listener = listen_on(&temporary, mode).and_then(|listener| {
+        fs::rename(&temporary, path)?;
+        Ok(listener)
+    });
+    listener.map_err(|error| {
+        // Best effort: what cannot be removed now is stale at the next start.
+        let _ = fs::remove_file(&temporary);
+        make(error)
+    })
+}
+
+/// A hidden name in the same directory, the same for every process: what a killed one left is found by the next.
+fn temporary_name(path: &Path) -> Result<PathBuf, SocketError> {
+    let Some(name) = path.file_name() else {
+        return Err(SocketError::Name { path: path.to_owned() });
+    };
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    let temporary = path.with_file_name(hidden);
+    if temporary.as_os_str().as_bytes().len() > LONGEST_PATH {
+        return Err(SocketError::TooLong {
+            path: path.to_owned(),
+            longest: LONGEST_PATH - 1,
+        });
+    }
+    Ok(temporary)
+}
+
+fn refuse_unless_free_or_stale(path: &Path) -> Result<(), SocketError> {
+    let inspect = |source: io::Error| SocketError::Inspect {
+        path: path.to_owned(),
+        source,
+    };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(inspect(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(SocketError::Occupied { path: path.to_owned() });
+        }
+        Ok(_socket) => {}
+    }
+    let probe = new_socket().map_err(inspect)?;
+    let address = SocketAddrUnix::new(path).map_err(|error| inspect(error.into()))?;
+    match connect(&probe, &address).map_err(io::Error::from) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        // Removed meanwhile by the process that ended.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // A full backlog is a sign of life.
+        Ok(()) => Err(SocketError::InUse { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(SocketError::InUse { path: path.to_owned() }),
+        Err(error) => Err(inspect(error)),
+    }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+fn listen_on(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = new_socket()?;
+    // Linux gives the file of a socket the mode that the socket has when it is bound: there is no moment in between.
+    fchmod(&socket, Mode::from_raw_mode(mode))?;
+    bind_fd(&socket, &SocketAddrUnix::new(path)?)?;
+    // The umask may have taken bits away.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    listen(&socket, BACKLOG)?;
+    UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    fn directory() -> TempDir {
+        tempfile::tempdir().expect("makes a directory")
+    }
+
+    fn names(directory: &TempDir) -> Vec<OsString> {
+        fs::read_dir(directory.path())
+            .expect("lists")
+            .map(|entry| entry.expect("lists").file_name())
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_socket_answers_and_has_the_mode_that_was_asked_for() {
+        let directory = directory();
+        for (name, mode) in [("private", 0o600), ("group", 0o660), ("open", 0o777)] {
+            let path = directory.path().join(name);
+            let listener = bind(&path, mode).expect("binds");
+            let found = fs::metadata(&path).expect("is there").permissions().mode() & 0o7777;
+            assert_eq!(found, mode, "{name}: {found:o}");
+            let (client, server) = tokio::join!(UnixStream::connect(&path), listener.accept());
+            assert!(client.is_ok() && server.is_ok(), "{name}");
+        }
+        assert_eq!(names(&directory).len(), 3, "no temporary name is left");
+    }
+
+    #[test]
+    fn a_socket_is_private_at_the_moment_it_is_bound() {
+        let directory = directory();
+        let path = directory.path().join("s");
+        let socket = new_socket().expect("makes");
+        fchmod(&socket, Mode::from_raw_mode(0o600)).expect("changes the mode");
+        bind_fd(&socket, &SocketAddrUnix::new(&path).expect("fits")).expect("binds");
+        assert_eq!(
+            fs::metadata(&path).expect("is there").permissions().mode() & 0o7777,
+            0o600
+        );
+    }
+
+    #[tokio::test]
+    async fn what_an_ended_process_left_is_replaced() {
+        let directory = directory();
+        let path = directory.path().join("csi.sock");
+        drop(bind(&path, 0o600).expect("binds"));
+        // Killed between bind and rename.
+        drop(std::os::unix::net::UnixListener::bind(directory.path().join(".csi.sock")).expect("binds"));
+        let listener = bind(&path, 0o600).expect("replaces the stale one");
+        let (client, server) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        assert!(client.is_ok() && server.is_ok());
+        assert_eq!(names(&directory), ["csi.sock"]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_served_is_left_alone() {
+        let directory = directory();
+        let path = directory.path().join("csi.sock");
+        let first = bind(&path, 0o600).expect("binds");
+        let error = bind(&path, 0o600).expect_err("is served");
+        assert!(matches!(error, SocketError::InUse { .. }), "{error}");
+        let (client, server) = tokio::join!(UnixStream::connect(&path), first.accept());
+        assert!(client.is_ok() && server.is_ok(), "the first one still answers");
+    }
+
+    #[tokio::test]
+    async fn a_file_at_the_path_is_left_alone() {
+        let directory = directory();
+        let path = directory.path().join("csi.sock");
+        fs::write(&path, "precious").expect("writes");
+        let error = bind(&path, 0o600).expect_err("is no socket");
+        assert!(matches!(error, SocketError::Occupied { .. }), "{error}");
+        assert_eq!(fs::read_to_string(&path).expect("reads"), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_path_that_does_not_fit_is_refused_with_the_limit() {
+        let path = Path::new("/tmp").join("x".repeat(103));
+        let error = bind(&path, 0o600).expect_err("does not fit");
+        assert!(
+            matches!(error, SocketError::TooLong { .. }) && error.to_string().contains("106"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_missing_directory_is_named() {
+        let directory = directory();
+        let path = directory.path().join("missing").join("csi.sock");
+        let error = bind(&path, 0o600).expect_err("cannot be made").to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    }
+}

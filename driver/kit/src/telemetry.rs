@@ -1,0 +1,157 @@
+//! Logs, one line per event, on standard error.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// How a log line is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line, for collectors.
+    #[default]
+    Json,
+    /// Words for people, without colours.
+    Text,
+}
+
+impl LogFormat {
+    /// The name that [`FromStr`] reads.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Text => "text",
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = TelemetryError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "json" => Ok(Self::Json),
+            "text" => Ok(Self::Text),
+            _ => Err(TelemetryError::ReadFormat { given: text.to_owned() }),
+        }
+    }
+}
+
+/// Why logging could not be set up.
+#[derive(Debug, Error)]
+pub enum TelemetryError {
+    /// The name of a log format is unknown.
+    #[error("log format {given:?} is unknown: use json or text")]
+    ReadFormat {
+        /// What was given.
+        given: String,
+    },
+    /// The level is neither a level nor a list of directives.
+    #[error(
+        "log level {given:?} cannot be read ({reason}): use error, warn, info, debug or trace, or directives such as info,kube=warn"
+    )]
+    ReadLevel {
+        /// What was given.
+        given: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A subscriber is there already.
+    #[error("logging was set up twice in one process")]
+    Install,
+}
+
+/// Checks a level as [`init`] would read it, for callers that want to refuse a bad one early.
+pub fn check_level(level: &str) -> Result<(), TelemetryError> {
+    filter(level).map(drop)
+}
+
+/// Sets up logging for the whole process. `level` is one level for everything or a list of directives (`info,h2=warn`).
+pub fn init(level: &str, format: LogFormat) -> Result<(), TelemetryError> {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(level)?)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .try_init(),
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+    }
+    .map_err(|_already_set| TelemetryError::Install)
+}
+
+fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    // The parser takes an unknown word for the name of a target and then silences everything else: a typing error in a
+    // level would switch the log off.
+    let unknown = level
+        .split(',')
+        .map(str::trim)
+        .find(|word| !word.contains(['=', '[']) && LevelFilter::from_str(word).is_err());
+    if let Some(word) = unknown {
+        let reason = format!("{word:?} is no level");
+        return Err(TelemetryError::ReadLevel {
+            given: level.to_owned(),
+            reason,
+        });
+    }
+    EnvFilter::builder()
+        .parse(level)
+        .map_err(|error| TelemetryError::ReadLevel {
+            given: level.to_owned(),
+            reason: error.to_string(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::one_level("info")]
+    #[case::any_case("WARN")]
+    #[case::nothing("off")]
+    #[case::directives("info, kube=warn,cinder_cloud=trace")]
+    fn levels_and_directives_are_read(#[case] level: &str) {
+        check_level(level).expect("is a level");
+    }
+
+    #[rstest]
+    #[case::typing_error("inof", "\"inof\" is no level")]
+    #[case::one_bad_word_among_good_ones("info,debgu", "\"debgu\" is no level")]
+    #[case::empty("", "is no level")]
+    #[case::bad_level_of_a_target("kube=loud", "invalid")]
+    fn what_is_no_level_is_refused_with_the_reason(#[case] level: &str, #[case] reason: &str) {
+        let error = check_level(level).expect_err("is no level").to_string();
+        assert!(
+            error.contains(reason) && error.contains("use error, warn, info"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn formats_are_read_as_they_are_written() {
+        for format in [LogFormat::Json, LogFormat::Text] {
+            assert_eq!(format.to_string().parse::<LogFormat>().expect("is a format"), format);
+        }
+        assert!(
+            "xml"
+                .parse::<LogFormat>()
+                .expect_err("is no format")
+                .to_string()
+                .contains("json or text")
+        );
+    }
+}
