@@ -1,0 +1,383 @@
+//! The cluster: nodes, control plane, simulator, and the ways to use them.
+
+mod control_plane;
+mod daemon;
+mod network;
+mod node;
+mod pki;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+pub(crate) use daemon::Daemon;
+pub(crate) use network::METADATA_ADDRESS;
+pub(crate) use node::PAUSE_IMAGE;
+pub use node::{Container, Node};
+
+use crate::forward::Forward;
+use crate::run::{KeptRun, Run, cache_directory};
+use crate::simulator::{Simulator, SimulatorConfig};
+use crate::{Command, Image, Progress, Tools, images, wait_for};
+use pki::Pki;
+
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One node.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Its name in Kubernetes.
+    pub name: String,
+    /// The id of its server in OpenStack.
+    pub server_id: String,
+    /// Its availability zone.
+    pub zone: String,
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// Its nodes; the first one also runs the control plane and the simulator.
+    pub nodes: Vec<NodeConfig>,
+    /// OpenStack; none where a test needs Kubernetes alone.
+    pub simulator: Option<SimulatorConfig>,
+    /// Further arguments of the API server.
+    pub api_server_args: Vec<String>,
+    /// Further arguments of the controller manager.
+    pub controller_manager_args: Vec<String>,
+    /// Who is told what happens.
+    pub progress: Progress,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self::with_nodes(1)
+    }
+}
+
+impl ClusterConfig {
+    /// `count` nodes, `node1` and so on, in zone `nova`, and a simulator with its defaults.
+    pub fn with_nodes(count: u8) -> Self {
+        let node = |number| NodeConfig {
+            name: format!("node{number}"),
+            server_id: uuid::Uuid::new_v4().to_string(),
+            zone: "nova".to_owned(),
+        };
+        Self {
+            nodes: (1..=count).map(node).collect(),
+            simulator: Some(SimulatorConfig::default()),
+            api_server_args: Vec::new(),
+            controller_manager_args: Vec::new(),
+            progress: Progress::default(),
+        }
+    }
+}
+
+/// A running cluster. Dropping it removes it; [`Cluster::stop`] does so and says whether something remained.
+#[derive(Debug)]
+pub struct Cluster {
+    // The order matters: connections end before what they lead to, and the run, which removes all, is dropped before
+    // the daemons are collected.
+    forwards: Vec<Forward>,
+    simulator: Option<Simulator>,
+    run: Option<Run>,
+    daemons: Vec<Daemon>,
+    nodes: Vec<Node>,
+    tools: Tools,
+    progress: Progress,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until its nodes are Ready. What was started is removed again when this fails or is
+    /// cancelled; the error names the logs.
+    pub async fn start(config: ClusterConfig) -> Result<Self> {
+        ensure!(!config.nodes.is_empty(), "a cluster needs a node");
+        let tools = Tools::locate().await?;
+        let run = Run::begin()?;
+        let logs = run.logs().to_owned();
+        let mut cluster = Self {
+            forwards: Vec::new(),
+            simulator: None,
+            run: Some(run),
+            daemons: Vec::new(),
+            nodes: Vec::new(),
+            tools,
+            progress: config.progress.clone(),
+        };
+        cluster
+            .bring_up(&config)
+            .await
+            .with_context(|| format!("the cluster did not start; logs: {}", logs.display()))?;
+        Ok(cluster)
+    }
+
+    async fn bring_up(&mut self, config: &ClusterConfig) -> Result<()> {
+        let directory = self.directory()?.to_owned();
+        self.link_programs(&directory)?;
+        images::compile_init(&directory.join("init")).await?;
+        self.progress.say("making namespaces");
+        self.make_nodes(config, &directory).await?;
+
+        let names: Vec<_> = config.nodes.iter().map(|node| node.name.clone()).collect();
+        let addresses = [Ipv4Addr::LOCALHOST, *network::API_SERVER.ip(), network::SERVICE_ADDRESS];
+        let pki = Pki::make(&directory.join("pki"), &addresses, &names)?;
+        let first = self.nodes.first().context("a cluster needs a node")?;
+        pki.write_kubeconfig(
+            &first.admin_kubeconfig(),
+            &format!("https://{}", network::API_SERVER),
+            None,
+        )?;
+        self.progress.say("starting etcd and the API server");
+        control_plane::start(first, &pki, config, &mut self.daemons).await?;
+
+        self.progress.say("starting containerd and kubelets");
+        for node in &self.nodes {
+            node.start_containerd(&mut self.daemons).await?;
+            node.start_kubelet(&pki, &mut self.daemons)?;
+        }
+        let basics = [images::pause(&directory.join("init"))?, images::busybox().await?];
+        for image in &basics {
+            self.import(image).await?;
+        }
+        if let Some(simulator) = &config.simulator {
+            self.progress.say("starting the OpenStack simulator");
+            self.simulator = Some(Simulator::start(simulator, &self.nodes, &mut self.daemons).await?);
+        }
+        self.wait_until_ready().await
+    }
+
+    fn link_programs(&self, directory: &Path) -> Result<()> {
+        for folder in ["bin", "cni"] {
+            fs::create_dir(directory.join(folder)).with_context(|| format!("cannot make {folder} of the run"))?;
+        }
+        for (name, path) in self.tools.iter() {
+            let link = match name.strip_prefix("cni-") {
+                Some(plugin) => directory.join("cni").join(plugin),
+                None => directory.join("bin").join(name),
+            };
+            symlink(path, &link).with_context(|| format!("cannot make {}", link.display()))?;
+        }
+        Ok(())
+    }
+
+    async fn make_nodes(&mut self, config: &ClusterConfig, directory: &Path) -> Result<()> {
+        let run = self.run.as_ref().context("the cluster has ended")?;
+        let (id, logs) = (run.id(), run.logs().to_owned());
+        for (number, node) in (1..).zip(&config.nodes) {
+            let first = self.nodes.first().map(Node::pid);
+            let made = Node::make(number, node, &id, directory, &logs, first, &mut self.daemons).await?;
+            match first {
+                None => network::join_first(made.pid()).await?,
+                Some(first) => network::join(number, made.pid(), first).await?,
+            }
+            self.nodes.push(made);
+        }
+        let all: Vec<_> = self.nodes.iter().map(|node| (node.number(), node.pid())).collect();
+        network::add_pod_routes(&all).await
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<()> {
+        let Self { nodes, daemons, .. } = self;
+        let first = nodes.first().context("a cluster needs a node")?;
+        let ready = wait_for("all nodes Ready", READY_TIMEOUT, async || {
+            let condition = "{range .items[*]}{.status.conditions[?(@.type==\"Ready\")].status} {end}";
+            let list = first
+                .kubectl()
+                .args(["get", "nodes", "-o", &format!("jsonpath={condition}")]);
+            let states = list.timeout(Duration::from_secs(5)).output().await?;
+            let ready = states.split_whitespace().filter(|state| *state == "True").count();
+            ensure!(ready == nodes.len(), "{ready} of {} nodes are Ready", nodes.len());
+            // Pods are refused until the controller manager has made this.
+            first
+                .kubectl()
+                .args(["get", "serviceaccount", "default"])
+                .timeout(Duration::from_secs(5))
+                .output()
+                .await
+        })
+        .await;
+        for daemon in daemons {
+            daemon.check()?;
+        }
+        ready?;
+        self.progress.say(format!(
+            "{} Ready",
+            if self.nodes.len() == 1 {
+                "the node is"
+            } else {
+                "the nodes are"
+            }
+        ));
+        Ok(())
+    }
+
+    /// The cluster's nodes.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The first node, which also runs the control plane and the simulator.
+    pub fn first_node(&self) -> Result<&Node> {
+        self.nodes.first().context("a cluster needs a node")
+    }
+
+    /// A node by its name.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        self.nodes
+            .iter()
+            .find(|node| node.name() == name)
+            .with_context(|| format!("there is no node {name}"))
+    }
+
+    /// The simulator. An error when the cluster was started without one.
+    pub fn simulator(&self) -> Result<&Simulator> {
+        self.simulator
+            .as_ref()
+            .context("this cluster was started without a simulator")
+    }
+
+    /// The programs that the cluster is made of.
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// Who is told what happens.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Where the logs of all programs are, those of containers after [`Cluster::collect_logs`].
+    pub fn logs(&self) -> Result<&Path> {
+        Ok(self.run.as_ref().context("the cluster has ended")?.logs())
+    }
+
+    /// The files of the running cluster; gone with it.
+    pub fn directory(&self) -> Result<&Path> {
+        Ok(self.run.as_ref().context("the cluster has ended")?.directory())
+    }
+
+    /// The administrator's kubeconfig for use in the cluster's network (`nsenter --net`).
+    pub fn kubeconfig(&self) -> Result<PathBuf> {
+        Ok(self.first_node()?.admin_kubeconfig())
+    }
+
+    /// A command that runs `program` with the cluster's network as its own, for example a client that talks to services.
+    pub fn command_in_network(&self, program: &str) -> Result<Command> {
+        let pid = self.first_node()?.pid().to_string();
+        Ok(Command::new("nsenter")
+            .args(["--target", &pid, "--net", "--", program])
+            .env("KUBECONFIG", self.kubeconfig()?))
+    }
+
+    /// Makes an address of the cluster's network reachable at a port of this machine's loopback, until the cluster ends.
+    pub async fn forward(&mut self, address: SocketAddr) -> Result<SocketAddr> {
+        let forward = Forward::start(self.first_node()?.pid(), address).await?;
+        let local = forward.local();
+        self.forwards.push(forward);
+        Ok(local)
+    }
+
+    /// Runs kubectl as the administrator and returns what it printed; an error carries what it said.
+    pub async fn kubectl(&self, words: &[&str]) -> Result<String> {
+        self.first_node()?.kubectl().args(words).output().await
+    }
+
+    /// [`Cluster::kubectl`] with a limit of its own.
+    pub async fn kubectl_within(&self, timeout: Duration, words: &[&str]) -> Result<String> {
+        self.first_node()?.kubectl().args(words).timeout(timeout).output().await
+    }
+
+    /// `kubectl get -o json` with these words.
+    pub async fn get(&self, words: &[&str]) -> Result<serde_json::Value> {
+        let mut all = vec!["get", "-o", "json"];
+        all.extend(words);
+        serde_json::from_str(&self.kubectl(&all).await?).context("kubectl printed something that is not JSON")
+    }
+
+    /// Applies manifests (YAML or JSON, several documents allowed).
+    pub async fn apply(&self, manifests: &str) -> Result<String> {
+        self.first_node()?
+            .kubectl()
+            .args(["apply", "-f", "-"])
+            .stdin(manifests)
+            .output()
+            .await
+    }
+
+    /// Makes an image known on every node.
+    pub async fn import(&self, image: &Image) -> Result<()> {
+        let archive = image.pack(&cache_directory().join("images")).await?;
+        for node in &self.nodes {
+            node.import_image(&archive).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies the containers' logs, events and all objects of the product to the logs' directory and returns that.
+    pub async fn collect_logs(&self) -> Result<PathBuf> {
+        let logs = self.logs()?.to_owned();
+        for node in &self.nodes {
+            let target = logs.join(node.name()).join("pods");
+            // Pods may come and go meanwhile: what can be copied is.
+            let copied = Command::new("cp")
+                .args(["-rL", "--no-preserve=mode"])
+                .arg(node.pod_logs())
+                .arg(&target)
+                .output()
+                .await;
+            if let Err(error) = copied {
+                self.progress
+                    .say(format!("some logs of {} could not be copied: {error:#}", node.name()));
+            }
+        }
+        for (file, words) in [
+            ("events.txt", &["get", "events", "-A", "--sort-by=.lastTimestamp"][..]),
+            (
+                "objects.yaml",
+                &[
+                    "get",
+                    "pods,pvc,pv,volumeattachments,csinodes,csidrivers,deployments,daemonsets",
+                    "-A",
+                    "-o",
+                    "yaml",
+                ],
+            ),
+            ("product.yaml", &["get", "cindercsidrivers", "-o", "yaml"]),
+        ] {
+            let text = self.kubectl(words).await.unwrap_or_else(|error| format!("{error:#}\n"));
+            fs::write(logs.join(file), text).with_context(|| format!("cannot write {file}"))?;
+        }
+        Ok(logs)
+    }
+
+    /// Removes the cluster and fails when a process, mount, loop device, cgroup or file of it remains.
+    pub async fn stop(mut self) -> Result<()> {
+        let run = self.run.take().context("the cluster has ended")?;
+        self.forwards.clear();
+        let ended = tokio::task::spawn_blocking(move || run.end())
+            .await
+            .context("the removal was cancelled")?;
+        self.daemons.drain(..).for_each(Daemon::reap);
+        ended
+    }
+
+    /// Leaves the cluster running when this process ends. `harness down` removes it.
+    pub fn keep(mut self) -> Result<KeptRun> {
+        let kept = self.run.take().context("the cluster has ended")?.keep();
+        // Nobody waits for them any more; they go on.
+        self.daemons.drain(..).for_each(std::mem::forget);
+        kept
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.forwards.clear();
+        drop(self.run.take());
+        self.daemons.drain(..).for_each(Daemon::reap);
+    }
+}

@@ -1,0 +1,463 @@
+//! One node: its namespaces, containerd and kubelet.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::daemon::Daemon;
+use super::network::{API_SERVER, node_address, pod_range};
+use super::pki::Pki;
+use super::{NodeConfig, control_plane};
+use crate::{Command, wait_for};
+
+const NODE_SCRIPT: &str = include_str!("../scripts/node.sh");
+const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// The image that every pod's sandbox runs.
+pub(crate) const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10.2";
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(15);
+const CONTAINERD_TIMEOUT: Duration = Duration::from_secs(30);
+const IMPORT_TIMEOUT: Duration = Duration::from_mins(3);
+
+/// A machine of the cluster.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    number: u8,
+    server_id: String,
+    zone: String,
+    pid: u32,
+    directory: PathBuf,
+    run_directory: PathBuf,
+    logs: PathBuf,
+    cgroup: String,
+}
+
+/// A container that runs on a node.
+#[derive(Debug, Clone)]
+pub struct Container {
+    /// Its id in containerd.
+    pub id: String,
+    /// The pod that it belongs to.
+    pub pod: String,
+    /// Its name in the pod.
+    pub name: String,
+    /// Its first process, in the nodes' process namespace.
+    pub pid: u32,
+}
+
+impl Node {
+    /// Makes the namespaces. The first node's process namespace is the one of all nodes: `first_pid` is its init.
+    pub(crate) async fn make(
+        number: u8,
+        config: &NodeConfig,
+        run_id: &str,
+        run_directory: &Path,
+        logs: &Path,
+        first_pid: Option<u32>,
+        daemons: &mut Vec<Daemon>,
+    ) -> Result<Self> {
+        let directory = run_directory.join(&config.name);
+        let logs = logs.join(&config.name);
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let mut command = match first_pid {
+            None => {
+                let mut command = std::process::Command::new("unshare");
+                command.args(["--pid", "--fork", "--kill-child=KILL"]);
+                command
+            }
+            Some(pid) => {
+                let mut command = std::process::Command::new("nsenter");
+                command.args(["--target", &pid.to_string(), "--pid", "--", "unshare"]);
+                command
+            }
+        };
+        command.args([
+            "--net",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            NODE_SCRIPT,
+            "node",
+        ]);
+        command
+            .arg(&directory)
+            .arg(run_directory.join("init"))
+            .env("PATH", SYSTEM_PATH);
+        let mut holder = Daemon::start("namespaces", &logs, &mut command)?;
+        let pid_file = directory.join("init");
+        let pid = wait_for("the namespaces of a node", NAMESPACES_TIMEOUT, async || {
+            let text = fs::read_to_string(&pid_file).context("its first process has not reported")?;
+            text.split(' ')
+                .next()
+                .and_then(|pid| pid.parse::<u32>().ok())
+                .context("its report is not a process id")
+        })
+        .await;
+        let ended = holder.check();
+        daemons.push(holder);
+        ended?;
+        Ok(Self {
+            name: config.name.clone(),
+            number,
+            server_id: config.server_id.clone(),
+            zone: config.zone.clone(),
+            pid: pid?,
+            cgroup: format!("{run_id}-{}", config.name),
+            directory,
+            run_directory: run_directory.to_owned(),
+            logs,
+        })
+    }
+
+    /// Its name in Kubernetes.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The id of its server in OpenStack, which is its CSI node id.
+    pub fn server_id(&self) -> &str {
+        &self.server_id
+    }
+
+    /// Its availability zone.
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// Its address in the cluster's network.
+    pub fn address(&self) -> Ipv4Addr {
+        node_address(self.number)
+    }
+
+    /// The first process of its namespaces, as the outside knows it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Where the logs of its programs are.
+    pub fn logs(&self) -> &Path {
+        &self.logs
+    }
+
+    /// The `/dev/disk/by-id` of this node, as a path of the outside.
+    pub fn by_id_directory(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/dev/disk/by-id", self.pid))
+    }
+
+    /// The kubelet's directory of this node, as a path of the outside (without what is mounted in it).
+    pub fn kubelet_directory(&self) -> PathBuf {
+        self.directory.join("var/lib/kubelet")
+    }
+
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Its first process as the nodes' process namespace knows it.
+    pub(crate) fn inner_pid(&self) -> Result<u32> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status = fs::read_to_string(&path).with_context(|| format!("{} is gone", self.name))?;
+        let ids = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .with_context(|| format!("{path}: no NSpid"))?;
+        let inner = ids.split_whitespace().last().and_then(|id| id.parse().ok());
+        inner.with_context(|| format!("{path}: NSpid is not a list of numbers"))
+    }
+
+    pub(crate) fn run_directory(&self) -> &Path {
+        &self.run_directory
+    }
+
+    pub(crate) fn pod_logs(&self) -> PathBuf {
+        self.directory.join("var/log/pods")
+    }
+
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.run_directory.join("admin.kubeconfig")
+    }
+
+    /// A program of the tools, by its name.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.run_directory.join("bin").join(name)
+    }
+
+    pub(crate) fn kubectl(&self) -> Command {
+        control_plane::kubectl(self)
+    }
+
+    fn search_path(&self) -> String {
+        format!("{}:{SYSTEM_PATH}", self.run_directory.join("bin").display())
+    }
+
+    fn nsenter(&self) -> [String; 6] {
+        [
+            "--target".into(),
+            self.pid.to_string(),
+            "--net".into(),
+            "--mount".into(),
+            "--pid".into(),
+            "--".into(),
+        ]
+    }
+
+    /// A program of the tools or of the machine, to run for as long as the cluster does.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> std::process::Command {
+        let mut command = std::process::Command::new("nsenter");
+        command
+            .args(self.nsenter())
+            .arg("env")
+            .arg(format!("PATH={}", self.search_path()))
+            .arg(program);
+        command
+    }
+
+    /// Runs a program in this node's namespaces, with its /dev/disk, /run and /var, and returns what it printed. At most
+    /// `timeout`.
+    pub async fn exec_within(&self, timeout: Duration, words: &[&str]) -> Result<String> {
+        // nsenter stays outside: killing it alone would leave what it started.
+        let limit = timeout.as_secs().max(1).to_string();
+        Command::new("nsenter")
+            .args(self.nsenter())
+            .args([
+                "env",
+                &format!("PATH={}", self.search_path()),
+                "timeout",
+                "--kill-after=2",
+                &limit,
+            ])
+            .args(words)
+            .timeout(timeout + Duration::from_secs(5))
+            .output()
+            .await
+            .with_context(|| format!("on {}", self.name))
+    }
+
+    /// [`Node::exec_within`] 30 s.
+    pub async fn exec(&self, words: &[&str]) -> Result<String> {
+        self.exec_within(Duration::from_secs(30), words).await
+    }
+
+    /// Starts containerd and waits until it answers.
+    pub(crate) async fn start_containerd(&self, daemons: &mut Vec<Daemon>) -> Result<()> {
+        let network = serde_json::json!({
+            "cniVersion": "1.0.0", "name": "harness",
+            "plugins": [
+                {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "ipam": {
+                    "type": "host-local", "ranges": [[{"subnet": pod_range(self.number)}]],
+                    "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/run/cni-addresses"}},
+            ],
+        });
+        let networks = self.directory.join("cni");
+        fs::create_dir_all(&networks).with_context(|| format!("cannot make {}", networks.display()))?;
+        self.write("cni/10-harness.conflist", &network.to_string())?;
+        let runc = self
+            .exec(&["sh", "-c", "command -v runc"])
+            .await
+            .context("runc is not installed")?;
+        let config = format!(
+            r#"version = 3
+root = "{root}"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.nri.v1.nri"]
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "{PAUSE_IMAGE}"
+[plugins.'io.containerd.cri.v1.runtime']
+  # A machine may lack what lowering the scores takes (CAP_SYS_RESOURCE).
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  enable_unprivileged_ports = false
+  enable_unprivileged_icmp = false
+  [plugins.'io.containerd.cri.v1.runtime'.containerd]
+    default_runtime_name = "runc"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+        SystemdCgroup = false
+        BinaryName = "{runc}"
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["{plugins}"]
+    conf_dir = "{networks}"
+"#,
+            root = self.directory.join("containerd").display(),
+            runc = runc.trim(),
+            plugins = self.run_directory.join("cni").display(),
+            networks = networks.display(),
+        );
+        let config = self.write("containerd.toml", &config)?;
+        let mut command = self.command("containerd");
+        command.arg("--config").arg(config);
+        daemons.push(Daemon::start("containerd", &self.logs, &mut command)?);
+        wait_for("containerd's answer", CONTAINERD_TIMEOUT, async || {
+            self.ctr(&["version"]).await
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Starts the kubelet.
+    pub(crate) fn start_kubelet(&self, pki: &Pki, daemons: &mut Vec<Daemon>) -> Result<()> {
+        make_cgroups(&self.cgroup)?;
+        let config = serde_json::json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", self.cgroup),
+            "cgroupsPerQOS": true, "enforceNodeAllocatable": ["pods"],
+            "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
+            "failSwapOn": false, "oomScoreAdj": 0, "resolvConf": "", "clusterDomain": "cluster.local",
+            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "0%"},
+            "imageGCHighThresholdPercent": 100,
+            "nodeStatusUpdateFrequency": "5s", "syncFrequency": "10s",
+            // Pods of a demo or a test are few, and their changes are what is waited for.
+            "volumeStatsAggPeriod": "10s",
+        });
+        let config = self.write("kubelet.yaml", &config.to_string())?;
+        let kubeconfig = self.directory.join("kubelet.kubeconfig");
+        pki.write_kubeconfig(&kubeconfig, &format!("https://{API_SERVER}"), Some(&self.name))?;
+        let mut command = self.command("kubelet");
+        command.arg("--config").arg(config).arg("--kubeconfig").arg(kubeconfig);
+        command.args(["--root-dir", "/var/lib/kubelet", "--cert-dir", "/var/lib/kubelet/pki"]);
+        command.args([
+            "--hostname-override",
+            &self.name,
+            "--node-ip",
+            &self.address().to_string(),
+            "-v",
+            "2",
+        ]);
+        daemons.push(Daemon::start("kubelet", &self.logs, &mut command)?);
+        Ok(())
+    }
+
+    /// Makes an image archive known to containerd under the names that it carries.
+    pub async fn import_image(&self, archive: &Path) -> Result<()> {
+        let archive = archive.to_str().context("the path of an image is not UTF-8")?;
+        self.exec_within(
+            IMPORT_TIMEOUT,
+            &[
+                "ctr",
+                "-a",
+                CONTAINERD_SOCKET,
+                "-n",
+                "k8s.io",
+                "images",
+                "import",
+                archive,
+            ],
+        )
+        .await
+        .with_context(|| format!("cannot import {archive}"))?;
+        Ok(())
+    }
+
+    /// `ctr` of containerd, for the containers of Kubernetes.
+    async fn ctr(&self, words: &[&str]) -> Result<String> {
+        let mut all = vec!["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io"];
+        all.extend(words);
+        self.exec(&all).await
+    }
+
+    /// The running containers of a name, in pods of a namespace.
+    pub async fn containers(&self, namespace: &str, name: &str) -> Result<Vec<Container>> {
+        let filter = format!(
+            "labels.\"io.kubernetes.pod.namespace\"=={namespace},labels.\"io.kubernetes.container.name\"=={name}"
+        );
+        let ids = self.ctr(&["containers", "list", "-q", &filter]).await?;
+        let tasks = self.ctr(&["tasks", "list"]).await?;
+        let mut containers = Vec::new();
+        for id in ids.split_whitespace() {
+            // TASK PID STATUS
+            let Some(task) = tasks.lines().find(|line| line.split_whitespace().next() == Some(id)) else {
+                continue;
+            };
+            let mut fields = task.split_whitespace().skip(1);
+            let pid = fields
+                .next()
+                .and_then(|pid| pid.parse().ok())
+                .context("ctr printed a task without its process")?;
+            if fields.next() != Some("RUNNING") {
+                continue;
+            }
+            let info: serde_json::Value = serde_json::from_str(&self.ctr(&["containers", "info", id]).await?)
+                .with_context(|| format!("ctr's description of container {id} is not JSON"))?;
+            let pod = info["Labels"]["io.kubernetes.pod.name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            containers.push(Container {
+                id: id.to_owned(),
+                pod,
+                name: name.to_owned(),
+                pid,
+            });
+        }
+        Ok(containers)
+    }
+
+    /// Sends a signal (`SIGKILL`, `SIGSTOP` …) to the first process of a container, as its node's kernel would.
+    pub async fn signal(&self, container: &Container, signal: &str) -> Result<()> {
+        self.ctr(&["tasks", "kill", "--signal", signal, &container.id])
+            .await
+            .map(drop)
+    }
+
+    /// Kills the containers of a name without warning. Fails when there is none.
+    pub async fn kill_container(&self, namespace: &str, name: &str) -> Result<()> {
+        let containers = self.containers(namespace, name).await?;
+        ensure!(
+            !containers.is_empty(),
+            "no container {name} of namespace {namespace} runs on {}",
+            self.name
+        );
+        for container in containers {
+            self.signal(&container, "SIGKILL").await?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, content: &str) -> Result<PathBuf> {
+        let path = self.directory.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Makes the group that the pods of a node live in, in every hierarchy of the machine.
+fn make_cgroups(name: &str) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else {
+            continue;
+        };
+        let kind = right.split(' ').next().unwrap_or_default();
+        if kind != "cgroup" && kind != "cgroup2" {
+            continue;
+        }
+        let Some(hierarchy) = left.split(' ').nth(4).map(Path::new) else {
+            continue;
+        };
+        let group = hierarchy.join(name);
+        fs::create_dir_all(&group).with_context(|| format!("cannot make the cgroup {}", group.display()))?;
+        // A cpuset of the first version is empty until somebody fills it.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if kind == "cgroup" && group.join(file).exists() {
+                let value = fs::read(hierarchy.join(file)).with_context(|| format!("cannot read {file}"))?;
+                fs::write(group.join(file), value).with_context(|| format!("cannot set {file} of {name}"))?;
+            }
+        }
+    }
+    Ok(())
+}

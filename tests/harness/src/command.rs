@@ -1,0 +1,201 @@
+//! Programs that are run to their end, with a limit on the time they take.
+
+use std::ffi::{OsStr, OsString};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::io::AsyncWriteExt;
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A program, its arguments and the time that it may take (60 s unless told).
+#[derive(Debug, Clone)]
+pub struct Command {
+    words: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    directory: Option<OsString>,
+    stdin: Option<Vec<u8>>,
+    timeout: Duration,
+}
+
+impl Command {
+    /// Runs `program`.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            words: vec![program.as_ref().to_owned()],
+            environment: Vec::new(),
+            directory: None,
+            stdin: None,
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.words.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.words
+            .extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Runs in this directory.
+    #[must_use]
+    pub fn directory(mut self, directory: impl AsRef<OsStr>) -> Self {
+        self.directory = Some(directory.as_ref().to_owned());
+        self
+    }
+
+    /// What the program reads on its standard input; nothing otherwise.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// The program is killed, and its run an error, when it takes longer.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    fn describe(&self) -> String {
+        let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    fn prepare(&self) -> Result<tokio::process::Command> {
+        let (program, arguments) = self.words.split_first().context("a command without a program")?;
+        let mut command = tokio::process::Command::new(program);
+        command
+            .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        // An interrupt at the terminal is for the harness alone: what it runs ends when the harness says so.
+        command.process_group(0).kill_on_drop(true);
+        Ok(command)
+    }
+
+    /// Runs the program and returns what it printed. An error carries the command, its status and its standard error.
+    pub async fn output(&self) -> Result<String> {
+        let mut command = self.prepare()?;
+        command.stdin(if self.stdin.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = async {
+            let mut child = command
+                .spawn()
+                .with_context(|| format!("cannot start `{}`", self.describe()))?;
+            if let (Some(bytes), Some(mut stdin)) = (self.stdin.clone(), child.stdin.take()) {
+                // A program that ends without reading all closes the pipe; its status tells more than that error.
+                tokio::spawn(async move { stdin.write_all(&bytes).await });
+            }
+            child
+                .wait_with_output()
+                .await
+                .with_context(|| format!("cannot read from `{}`", self.describe()))
+        };
+        let output = tokio::time::timeout(self.timeout, run).await.map_err(|_| {
+            anyhow!(
+                "`{}` was stopped: it had not ended after {:?}",
+                self.describe(),
+                self.timeout
+            )
+        })??;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(stdout);
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let told = if stderr.trim().is_empty() {
+            stdout.trim()
+        } else {
+            stderr.trim()
+        };
+        bail!("`{}` failed ({}): {told}", self.describe(), output.status)
+    }
+
+    /// Runs the program with the harness's own standard error for its output, for work whose progress is worth seeing.
+    pub async fn run_visibly(&self) -> Result<()> {
+        let mut command = self.prepare()?;
+        command
+            .stdin(Stdio::null())
+            .stdout(std::io::stderr())
+            .stderr(Stdio::inherit());
+        let run = async {
+            let mut child = command
+                .spawn()
+                .with_context(|| format!("cannot start `{}`", self.describe()))?;
+            child
+                .wait()
+                .await
+                .with_context(|| format!("cannot wait for `{}`", self.describe()))
+        };
+        let status = tokio::time::timeout(self.timeout, run).await.map_err(|_| {
+            anyhow!(
+                "`{}` was stopped: it had not ended after {:?}",
+                self.describe(),
+                self.timeout
+            )
+        })??;
+        if !status.success() {
+            bail!("`{}` failed ({status}); what it printed is above", self.describe());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_program_prints_is_returned_and_its_input_is_what_was_given() {
+        assert_eq!(
+            Command::new("cat").stdin("three words here").output().await.unwrap(),
+            "three words here"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failure_names_the_command_the_status_and_what_it_said() {
+        let error = Command::new("sh")
+            .args(["-c", "echo oh no >&2; exit 3"])
+            .output()
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("sh -c") && error.contains("exit status: 3") && error.contains("oh no"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_end_is_killed_and_named() {
+        let command = Command::new("sleep").arg("600").timeout(Duration::from_millis(20));
+        let error = command.output().await.unwrap_err().to_string();
+        assert!(error.contains("sleep 600") && error.contains("20ms"), "{error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Ports of this machine's loopback that lead into the cluster's network.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A listener outside whose connections go on inside. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    local: SocketAddr,
+    // Dropping it tells the thread to end.
+    _running: oneshot::Sender<()>,
+}
+
+impl Forward {
+    /// Leads connections to `remote` as seen from the network namespace of process `pid`.
+    pub(crate) async fn start(pid: u32, remote: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .context("cannot listen on the loopback")?;
+        let local = listener.local_addr().context("cannot tell the port")?;
+        let listener = listener.into_std().context("cannot hand the listener over")?;
+        let (running, ended) = oneshot::channel();
+        let (entered, answer) = oneshot::channel();
+        // A namespace belongs to a thread: this one enters the cluster's and makes all connections there.
+        std::thread::Builder::new()
+            .name("forward".to_owned())
+            .spawn(move || match enter(pid) {
+                Ok(runtime) => {
+                    let _ = entered.send(Ok(()));
+                    runtime.block_on(async {
+                        tokio::select! {
+                            _ = ended => {}
+                            _ = accept(listener, remote) => {}
+                        }
+                    });
+                }
+                Err(error) => {
+                    let _ = entered.send(Err(error));
+                }
+            })
+            .context("cannot start a thread")?;
+        answer.await.context("the thread that forwards connections ended")??;
+        Ok(Self {
+            local,
+            _running: running,
+        })
+    }
+
+    /// The port on the loopback.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+fn enter(pid: u32) -> Result<tokio::runtime::Runtime> {
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net")).context("the cluster's network is gone")?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .context("cannot enter the cluster's network")?;
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")
+}
+
+async fn accept(listener: std::net::TcpListener, remote: SocketAddr) -> Result<()> {
+    let listener = TcpListener::from_std(listener).context("cannot take the listener over")?;
+    loop {
+        let (mut outside, _) = listener.accept().await.context("cannot accept")?;
+        tokio::spawn(async move {
+            // A client outside sees a refused connection as one that ends at once.
+            let inside = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(remote)).await;
+            if let Ok(Ok(mut inside)) = inside {
+                let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+            }
+        });
+    }
+}

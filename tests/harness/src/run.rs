@@ -1,0 +1,317 @@
+//! A run: the directory that holds all files of one cluster, and the certainty that nothing of it stays behind.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::tools::workspace_root;
+
+const KEEPER: &str = include_str!("scripts/keeper.sh");
+const TEARDOWN: &str = include_str!("scripts/teardown.sh");
+const OWNER: &str = "owner";
+
+/// Longest path of a unix socket is 107 bytes; what the cluster puts below the run's directory needs up to this many.
+const ROOM_FOR_SOCKETS: usize = 60;
+
+/// Whoever holds the lock of all runs makes or removes one directory.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The directory of one cluster and the keeper process that removes everything when this process ends.
+#[derive(Debug)]
+pub(crate) struct Run {
+    directory: PathBuf,
+    logs: PathBuf,
+    keeper: Child,
+    pipe: Option<ChildStdin>,
+    released: bool,
+}
+
+impl Run {
+    /// Makes the directory of a new run and starts its keeper.
+    pub(crate) fn begin() -> Result<Self> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "a cluster needs root: namespaces, mounts and loop devices are made. Run the same command as root"
+        );
+        let base = base_directory()?;
+        fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
+        let id = format!("cc{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
+        let directory = base.join(&id);
+        fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let logs = logs_directory().join(&id);
+        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        fs::write(directory.join(OWNER), process_identity(std::process::id())?)
+            .with_context(|| format!("cannot write in {}", directory.display()))?;
+        make_dev_disk(&base)?;
+
+        let keeper_log = fs::File::create(logs.join("keeper.log")).context("cannot make the keeper's log")?;
+        let mut keeper = std::process::Command::new("sh")
+            .args(["-c", KEEPER, "keeper", TEARDOWN])
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(keeper_log)
+            .process_group_of_its_own()
+            .spawn()
+            .context("cannot start the process that cleans up after this one")?;
+        let pipe = keeper.stdin.take();
+        Ok(Self {
+            directory,
+            logs,
+            keeper,
+            pipe,
+            released: false,
+        })
+    }
+
+    /// Where everything of this run is, until it ends.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The name of this run, unique on this machine.
+    pub(crate) fn id(&self) -> String {
+        self.directory
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// Where the logs of this run are, during it and afterwards.
+    pub(crate) fn logs(&self) -> &Path {
+        &self.logs
+    }
+
+    /// Leaves everything as it is when this process ends; `harness down` removes it.
+    pub(crate) fn keep(mut self) -> Result<KeptRun> {
+        fs::remove_file(self.directory.join(OWNER)).context("cannot give the run up")?;
+        self.release();
+        Ok(KeptRun {
+            directory: self.directory.clone(),
+        })
+    }
+
+    /// Removes everything of this run and fails if something remains.
+    pub(crate) fn end(mut self) -> Result<()> {
+        let removed = tear_down(&self.directory);
+        self.release();
+        removed
+    }
+
+    fn release(&mut self) {
+        self.released = true;
+        if let Some(mut pipe) = self.pipe.take() {
+            // A keeper that is gone has nothing to be told.
+            let _ = pipe.write_all(b"release\n");
+        }
+        let _ = self.keeper.wait();
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        if let Err(error) = tear_down(&self.directory) {
+            eprintln!("harness: {error:#}");
+        }
+        self.release();
+    }
+}
+
+/// A run that no process owns.
+#[derive(Debug)]
+pub struct KeptRun {
+    directory: PathBuf,
+}
+
+impl KeptRun {
+    /// Its files.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+/// Every run on this machine and whether a living process owns it.
+pub fn find_runs() -> Result<Vec<(KeptRun, bool)>> {
+    let base = base_directory()?;
+    let mut runs = Vec::new();
+    let entries = match fs::read_dir(&base) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(runs),
+        Err(error) => return Err(error).with_context(|| format!("cannot list {}", base.display())),
+    };
+    for entry in entries {
+        let directory = entry.with_context(|| format!("cannot list {}", base.display()))?.path();
+        if directory.is_dir() {
+            let owned = owner_lives(&directory);
+            runs.push((KeptRun { directory }, owned));
+        }
+    }
+    Ok(runs)
+}
+
+/// Removes every run that no living process owns (kept ones, and what a keeper could not finish). Returns how many.
+pub fn clean_up_all() -> Result<usize> {
+    let mut failures = Vec::new();
+    let mut removed = 0;
+    for (run, owned) in find_runs()? {
+        if owned {
+            continue;
+        }
+        match tear_down(run.directory()) {
+            Ok(()) => removed += 1,
+            Err(error) => failures.push(format!("{error:#}")),
+        }
+    }
+    ensure!(failures.is_empty(), "{}", failures.join("; "));
+    Ok(removed)
+}
+
+fn tear_down(directory: &Path) -> Result<()> {
+    // The script limits each of its waits; together they stay below two minutes.
+    let output = std::process::Command::new("timeout")
+        .args(["--kill-after=5", "150", "sh", "-c", TEARDOWN, "teardown"])
+        .arg(directory)
+        .stdin(Stdio::null())
+        .process_group_of_its_own()
+        .output()
+        .context("cannot run the script that removes the cluster")?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "{} could not be removed whole ({}): {}",
+            directory.display(),
+            output.status,
+            told.trim()
+        );
+    }
+    Ok(())
+}
+
+/// `HARNESS_DIR`, or `cinder-csi/run` beside the cache of the tools. It must lie on a real disk (containerd's images go
+/// there) outside of /var and /run, which every node has of its own.
+fn base_directory() -> Result<PathBuf> {
+    let base = std::env::var_os("HARNESS_DIR").map_or_else(|| cache_directory().join("run"), PathBuf::from);
+    ensure!(
+        base.is_absolute(),
+        "HARNESS_DIR is {}, which is not an absolute path",
+        base.display()
+    );
+    let base = base.components().collect::<PathBuf>();
+    ensure!(
+        !base.starts_with("/var") && !base.starts_with("/run"),
+        "{} cannot hold a cluster: its nodes have a /var and a /run of their own. Set HARNESS_DIR to a directory elsewhere",
+        base.display()
+    );
+    ensure!(
+        base.as_os_str().len() + ROOM_FOR_SOCKETS < 107,
+        "{} is too long a path for the unix sockets below it. Set HARNESS_DIR to a shorter one",
+        base.display()
+    );
+    Ok(base)
+}
+
+/// Where things are kept that are dear to make: `cinder-csi` in the user's cache directory.
+pub(crate) fn cache_directory() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache");
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|path| !path.is_empty())
+        .map_or_else(home, PathBuf::from);
+    cache.join("cinder-csi")
+}
+
+/// `HARNESS_LOGS`, or `target/harness` of the workspace.
+fn logs_directory() -> PathBuf {
+    std::env::var_os("HARNESS_LOGS").map_or_else(|| workspace_root().join("target/harness"), PathBuf::from)
+}
+
+/// A process by id and start time: the id alone may be another's by now.
+fn process_identity(pid: u32) -> Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("there is no process {pid}"))?;
+    let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let started = after_name
+        .split(' ')
+        .nth(19)
+        .context("/proc/PID/stat has no start time")?;
+    Ok(format!("{pid} {started}\n"))
+}
+
+fn owner_lives(directory: &Path) -> bool {
+    let Ok(owner) = fs::read_to_string(directory.join(OWNER)) else {
+        return false;
+    };
+    let Some(pid) = owner.split(' ').next().and_then(|pid| pid.parse().ok()) else {
+        return false;
+    };
+    process_identity(pid).is_ok_and(|identity| identity == owner)
+}
+
+/// The nodes mount their own /dev/disk over this one. A machine without udev has none; the last run removes it again.
+fn make_dev_disk(base: &Path) -> Result<()> {
+    let lock = fs::File::create(base.join("lock")).context("cannot make the lock of all runs")?;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    while lock.try_lock().is_err() {
+        ensure!(
+            Instant::now() < deadline,
+            "{} stays locked by another run",
+            base.join("lock").display()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    match fs::create_dir("/dev/disk") {
+        Ok(()) => fs::write(base.join("made-dev-disk"), "").context("cannot note that /dev/disk was made"),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error).context("cannot make /dev/disk"),
+    }
+}
+
+/// Interrupts at the terminal reach the whole process group; what the harness starts ends when the harness says so.
+pub(crate) trait OwnProcessGroup {
+    fn process_group_of_its_own(&mut self) -> &mut Self;
+}
+
+impl OwnProcessGroup for std::process::Command {
+    fn process_group_of_its_own(&mut self) -> &mut Self {
+        use std::os::unix::process::CommandExt;
+        self.process_group(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start_time_and_not_by_its_id_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mine = process_identity(std::process::id()).unwrap();
+        fs::write(directory.path().join(OWNER), &mine).unwrap();
+        assert!(owner_lives(directory.path()));
+        fs::write(directory.path().join(OWNER), format!("{} 1\n", std::process::id())).unwrap();
+        assert!(!owner_lives(directory.path()));
+    }
+
+    #[test]
+    fn the_scripts_are_valid_shell() {
+        for script in [KEEPER, TEARDOWN, include_str!("scripts/node.sh")] {
+            let status = std::process::Command::new("sh")
+                .args(["-n", "-c", script])
+                .status()
+                .unwrap();
+            assert!(status.success(), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_teardown_of_nothing_succeeds() {
+        let directory = tempfile::tempdir().unwrap();
+        tear_down(&directory.path().join("never-made")).unwrap();
+    }
+}

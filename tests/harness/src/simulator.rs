@@ -1,0 +1,178 @@
+//! The OpenStack simulator beside a cluster.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Daemon, METADATA_ADDRESS, Node};
+use crate::forward::Forward;
+use crate::{product, wait_for};
+
+const PORT: u16 = 5000;
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What the simulator is started with.
+#[derive(Debug, Clone, Default)]
+pub struct SimulatorConfig {
+    /// Further arguments of `openstack-sim serve`, for example `--latency create=800ms,attach=1100ms`.
+    pub args: Vec<String>,
+}
+
+/// How a client reaches the simulated cloud and logs in; what the simulator writes when it is ready.
+#[derive(Debug, Clone, Deserialize)]
+#[allow(missing_docs)]
+pub struct Access {
+    pub auth_url: String,
+    pub username: String,
+    pub password: String,
+    pub project_name: String,
+    pub domain_name: String,
+    pub region: String,
+    pub application_credential_id: String,
+    pub application_credential_secret: String,
+}
+
+/// A running simulator and the metadata services of the nodes.
+#[derive(Debug)]
+pub struct Simulator {
+    access: Access,
+    client: reqwest::Client,
+    forward: Forward,
+}
+
+impl Simulator {
+    pub(crate) async fn start(config: &SimulatorConfig, nodes: &[Node], daemons: &mut Vec<Daemon>) -> Result<Self> {
+        let first = nodes.first().context("a cluster needs a node")?;
+        let program = product::simulator_program().await?;
+        let address = SocketAddrV4::new(first.address(), PORT);
+        let directory = first.run_directory();
+        let ready_file = directory.join("simulator.json");
+        let mut command = first.command(&program);
+        command
+            .args([
+                "serve",
+                "--listen",
+                &format!("0.0.0.0:{PORT}"),
+                "--public-url",
+                &format!("http://{address}"),
+            ])
+            .arg("--ready-file")
+            .arg(&ready_file)
+            .arg("--backing")
+            .arg(directory.join("volumes"));
+        for node in nodes {
+            let by_id = format!("/proc/{}/root/dev/disk/by-id", node.inner_pid()?);
+            let server = format!(
+                "{},name={},zone={},by-id={by_id}",
+                node.server_id(),
+                node.name(),
+                node.zone()
+            );
+            command.args(["--server", &server]);
+        }
+        command.args(&config.args);
+        let mut daemon = Daemon::start("openstack-sim", first.logs(), &mut command)?;
+        let text = wait_for("the simulator's readiness", START_TIMEOUT, async || {
+            daemon.check()?;
+            std::fs::read_to_string(&ready_file).context("it has not reported")
+        })
+        .await;
+        daemons.push(daemon);
+        let access = serde_json::from_str(&text?).context("the simulator's report is not as expected")?;
+
+        for node in nodes {
+            let listen = SocketAddrV4::new(METADATA_ADDRESS, 80).to_string();
+            let mut command = node.command(&program);
+            command.args(["metadata", "--listen", &listen, "--instance-id", node.server_id()]);
+            command.args(["--zone", node.zone(), "--name", node.name()]);
+            daemons.push(Daemon::start("metadata", node.logs(), &mut command)?);
+        }
+        let client = reqwest::Client::builder()
+            .timeout(REQUEST_TIMEOUT)
+            .no_proxy()
+            .build()
+            .context("no HTTP client")?;
+        let forward = Forward::start(first.pid(), SocketAddr::V4(address)).await?;
+        Ok(Self {
+            access,
+            client,
+            forward,
+        })
+    }
+
+    /// How pods of the cluster log in.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The simulator's address as this machine reaches it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.forward.local())
+    }
+
+    /// A `cloud.conf` that logs in with the user's password.
+    pub fn cloud_conf(&self) -> String {
+        let access = &self.access;
+        format!(
+            "[Global]\nauth-url = {}\nusername = {}\npassword = {}\ntenant-name = {}\ndomain-name = {}\nregion = {}\n",
+            access.auth_url, access.username, access.password, access.project_name, access.domain_name, access.region
+        )
+    }
+
+    /// The requests answered so far, oldest first, as `openstack-sim` records them.
+    pub async fn log(&self) -> Result<Vec<serde_json::Value>> {
+        serde_json::from_value(self.admin(reqwest::Method::GET, "log", None).await?).context("the log is not a list")
+    }
+
+    /// Forgets the requests answered so far.
+    pub async fn clear_log(&self) -> Result<()> {
+        self.admin(reqwest::Method::DELETE, "log", None).await.map(drop)
+    }
+
+    /// Volumes, attachments and loop devices.
+    pub async fn state(&self) -> Result<serde_json::Value> {
+        self.admin(reqwest::Method::GET, "state", None).await
+    }
+
+    /// Adds a rule that makes the cloud misbehave (`openstack_sim::Fault`).
+    pub async fn add_fault(&self, fault: &impl Serialize) -> Result<()> {
+        let fault = serde_json::to_value(fault).context("a fault that is not JSON")?;
+        self.admin(reqwest::Method::POST, "faults", Some(fault)).await.map(drop)
+    }
+
+    /// Removes all those rules.
+    pub async fn clear_faults(&self) -> Result<()> {
+        self.admin(reqwest::Method::DELETE, "faults", None).await.map(drop)
+    }
+
+    /// One call of the simulator's own interface; null where the answer has no body.
+    pub async fn admin(
+        &self,
+        method: reqwest::Method,
+        what: &str,
+        body: Option<serde_json::Value>,
+    ) -> Result<serde_json::Value> {
+        let url = format!("{}/_sim/{what}", self.url());
+        let mut request = self.client.request(method, &url);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = request
+            .send()
+            .await
+            .with_context(|| format!("the simulator does not answer at {url}"))?;
+        let status = answer.status();
+        let text = answer
+            .text()
+            .await
+            .with_context(|| format!("the answer of {url} ended early"))?;
+        anyhow::ensure!(status.is_success(), "{url} answered {status}: {text}");
+        if text.is_empty() {
+            return Ok(serde_json::Value::Null);
+        }
+        serde_json::from_str(&text).with_context(|| format!("the answer of {url} is not JSON"))
+    }
+}
