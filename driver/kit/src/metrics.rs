@@ -20,8 +20,13 @@ pub struct BuildInfo<'a> {
 #[derive(Debug, Error)]
 pub enum MetricsError {
     /// Two metrics of one name, or a name that Prometheus does not allow.
-    #[error("cannot register a metric: {0}")]
-    Register(#[source] prometheus::Error),
+    #[error("cannot register the metric {name}: {source}")]
+    Register {
+        /// Its name.
+        name: String,
+        /// The registry's reason.
+        source: prometheus::Error,
+    },
     /// The registry could not be written as text.
     #[error("cannot write the metrics: {0}")]
     Encode(#[source] prometheus::Error),
@@ -44,13 +49,11 @@ impl Metrics {
             registry: Registry::new(),
         };
         metrics.register(ProcessCollector::for_self())?;
-        let opts = Opts::new(
-            format!("{}_build_info", build.program),
-            "Version and revision of the program; always 1.",
-        )
-        .const_label("version", build.version)
-        .const_label("revision", build.revision);
-        let info = IntGauge::with_opts(opts).map_err(MetricsError::Register)?;
+        let name = format!("{}_build_info", build.program);
+        let opts = Opts::new(name.as_str(), "Version and revision of the program; always 1.")
+            .const_label("version", build.version)
+            .const_label("revision", build.revision);
+        let info = IntGauge::with_opts(opts).map_err(|source| MetricsError::Register { name, source })?;
         info.set(1);
         metrics.register(info)?;
         Ok(metrics)
@@ -58,7 +61,11 @@ impl Metrics {
 
     /// Adds a metric. The caller keeps a clone of it to count with.
     pub fn register(&self, metric: impl Collector + 'static) -> Result<(), MetricsError> {
-        self.registry.register(Box::new(metric)).map_err(MetricsError::Register)
+        let names: Vec<&str> = metric.desc().iter().map(|desc| desc.fq_name.as_str()).collect();
+        let name = names.join(", ");
+        self.registry
+            .register(Box::new(metric))
+            .map_err(|source| MetricsError::Register { name, source })
     }
 
     /// The registry itself.

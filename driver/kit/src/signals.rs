@@ -46,6 +46,8 @@ mod tests {
         let token = shutdown().expect("installs the handlers");
         assert!(!token.is_cancelled());
         kill_process(getpid(), Signal::TERM).expect("sends");
-        tokio::time::timeout(Duration::from_secs(10), token.cancelled()).await.expect("is cancelled");
+        tokio::time::timeout(Duration::from_secs(10), token.cancelled())
+            .await
+            .expect("is cancelled");
     }
 }

@@ -94,11 +94,9 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), TelemetryError> {
 fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     // The parser takes an unknown word for the name of a target and then silences everything else: a typing error in a
     // level would switch the log off.
-    let unknown = level
-        .split(',')
-        .map(str::trim)
-        .find(|word| !word.contains(['=', '[']) && LevelFilter::from_str(word).is_err());
-    if let Some(word) = unknown {
+    let words: Vec<&str> = level.split(',').map(str::trim).collect();
+    let is_level = |word: &str| !word.is_empty() && LevelFilter::from_str(word).is_ok();
+    if let Some(word) = words.iter().find(|word| !word.contains(['=', '[']) && !is_level(word)) {
         let reason = format!("{word:?} is no level");
         return Err(TelemetryError::ReadLevel {
             given: level.to_owned(),
@@ -106,7 +104,7 @@ fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
         });
     }
     EnvFilter::builder()
-        .parse(level)
+        .parse(words.join(","))
         .map_err(|error| TelemetryError::ReadLevel {
             given: level.to_owned(),
             reason: error.to_string(),
@@ -132,7 +130,7 @@ mod tests {
     #[case::typing_error("inof", "\"inof\" is no level")]
     #[case::one_bad_word_among_good_ones("info,debgu", "\"debgu\" is no level")]
     #[case::empty("", "is no level")]
-    #[case::bad_level_of_a_target("kube=loud", "invalid")]
+    #[case::bad_level_of_a_target("kube=loud", "error parsing level")]
     fn what_is_no_level_is_refused_with_the_reason(#[case] level: &str, #[case] reason: &str) {
         let error = check_level(level).expect_err("is no level").to_string();
         assert!(
