@@ -1,1 +1,138 @@
-//! Tests of the schema as a whole.
+//! Tests of the schema as a whole: its rules, its defaults, the file made of it.
+
+use kube::CustomResourceExt;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::{CinderCSIDriver, crd, to_yaml};
+
+mod rules;
+
+/// The file beside this crate that clusters are given.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cindercsidrivers.csi.openstack.org.yaml");
+
+/// The smallest object that works.
+fn mk_object() -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1alpha1",
+        "kind": "CinderCSIDriver",
+        "metadata": { "name": "cinder.csi.openstack.org" },
+        "spec": { "clouds": [{ "credentialsSecretRef": { "name": "openstack-credentials" } }] },
+    })
+}
+
+/// Walks the schema of the spec to a field: `[]` steps into a list.
+fn schema_of(path: &str) -> Value {
+    let crd = serde_json::to_value(crd()).unwrap();
+    let mut schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+    for step in path.split('.') {
+        schema = if step == "[]" {
+            schema["items"].clone()
+        } else {
+            schema["properties"][step].clone()
+        };
+        assert!(schema.is_object(), "no {step} in the schema, looking for {path}");
+    }
+    schema
+}
+
+#[test]
+fn the_file_for_clusters_is_what_the_types_say() {
+    let yaml = to_yaml(&crd()).unwrap();
+
+    let file = std::fs::read_to_string(FILE).unwrap_or_default();
+
+    assert!(file == yaml, "{FILE} is out of date: run `make crds`");
+}
+
+#[test]
+fn the_smallest_object_gets_the_defaults_that_the_schema_promises() {
+    let driver: CinderCSIDriver = serde_json::from_value(mk_object()).unwrap();
+
+    let spec = serde_json::to_value(&driver.spec).unwrap();
+
+    // A field with a default in the schema has the same one in the code.
+    let mut compared = 0;
+    compare_defaults(&schema_of("spec"), &spec, "spec", &mut compared);
+    assert!(compared > 15, "only {compared} defaults were found");
+}
+
+fn compare_defaults(schema: &Value, value: &Value, path: &str, compared: &mut usize) {
+    if let Some(properties) = schema["properties"].as_object() {
+        for (name, schema) in properties {
+            let path = format!("{path}.{name}");
+            let value = &value[name];
+            if let (Some(default), false) = (schema.get("default"), path.contains("clouds")) {
+                assert!(
+                    covers(value, default),
+                    "{path}: {value} in the code, {default} in the schema"
+                );
+                *compared += 1;
+            }
+            compare_defaults(schema, value, &path, compared);
+        }
+    }
+}
+
+/// Whether every field of `default` is in `value`. The API server fills in the rest by the defaults further down.
+fn covers(value: &Value, default: &Value) -> bool {
+    match (value, default) {
+        (Value::Object(value), Value::Object(default)) => default
+            .iter()
+            .all(|(key, default)| value.get(key).is_some_and(|value| covers(value, default))),
+        (Value::Array(value), Value::Array(default)) => {
+            value.len() == default.len() && value.iter().zip(default).all(|(value, default)| covers(value, default))
+        }
+        (value, default) => value == default,
+    }
+}
+
+#[test]
+fn every_field_of_ours_explains_itself() {
+    let mut silent = Vec::new();
+    for part in ["spec", "status"] {
+        find_silent(&schema_of(part), part, &mut silent);
+    }
+    assert!(silent.is_empty(), "without a description: {silent:?}");
+}
+
+fn find_silent(schema: &Value, path: &str, silent: &mut Vec<String>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        if property["description"]
+            .as_str()
+            .is_none_or(|text| text.trim().is_empty())
+        {
+            silent.push(path.clone());
+        }
+        // These are Kubernetes' own types.
+        if !["affinity", "tolerations", "allowedTopologies", "conditions"].contains(&name.as_str()) {
+            find_silent(property, &path, silent);
+            find_silent(&property["items"], &path, silent);
+        }
+    }
+}
+
+#[rstest]
+#[case("spec.clouds", "name")]
+#[case("spec.images.pullSecrets", "name")]
+#[case("spec.storageClasses.items", "name")]
+#[case("status.conditions", "type")]
+#[case("status.clouds", "name")]
+#[case("status.deletion.blockers", "kind")]
+fn lists_are_merged_by_their_key(#[case] path: &str, #[case] key: &str) {
+    let schema = schema_of(path);
+
+    assert_eq!(schema["x-kubernetes-list-type"], "map");
+    assert_eq!(schema["x-kubernetes-list-map-keys"], json!([key]));
+}
+
+#[test]
+fn the_object_is_one_of_the_cluster_and_its_status_is_apart() {
+    let crd = serde_json::to_value(CinderCSIDriver::crd()).unwrap();
+
+    assert_eq!(crd["spec"]["scope"], "Cluster");
+    assert_eq!(crd["metadata"]["name"], format!("{}.{}", crate::PLURAL, crate::GROUP));
+    assert_eq!(crd["spec"]["versions"][0]["name"], crate::VERSION);
+    assert_eq!(crd["spec"]["versions"][0]["subresources"]["status"], json!({}));
+}

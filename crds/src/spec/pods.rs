@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::KubeSchema;
 use schemars::JsonSchema;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Where most distributions keep the kubelet's state.
@@ -127,6 +128,12 @@ pub struct NodeSpec {
         .message("kubeletDir must be an absolute path without '.' or '..' parts, empty parts and a slash at its end, of letters, digits, '_', '.' and '-'"))]
     pub kubelet_dir: String,
 
+    /// Port of the driver's HTTP server on every node, for the kubelet's checks and for metrics. It is a port of the host:
+    /// a second CinderCSIDriver needs another one.
+    #[serde(default = "default_http_port")]
+    #[schemars(range(min = 1024, max = 65535))]
+    pub http_port: u16,
+
     /// Labels of the nodes where the driver runs. Volumes cannot be mounted on others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
@@ -152,8 +159,7 @@ pub struct NodeSpec {
 
     /// How many nodes may be without the driver at once while it is updated: a number or a percentage.
     #[serde(default = "default_max_unavailable")]
-    #[x_kube(validation = Rule::new("type(self) == int ? int(self) >= 1 : string(self).matches('^[1-9][0-9]?%$|^100%$')")
-        .message("maxUnavailable must be a number from 1 or a percentage from 1% to 100%"))]
+    #[schemars(extend("minimum" = 1, "pattern" = "^([1-9][0-9]?|100)%$"))]
     pub max_unavailable: IntOrString,
 }
 
@@ -161,6 +167,7 @@ impl Default for NodeSpec {
     fn default() -> Self {
         Self {
             kubelet_dir: default_kubelet_dir(),
+            http_port: default_http_port(),
             node_selector: BTreeMap::new(),
             tolerations: None,
             affinity: None,
@@ -177,17 +184,35 @@ impl Default for NodeSpec {
 pub struct Resources {
     /// What the scheduler sets aside, by resource, as in cpu: 10m.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(schema_with = "quantities")]
     pub requests: BTreeMap<String, Quantity>,
 
     /// What the container may use at most, by resource, as in memory: 256Mi.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 16))]
+    #[schemars(schema_with = "quantities")]
     pub limits: BTreeMap<String, Quantity>,
+}
+
+/// Amounts by resource. Kubernetes' own type says nothing about how an amount is written, so that a misspelt one would only
+/// be noticed when the pods are made.
+fn quantities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": true,
+            "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$",
+        },
+    })
 }
 
 fn default_kubelet_dir() -> String {
     DEFAULT_KUBELET_DIR.into()
+}
+
+/// Not 9808, which other drivers take when nobody tells them otherwise.
+fn default_http_port() -> u16 {
+    9897
 }
 
 fn default_max_unavailable() -> IntOrString {
