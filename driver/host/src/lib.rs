@@ -1,1 +1,97 @@
-//! placeholder
+//! Devices, file systems and mounts of the machine that the driver's node role runs on.
+//!
+//! ```text
+//! find_device ──► Device ──► prepare_filesystem ──► mount ──► bind ──► usage
+//!  sysfs serials   path,      probe, mark, mkfs,     fsopen    target    statvfs
+//!  by-id links     size       fsck                   or mount(2)
+//! ```
+//!
+//! What holds everywhere:
+//!
+//! * **Nothing that may hold data is written to.** A device is formatted only when its identity and size were checked,
+//!   the low-level probe found nothing and every region that was read back is zero, or when the device itself proves
+//!   that an earlier format of *this* volume was cut short ([`filesystem`] has the reasoning).
+//! * **No state of our own.** What is mounted comes from `mountinfo`, what is attached from sysfs and `/dev`, what a
+//!   device holds from the device. A restart forgets nothing.
+//! * **Every call is bounded.** Blocking system calls run on threads of their own, so that a dead device keeps neither
+//!   the runtime nor another volume waiting; external programs run without a shell and with a time limit.
+//! * No gRPC and no OpenStack in here.
+
+pub mod device;
+pub mod filesystem;
+pub mod mount;
+pub mod mountinfo;
+pub mod tool;
+pub mod usage;
+
+mod offload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use device::{Device, DeviceError};
+pub use filesystem::{FilesystemError, FsType, Prepare, Prepared};
+pub use mount::{MountError, MountOptions};
+pub use mountinfo::{Mount, MountTable};
+pub use offload::OffloadError;
+pub use tool::{ToolError, Tools};
+pub use usage::{Usage, UsageError};
+
+/// Where the kernel's views of this machine are. A parameter, so that a test can lay out a machine of its own.
+#[derive(Debug, Clone)]
+pub struct HostPaths {
+    /// sysfs, normally `/sys`.
+    pub sys: PathBuf,
+    /// The device directory, normally `/dev`.
+    pub dev: PathBuf,
+    /// procfs, normally `/proc`.
+    pub proc: PathBuf,
+}
+
+impl Default for HostPaths {
+    fn default() -> Self {
+        Self {
+            sys: "/sys".into(),
+            dev: "/dev".into(),
+            proc: "/proc".into(),
+        }
+    }
+}
+
+/// This machine. Cheap to clone; all clones share the bookkeeping of hung calls.
+#[derive(Debug, Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    paths: HostPaths,
+    tools: Tools,
+    threads: offload::Threads,
+    usage: usage::InFlight,
+}
+
+impl Host {
+    /// A host seen through `paths`, with the distribution's tools from `PATH`.
+    pub fn new(paths: HostPaths) -> Self {
+        Self::with_tools(paths, Tools::default())
+    }
+
+    /// The same with tools named one by one.
+    pub fn with_tools(paths: HostPaths, tools: Tools) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                paths,
+                tools,
+                threads: offload::Threads::default(),
+                usage: usage::InFlight::default(),
+            }),
+        }
+    }
+
+    /// The paths that this host is seen through.
+    pub fn paths(&self) -> &HostPaths {
+        &self.inner.paths
+    }
+}

@@ -1,0 +1,262 @@
+//! Which block device is a volume: identity first, then the path.
+//!
+//! A volume is known by the serial that the hypervisor gave its disk. It is seen in two ways, and both are used:
+//!
+//! * **sysfs** (`/sys/block/*`): the serial of virtio, NVMe and SCSI disks, straight from the kernel.
+//! * **by-id links** (`/dev/disk/by-id`): made by udev from the same serials, and the only way where the kernel shows none.
+//!
+//! virtio and NVMe cut a serial at 20 characters, so a cut serial stands for every id that begins with it. Where that, or
+//! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
+
+mod identity;
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, major, minor};
+use tokio::time::{Instant, sleep_until};
+
+use crate::Host;
+use crate::offload::OffloadError;
+
+/// Between the first looks; doubled until [`SLOWEST_LOOK`].
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const SLOWEST_LOOK: Duration = Duration::from_millis(250);
+
+/// How long one look at sysfs and the links may take. They are in memory.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// A block device that was checked to be a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its node, such as `/dev/vdb`: the device itself, not a link.
+    pub path: PathBuf,
+    /// The kernel's name, as in `/sys/block`.
+    pub name: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Major and minor number.
+    pub number: (u32, u32),
+    /// Whether the kernel refuses writes.
+    pub read_only: bool,
+    /// The volume that it is.
+    pub volume_id: String,
+}
+
+/// Why there is no device for a volume.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Nothing with the volume's serial has appeared.
+    #[error(
+        "no disk of this node is volume {volume_id}: none of {looked_at} disks has its serial and {} has no link for it \
+         after {:.1} s; check in Nova that the volume is attached to this server",
+        links.display(), waited.as_secs_f64()
+    )]
+    NotFound {
+        /// The volume.
+        volume_id: String,
+        /// How many disks sysfs shows.
+        looked_at: usize,
+        /// The directory of links.
+        links: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// A link for the volume leads to a disk of another volume.
+    #[error(
+        "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale; nothing was \
+         touched. `udevadm trigger {device}` on the node makes it anew", link.display()
+    )]
+    Stale {
+        /// The volume.
+        volume_id: String,
+        /// The link.
+        link: PathBuf,
+        /// The kernel's name of the disk.
+        device: String,
+        /// The disk's serial.
+        serial: String,
+    },
+    /// Two disks claim to be the volume.
+    #[error(
+        "{} disks of this node claim to be volume {volume_id} ({}): nothing was touched. Detach the one that does not belong \
+         to this server, or set up multipath if they are paths to one disk", candidates.len(), candidates.join(", ")
+    )]
+    Ambiguous {
+        /// The volume.
+        volume_id: String,
+        /// What was found, each with its origin.
+        candidates: Vec<String>,
+    },
+    /// The disk is smaller than the volume.
+    #[error(
+        "{device} has {actual} bytes and volume {volume_id} has {expected}: the node has not seen the volume's growth or it \
+         is not the volume; nothing was touched"
+    )]
+    TooSmall {
+        /// The volume.
+        volume_id: String,
+        /// The kernel's name of the disk.
+        device: String,
+        /// Bytes of the volume.
+        expected: u64,
+        /// Bytes of the disk.
+        actual: u64,
+    },
+    /// The node of the device is not the disk that was checked.
+    #[error(
+        "{} is device {}:{} and not {}:{}, which sysfs calls {name}: nothing was touched. Is the node's /dev the host's?",
+        path.display(), actual.0, actual.1, expected.0, expected.1
+    )]
+    WrongNode {
+        /// The node.
+        path: PathBuf,
+        /// The kernel's name of the disk.
+        name: String,
+        /// What sysfs says.
+        expected: (u32, u32),
+        /// What the node is.
+        actual: (u32, u32),
+    },
+    /// The device could not be opened or read.
+    #[error("cannot {what} {}", path.display())]
+    Access {
+        /// `open`, `read`, `write` …
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Something else holds the device.
+    #[error("{} is in use: {holder}", path.display())]
+    Busy {
+        /// The device.
+        path: PathBuf,
+        /// What is known about who uses it.
+        holder: String,
+    },
+    /// A look at the node gave no answer.
+    #[error(transparent)]
+    NoAnswer(#[from] OffloadError),
+}
+
+/// What opening a device is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// To read, beside whoever uses it.
+    Read,
+    /// To read, with nobody else who writes: neither a mount nor a mkfs.
+    ReadAlone,
+    /// To write, with nobody else: neither a mount nor a mkfs.
+    WriteAlone,
+}
+
+impl Host {
+    /// The device of a volume, waited for until `timeout`.
+    ///
+    /// `expected_size` is the volume's size in bytes where it is known; a smaller device is not taken. Dropping the future
+    /// ends the wait and changes nothing.
+    pub async fn find_device(
+        &self,
+        volume_id: &str,
+        expected_size: Option<u64>,
+        timeout: Duration,
+    ) -> Result<Device, DeviceError> {
+        let start = Instant::now();
+        let mut pause = FIRST_LOOK;
+        loop {
+            let error = match self.look_for(volume_id, expected_size).await {
+                Ok(device) => return Ok(device),
+                // While a disk is hot-plugged, links and serials appear one after the other, so every finding may yet
+                // change. What stands when the time is up is the answer.
+                Err(error) => error,
+            };
+            if start.elapsed() >= timeout {
+                return Err(match error {
+                    DeviceError::NotFound {
+                        volume_id,
+                        looked_at,
+                        links,
+                        ..
+                    } => DeviceError::NotFound {
+                        volume_id,
+                        looked_at,
+                        links,
+                        waited: start.elapsed(),
+                    },
+                    other => other,
+                });
+            }
+            sleep_until((Instant::now() + pause).min(start + timeout)).await;
+            pause = (pause * 2).min(SLOWEST_LOOK);
+        }
+    }
+
+    async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
+        let paths = self.inner.paths.clone();
+        let volume = volume_id.to_owned();
+        let what = format!("the search for the device of volume {volume_id}");
+        self.inner
+            .threads
+            .run(what, LOOK_LIMIT, move || identity::look(&paths, &volume, expected_size))
+            .await?
+    }
+}
+
+impl Device {
+    /// Opens the device and makes sure, on the open file, that it is the one that was checked and of the size that sysfs
+    /// says. Blocks.
+    pub(crate) fn open(&self, how: Open) -> Result<File, DeviceError> {
+        let access = |what| {
+            let path = self.path.clone();
+            move |source: io::Error| DeviceError::Access { what, path, source }
+        };
+        let flags = match how {
+            Open::Read => OFlags::RDONLY | OFlags::CLOEXEC,
+            Open::ReadAlone => OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC,
+            // On a block device O_EXCL is the kernel's claim: mounts, mkfs, device mapper and md take it too.
+            Open::WriteAlone => OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC,
+        };
+        let opened = rustix::fs::open(&self.path, flags, Mode::empty());
+        let mut file = match opened {
+            Ok(fd) => File::from(fd),
+            Err(rustix::io::Errno::BUSY) => {
+                let holder = "a mount, a mkfs that an earlier call started, or the device mapper has it".into();
+                return Err(DeviceError::Busy {
+                    path: self.path.clone(),
+                    holder,
+                });
+            }
+            Err(errno) => return Err(access("open")(errno.into())),
+        };
+        let node = file.metadata().map_err(access("stat"))?.rdev();
+        let actual = (major(node), minor(node));
+        if actual != self.number {
+            let (path, name) = (self.path.clone(), self.name.clone());
+            return Err(DeviceError::WrongNode {
+                path,
+                name,
+                expected: self.number,
+                actual,
+            });
+        }
+        let actual = file.seek(SeekFrom::End(0)).map_err(access("find the size of"))?;
+        if actual < self.size_bytes {
+            let (volume_id, device) = (self.volume_id.clone(), self.name.clone());
+            return Err(DeviceError::TooSmall {
+                volume_id,
+                device,
+                expected: self.size_bytes,
+                actual,
+            });
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests;

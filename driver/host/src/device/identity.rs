@@ -1,0 +1,234 @@
+//! One look at sysfs and the by-id links.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Device, DeviceError};
+use crate::HostPaths;
+
+/// Where virtio-blk and NVMe cut a serial.
+const CUT: usize = 20;
+
+/// sysfs counts sizes in sectors of 512 bytes, whatever the disk's own sectors are.
+const SECTOR: u64 = 512;
+
+/// Looks once. Blocks for as long as sysfs and the directory of links take to answer.
+pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
+    let disks = disks(&paths.sys)?;
+    let links = paths.dev.join("disk/by-id");
+    // The kernel's name of each candidate, with where it was found.
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in &disks {
+        if serials(&paths.sys, name)
+            .iter()
+            .any(|serial| is_serial_of(serial, volume_id))
+        {
+            found
+                .entry(upper(&paths.sys, name))
+                .or_default()
+                .push(format!("serial of {name}"));
+        }
+    }
+    for link in links_of(&links, volume_id)? {
+        // A dangling link is one that udev is about to remove.
+        let Ok(target) = fs::canonicalize(&link) else { continue };
+        let Some(name) = target.file_name().and_then(OsStr::to_str).map(str::to_owned) else {
+            continue;
+        };
+        if !paths.sys.join("block").join(&name).is_dir() {
+            // A partition, or a disk that the kernel has already dropped.
+            continue;
+        }
+        let serials = serials(&paths.sys, &name);
+        if let Some(serial) = serials.first()
+            && !serials.iter().any(|serial| is_serial_of(serial, volume_id))
+        {
+            let (volume_id, serial) = (volume_id.to_owned(), serial.clone());
+            return Err(DeviceError::Stale {
+                volume_id,
+                link,
+                device: name,
+                serial,
+            });
+        }
+        found
+            .entry(upper(&paths.sys, &name))
+            .or_default()
+            .push(link.display().to_string());
+    }
+    if found.len() > 1 {
+        let candidates = found
+            .into_iter()
+            .map(|(name, from)| format!("{name} by {}", from.join(" and ")))
+            .collect();
+        return Err(DeviceError::Ambiguous {
+            volume_id: volume_id.to_owned(),
+            candidates,
+        });
+    }
+    let not_found = || DeviceError::NotFound {
+        volume_id: volume_id.to_owned(),
+        looked_at: disks.len(),
+        links: links.clone(),
+        waited: std::time::Duration::ZERO,
+    };
+    let (name, _) = found.pop_first().ok_or_else(not_found)?;
+    let device = describe(paths, volume_id, &name)?;
+    if device.size_bytes == 0 {
+        // Known to the kernel and not yet read.
+        return Err(not_found());
+    }
+    match expected_size {
+        Some(expected) if device.size_bytes < expected => Err(DeviceError::TooSmall {
+            volume_id: volume_id.to_owned(),
+            device: name,
+            expected,
+            actual: device.size_bytes,
+        }),
+        _ => Ok(device),
+    }
+}
+
+/// Names of all disks. Partitions are not among them.
+fn disks(sys: &Path) -> Result<Vec<String>, DeviceError> {
+    let dir = sys.join("block");
+    let access = |source| DeviceError::Access {
+        what: "list",
+        path: dir.clone(),
+        source,
+    };
+    let entries = fs::read_dir(&dir).map_err(access)?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_str().map(str::to_owned)));
+    names
+        .filter_map(io::Result::transpose)
+        .collect::<io::Result<_>>()
+        .map_err(access)
+}
+
+/// Every serial that the kernel shows of a disk.
+fn serials(sys: &Path, name: &str) -> Vec<String> {
+    let disk = sys.join("block").join(name);
+    // virtio-blk, then NVMe, then SCSI's page 0x80 («unit serial number»: a header of four bytes, then the serial).
+    let plain = ["serial", "device/serial"].map(|file| fs::read(disk.join(file)).ok());
+    let page = fs::read(disk.join("device/vpd_pg80"))
+        .ok()
+        .and_then(|page| page.get(4..).map(<[u8]>::to_vec));
+    plain
+        .into_iter()
+        .chain([page])
+        .flatten()
+        .map(|raw| {
+            String::from_utf8_lossy(&raw)
+                .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+                .to_owned()
+        })
+        .filter(|serial| !serial.is_empty())
+        .collect()
+}
+
+/// Whether a disk with this serial is the volume, as far as the serial tells: the whole id, the id without its dashes, or
+/// its first 20 characters where the bus cut it.
+fn is_serial_of(serial: &str, volume_id: &str) -> bool {
+    serial.eq_ignore_ascii_case(volume_id)
+        || serial.eq_ignore_ascii_case(&volume_id.replace('-', ""))
+        || cut(volume_id).is_some_and(|cut| serial.eq_ignore_ascii_case(cut))
+}
+
+/// The first 20 characters of an id that is longer than that.
+fn cut(volume_id: &str) -> Option<&str> {
+    if volume_id.len() > CUT {
+        volume_id.get(..CUT)
+    } else {
+        None
+    }
+}
+
+/// The links that udev makes for the volume, as far as they exist.
+fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
+    let ids: Vec<&str> = [Some(volume_id), cut(volume_id)].into_iter().flatten().collect();
+    let mut exact = vec![format!("wwn-0x{}", volume_id.replace('-', ""))];
+    for id in &ids {
+        exact.extend(
+            ["virtio-", "scsi-0QEMU_QEMU_HARDDISK_", "scsi-SQEMU_QEMU_HARDDISK_"].map(|kind| format!("{kind}{id}")),
+        );
+    }
+    let access = |source| DeviceError::Access {
+        what: "list",
+        path: dir.to_owned(),
+        source,
+    };
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // udev makes the directory with the first link.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(access(error)),
+    };
+    let mut links = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(access)?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        // NVMe: `nvme-<model>_<serial>`; the model is the hypervisor's.
+        let nvme = name.starts_with("nvme-")
+            && ids
+                .iter()
+                .any(|id| name.strip_suffix(id).is_some_and(|before| before.ends_with('_')));
+        if nvme || exact.iter().any(|exact| exact == name) {
+            links.push(dir.join(name));
+        }
+    }
+    links.sort();
+    Ok(links)
+}
+
+/// The multipath device that a disk is a path of, else the disk itself.
+fn upper(sys: &Path, name: &str) -> String {
+    let holders = fs::read_dir(sys.join("block").join(name).join("holders"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    for holder in holders {
+        let holder = holder.file_name().to_string_lossy().into_owned();
+        let uuid = fs::read_to_string(sys.join("block").join(&holder).join("dm/uuid")).unwrap_or_default();
+        if uuid.starts_with("mpath-") {
+            return holder;
+        }
+    }
+    name.to_owned()
+}
+
+fn describe(paths: &HostPaths, volume_id: &str, name: &str) -> Result<Device, DeviceError> {
+    let disk = paths.sys.join("block").join(name);
+    let read = |file: &str| {
+        let path = disk.join(file);
+        fs::read_to_string(&path)
+            .map(|text| text.trim().to_owned())
+            .map_err(|source| DeviceError::Access {
+                what: "read",
+                path: path.clone(),
+                source,
+            })
+            .map(|text| (path, text))
+    };
+    let garbled = |path: PathBuf| DeviceError::Access {
+        what: "understand",
+        path,
+        source: io::Error::from(io::ErrorKind::InvalidData),
+    };
+    let (path, size) = read("size")?;
+    let sectors: u64 = size.parse().map_err(|_| garbled(path))?;
+    let (path, number) = read("dev")?;
+    let number = number
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    Ok(Device {
+        path: paths.dev.join(name),
+        name: name.to_owned(),
+        size_bytes: sectors * SECTOR,
+        number: number.ok_or_else(|| garbled(path))?,
+        read_only: read("ro")?.1 == "1",
+        volume_id: volume_id.to_owned(),
+    })
+}

@@ -1,0 +1,220 @@
+//! Discovery on machines that exist as directories only.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rstest::rstest;
+use tempfile::TempDir;
+
+use super::*;
+use crate::HostPaths;
+
+const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
+const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// A machine in a directory: `sys` and `dev` as the kernel and udev would fill them.
+struct Machine {
+    dir: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(dir.path().join("sys/block")).expect("a directory");
+        fs::create_dir_all(dir.path().join("dev/disk/by-id")).expect("a directory");
+        Self { dir }
+    }
+
+    fn host(&self) -> Host {
+        let at = |name| self.dir.path().join(name);
+        Host::new(HostPaths {
+            sys: at("sys"),
+            dev: at("dev"),
+            proc: "/proc".into(),
+        })
+    }
+
+    fn disk(&self, name: &str, gib: u64) -> &Self {
+        self.file(&format!("sys/block/{name}/size"), format!("{}\n", gib << 21));
+        self.file(&format!("sys/block/{name}/dev"), "252:16\n");
+        self.file(&format!("sys/block/{name}/ro"), "0\n");
+        self.file(&format!("dev/{name}"), "");
+        self
+    }
+
+    fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().expect("it has a parent")).expect("a directory");
+        fs::write(path, content).expect("a file");
+        self
+    }
+
+    fn link(&self, name: &str, disk: &str) -> &Self {
+        symlink(
+            Path::new("../..").join(disk),
+            self.dir.path().join("dev/disk/by-id").join(name),
+        )
+        .expect("a link");
+        self
+    }
+
+    async fn find(&self) -> Result<Device, DeviceError> {
+        self.host().find_device(VOLUME, None, AT_ONCE).await
+    }
+}
+
+#[rstest]
+#[case::virtio("block/vdb/serial", VOLUME[..20].as_bytes())]
+#[case::nvme("block/vdb/device/serial", b"0cf2a1d9-6b1c-4c3e-9\n")]
+#[case::scsi("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x240cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case::without_dashes("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x200cf2a1d96b1c4c3e9d3f5a8f2f3d7e10\0")]
+#[tokio::test]
+async fn a_disk_is_found_by_the_serial_in_sysfs(#[case] file: &str, #[case] serial: &[u8]) {
+    let machine = Machine::new();
+    machine.disk("vda", 8).file("sys/block/vda/serial", OTHER);
+    machine.disk("vdb", 4).file(&format!("sys/{file}"), serial);
+    let device = machine.find().await.expect("it is there");
+    assert_eq!(
+        (device.name.as_str(), device.size_bytes, device.number),
+        ("vdb", 4 << 30, (252, 16))
+    );
+    assert!(device.path.ends_with("dev/vdb"), "{device:?}");
+}
+
+#[rstest]
+#[case("virtio-0cf2a1d9-6b1c-4c3e-9")]
+#[case("virtio-0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case("scsi-0QEMU_QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9")]
+#[case("scsi-0QEMU_QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case("scsi-SQEMU_QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case("wwn-0x0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10")]
+#[case("nvme-QEMU_NVMe_Ctrl_0cf2a1d9-6b1c-4c3e-9")]
+#[tokio::test]
+async fn a_disk_without_a_visible_serial_is_found_by_its_link(#[case] link: &str) {
+    let machine = Machine::new();
+    machine.disk("sdb", 1).link(link, "sdb");
+    assert_eq!(machine.find().await.expect("it is there").name, "sdb");
+}
+
+#[rstest]
+#[case::of_a_partition("virtio-0cf2a1d9-6b1c-4c3e-9-part1")]
+#[case::of_a_longer_serial("virtio-0cf2a1d9-6b1c-4c3e-9d")]
+#[tokio::test]
+async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &str) {
+    let machine = Machine::new();
+    machine.disk("sdb", 1).link(link, "sdb");
+    let error = machine.find().await.expect_err("it is another's");
+    assert!(matches!(error, DeviceError::NotFound { looked_at: 1, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_link_that_leads_to_another_volumes_disk_is_refused() {
+    let machine = Machine::new();
+    machine
+        .disk("vdb", 1)
+        .file("sys/block/vdb/serial", &OTHER[..20])
+        .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb");
+    let error = machine.find().await.expect_err("the link is stale");
+    assert!(
+        matches!(&error, DeviceError::Stale { serial, .. } if serial == &OTHER[..20]),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn two_disks_that_claim_to_be_the_volume_are_refused() {
+    let machine = Machine::new();
+    machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
+    machine
+        .disk("sdc", 1)
+        .link("wwn-0x0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", "sdc");
+    let error = machine.find().await.expect_err("one of them is not the volume");
+    assert!(
+        matches!(&error, DeviceError::Ambiguous { candidates, .. } if candidates.len() == 2),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_serial_and_several_links_to_one_disk_agree() {
+    let machine = Machine::new();
+    machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
+    machine
+        .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb")
+        .link("wwn-0x0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", "vdb");
+    assert_eq!(machine.find().await.expect("they agree").name, "vdb");
+}
+
+#[tokio::test]
+async fn the_paths_of_a_multipath_disk_are_one_disk() {
+    let machine = Machine::new();
+    for path in ["sda", "sdb"] {
+        machine
+            .disk(path, 1)
+            .file(&format!("sys/block/{path}/device/serial"), VOLUME);
+        machine.file(&format!("sys/block/{path}/holders/dm-0/name"), "");
+    }
+    machine.disk("dm-0", 1).file("sys/block/dm-0/dm/uuid", "mpath-0QEMU");
+    assert_eq!(machine.find().await.expect("the paths agree").name, "dm-0");
+}
+
+#[tokio::test]
+async fn a_disk_smaller_than_the_volume_is_refused() {
+    let machine = Machine::new();
+    machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
+    let error = machine
+        .host()
+        .find_device(VOLUME, Some(2 << 30), AT_ONCE)
+        .await
+        .expect_err("it is too small");
+    assert!(
+        matches!(
+            error,
+            DeviceError::TooSmall {
+                actual: 1_073_741_824,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_disk_that_the_kernel_has_not_read_yet_is_waited_for() {
+    let machine = Machine::new();
+    machine.disk("vdb", 0).file("sys/block/vdb/serial", &VOLUME[..20]);
+    let host = machine.host();
+    let search = tokio::spawn(async move { host.find_device(VOLUME, None, Duration::from_secs(60)).await });
+    machine.file("sys/block/vdb/size", "2048\n");
+    assert_eq!(search.await.expect("no panic").expect("it appears").size_bytes, 1 << 20);
+}
+
+#[tokio::test]
+async fn a_missing_disk_is_an_error_that_says_where_to_look() {
+    let error = Machine::new().find().await.expect_err("there is none");
+    let text = error.to_string();
+    assert!(
+        text.contains(VOLUME) && text.contains("by-id") && text.contains("Nova"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_the_disk_is_not_opened() {
+    let machine = Machine::new();
+    machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
+    let device = machine.find().await.expect("it is there");
+    let error = device.open(Open::Read).expect_err("the node is an ordinary file");
+    assert!(
+        matches!(
+            error,
+            DeviceError::WrongNode {
+                expected: (252, 16),
+                ..
+            }
+        ),
+        "{error}"
+    );
+}

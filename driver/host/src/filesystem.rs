@@ -1,0 +1,336 @@
+//! From a device to a file system that can be mounted: probe, format if and only if nothing can be lost, check.
+//!
+//! # When a device is formatted
+//!
+//! Only when all of this holds: the device is the volume (serial or link, size, device number on the open file); nobody
+//! else has it open exclusively; blkid's low-level probe finds neither a file system nor RAID, encryption or a partition
+//! table; and its beginning, its end and samples in between, read back, are zero. Anything else that is not a file system
+//! is an error that says so, and the device stays as it is.
+//!
+//! # A format that was cut short
+//!
+//! The process or the node may die during mkfs. mkfs.xfs then leaves a superblock that says «in progress», which the
+//! kernel refuses to mount, so it never held data. mke2fs leaves written blocks and no superblock, which cannot be told
+//! from foreign data by looking at them. Three ways to know were weighed:
+//!
+//! * A note on the node: lost when the volume goes to another node; and it lies when the volume was used elsewhere in
+//!   the meantime, which the node cannot know.
+//! * Recognising mke2fs's pattern: a guess, and a wrong guess destroys data.
+//! * **A mark on the volume itself**: what is done. Before mkfs, on the device that was just proven empty, one block near its
+//!   end is written that names the volume and its size ([`mark`]); neither mkfs touches it, since there the last block
+//!   group (the last allocation group) has free blocks, and mke2fs's and mkfs.xfs's own wiping ends 128 KiB before the end.
+//!   It is cleared, durably, after mkfs and before the first mount.
+//!
+//! So the mark is there exactly while no file system of this volume was ever complete and mounted, on whatever node the
+//! volume turns up. It counts only where the superblocks' place is still zero or holds xfs's «in progress»: mke2fs writes
+//! its primary superblock last. It names the volume, so a clone or a restored copy of a half-made volume, which is
+//! another volume, is refused rather than formatted. A volume that was extended in between has its mark elsewhere, and is
+//! refused as well.
+//!
+//! A mkfs that outlives the process still holds the device exclusively; the next call waits for its end and looks anew.
+
+mod format;
+mod mark;
+mod probe;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::device::Open;
+use crate::offload::OffloadError;
+use crate::tool::ToolError;
+use crate::{Device, DeviceError, Host};
+
+pub use probe::Content;
+
+/// How long a device that somebody else holds is waited for: a mkfs that an earlier process started.
+const BUSY_LIMIT: Duration = Duration::from_mins(1);
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The file systems that volumes are formatted with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FsType {
+    /// The default.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Found on volumes of other origin and mounted; not made.
+    Ext3,
+    /// Found on volumes of other origin and mounted; not made.
+    Ext2,
+}
+
+impl FsType {
+    /// The kernel's and blkid's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Ext3 => "ext3",
+            Self::Ext2 => "ext2",
+        }
+    }
+
+    /// The file system of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Ext4, Self::Xfs, Self::Ext3, Self::Ext2]
+            .into_iter()
+            .find(|fs_type| fs_type.name() == name)
+    }
+
+    /// Whether a volume that holds `found` can serve a request for this one. The ext family is one driver in the kernel
+    /// and one on-disk format with features, so an ext3 volume serves where ext4 is asked for, as it always did.
+    pub fn is_served_by(self, found: Self) -> bool {
+        self == found || (self != Self::Xfs && found != Self::Xfs)
+    }
+}
+
+impl fmt::Display for FsType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a volume is to be made ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepare {
+    /// The file system asked for; `None` takes what is there, and makes ext4 where nothing is.
+    pub fs_type: Option<FsType>,
+    /// Nothing may be written: no format, no repair.
+    pub read_only: bool,
+    /// The volume was made from a snapshot or another volume.
+    pub has_content_source: bool,
+}
+
+/// A volume that can be mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepared {
+    /// What it holds.
+    pub fs_type: FsType,
+    /// Whether this call made it.
+    pub formatted: bool,
+}
+
+/// Why a volume cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesystemError {
+    /// The device is not usable.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A program failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// The device holds something that this driver does not mount and will not overwrite.
+    #[error(
+        "{} (volume {volume_id}) holds {found} and was not touched: it is never formatted, because it may be data. If the \
+         volume is known to hold nothing of value, delete its claim and make a new one, or clear it by hand with \
+         `wipefs --all` and by overwriting it with zeros", device.display()
+    )]
+    Foreign {
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// What it seems to be.
+        found: String,
+    },
+    /// The volume holds another file system than the one asked for.
+    #[error(
+        "{} (volume {volume_id}) holds {found} and {wanted} is asked for: ask for {found} in the volume's fsType; \
+         it is not formatted anew", device.display()
+    )]
+    OtherType {
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// What it holds.
+        found: FsType,
+        /// What was asked for.
+        wanted: FsType,
+    },
+    /// An empty volume, asked for read-only.
+    #[error(
+        "{} (volume {volume_id}) holds no file system yet and cannot get one, because it is asked for read-only: mount it \
+         writable once", device.display()
+    )]
+    EmptyReadOnly {
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+    },
+    /// A file system that was never finished, on a volume that was made from another.
+    #[error(
+        "{} (volume {volume_id}) holds {found} and was made from a snapshot or another volume, so it is not formatted: \
+         the source was copied while it was being formatted; make the volume anew from a source that has been mounted once",
+         device.display()
+    )]
+    UnfinishedCopy {
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// What was found.
+        found: String,
+    },
+    /// mkfs said that it was done, and the probe finds something else.
+    #[error("{tool} ended well on {} (volume {volume_id}), but the probe finds {found}; see the kernel's log", device.display())]
+    NotMade {
+        /// The program.
+        tool: String,
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// What the probe found.
+        found: String,
+    },
+    /// The check found damage that it does not repair by itself.
+    #[error(
+        "the {fs_type} on {} (volume {volume_id}) is damaged and was not mounted: e2fsck -p leaves it to a person ({report}). \
+         Take a snapshot, then run e2fsck on it", device.display()
+    )]
+    Damaged {
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// What it holds.
+        fs_type: FsType,
+        /// What e2fsck said.
+        report: String,
+    },
+    /// The device could not be read or written.
+    #[error("cannot {what} {} (volume {volume_id})", device.display())]
+    Io {
+        /// `read`, `write the mark on` …
+        what: &'static str,
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The device gave no answer in time.
+    #[error(transparent)]
+    NoAnswer(#[from] OffloadError),
+}
+
+impl Host {
+    /// Makes sure that `device`, which is not mounted, holds a file system that can be mounted.
+    ///
+    /// Bounded by the limits of the programs that it runs. Dropping the future leaves a running mkfs or fsck going on; the
+    /// next call waits for it and takes its result.
+    pub async fn prepare_filesystem(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
+        let deadline = Instant::now() + BUSY_LIMIT;
+        loop {
+            match self.try_prepare(device, wanted).await {
+                Err(FilesystemError::Device(DeviceError::Busy { .. })) if Instant::now() < deadline => {
+                    sleep(BUSY_PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// What the device holds, without changing it.
+    pub async fn probe(&self, device: &Device) -> Result<Content, FilesystemError> {
+        probe::probe(self, device, Open::Read).await
+    }
+
+    /// Takes off what a format that was cut short may have left, before the device is given away as raw storage: whatever
+    /// is written there from now on must not pass for an unfinished format.
+    pub async fn forget_unfinished_format(&self, device: &Device) -> Result<(), FilesystemError> {
+        if device.read_only || !mark::is_set(self, device).await? {
+            return Ok(());
+        }
+        tracing::info!(volume = device.volume_id, device = %device.path.display(), "clearing the mark of an unfinished format");
+        mark::clear(self, device).await
+    }
+
+    async fn try_prepare(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
+        let read_only = wanted.read_only || device.read_only;
+        // With a claim on the device, so that no mkfs is in the middle of what is looked at.
+        let content = probe::probe(self, device, Open::ReadAlone).await?;
+        let marked = mark::is_set(self, device).await?;
+        let path = || device.path.clone();
+        let volume_id = || device.volume_id.clone();
+        let unfinished = match &content {
+            Content::Filesystem(found) => {
+                if let Some(wanted) = wanted.fs_type
+                    && !wanted.is_served_by(*found)
+                {
+                    return Err(FilesystemError::OtherType {
+                        device: path(),
+                        volume_id: volume_id(),
+                        found: *found,
+                        wanted,
+                    });
+                }
+                if !read_only {
+                    if marked {
+                        mark::clear(self, device).await?;
+                    }
+                    format::check(self, device, *found).await?;
+                }
+                return Ok(Prepared {
+                    fs_type: *found,
+                    formatted: false,
+                });
+            }
+            Content::Blank => None,
+            Content::UnfinishedXfs if marked || !wanted.has_content_source => Some("an xfs that was never finished"),
+            Content::UnfinishedXfs => {
+                let found = "an xfs that was never finished".into();
+                return Err(FilesystemError::UnfinishedCopy {
+                    device: path(),
+                    volume_id: volume_id(),
+                    found,
+                });
+            }
+            Content::Unknown {
+                superblock_is_zero: true,
+                ..
+            } if marked => Some("an ext4 that was never finished"),
+            Content::Unknown { .. } | Content::Other(_) => {
+                let found = content.to_string();
+                return Err(FilesystemError::Foreign {
+                    device: path(),
+                    volume_id: volume_id(),
+                    found,
+                });
+            }
+        };
+        if read_only {
+            return Err(FilesystemError::EmptyReadOnly {
+                device: path(),
+                volume_id: volume_id(),
+            });
+        }
+        let fs_type = wanted.fs_type.unwrap_or(FsType::Ext4);
+        if let Some(found) = unfinished {
+            tracing::warn!(
+                volume = device.volume_id,
+                device = %device.path.display(),
+                "the volume holds {found}: an earlier format was cut short; it is made anew"
+            );
+        }
+        if !marked {
+            mark::set(self, device).await?;
+        }
+        format::make(self, device, fs_type).await?;
+        // Only what mkfs finished is unmarked; after a failure the mark says that the rest is nobody's data.
+        mark::clear(self, device).await?;
+        tracing::info!(volume = device.volume_id, device = %device.path.display(), %fs_type, "formatted");
+        Ok(Prepared {
+            fs_type,
+            formatted: true,
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! mkfs and fsck.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Content, FilesystemError, FsType, probe};
+use crate::device::Open;
+use crate::tool::{self, Ended, TimeUp};
+use crate::{Device, Host};
+
+/// mkfs without discard and with lazy initialisation writes a few MiB, whatever the size; a slow backend gets plenty.
+const MKFS_LIMIT: Duration = Duration::from_mins(30);
+/// `e2fsck -p` replays a journal, and after a crash may walk all inodes.
+const FSCK_LIMIT: Duration = Duration::from_hours(2);
+
+/// Exit status of e2fsck: a sum of these.
+const ERRORS_LEFT: i32 = 4;
+const OPERATIONAL_ERROR: i32 = 8;
+
+/// Makes a file system on a device that the caller has proven to hold nothing.
+pub(super) async fn make(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
+    let tools = &host.inner.tools;
+    // -m0: no blocks reserved for root, who is not special on a data volume. No discard: on thin storage it takes minutes
+    // and gains nothing on a new volume; it would also take the mark off. Lazy: the kernel initialises in the background.
+    let (tool, args): (&Path, &[&str]) = match fs_type {
+        FsType::Xfs => (&tools.mkfs_xfs, &["-f", "-K", "-q"]),
+        FsType::Ext4 => (
+            &tools.mkfs_ext4,
+            &[
+                "-F",
+                "-q",
+                "-m0",
+                "-E",
+                "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
+            ],
+        ),
+        FsType::Ext3 => (
+            &tools.mkfs_ext4,
+            &["-t", "ext3", "-F", "-q", "-m0", "-E", "nodiscard,lazy_itable_init=1"],
+        ),
+        FsType::Ext2 => (
+            &tools.mkfs_ext4,
+            &["-t", "ext2", "-F", "-q", "-m0", "-E", "nodiscard,lazy_itable_init=1"],
+        ),
+    };
+    let ended = tool::run(tool, args, &device.path, MKFS_LIMIT, TimeUp::LeaveRunning).await?;
+    if ended.code != Some(0) {
+        return Err(ended.failed(tool, &device.path).into());
+    }
+    match probe::probe(host, device, Open::Read).await? {
+        Content::Filesystem(made) if made == fs_type => Ok(()),
+        other => Err(FilesystemError::NotMade {
+            tool: tool.display().to_string(),
+            device: device.path.clone(),
+            volume_id: device.volume_id.clone(),
+            found: other.to_string(),
+        }),
+    }
+}
+
+/// Checks a file system that is not mounted, and repairs what can be repaired without asking anybody.
+pub(super) async fn check(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
+    if fs_type == FsType::Xfs {
+        // xfs replays its log when it is mounted, and its fsck does nothing by design.
+        return Ok(());
+    }
+    let e2fsck = &host.inner.tools.e2fsck;
+    let ended = tool::run(e2fsck, &["-p"], &device.path, FSCK_LIMIT, TimeUp::LeaveRunning).await?;
+    match Verdict::of(&ended) {
+        Verdict::Clean => Ok(()),
+        Verdict::Repaired => {
+            tracing::warn!(
+                volume = device.volume_id,
+                device = %device.path.display(),
+                report = ended.stdout.trim(),
+                "e2fsck repaired the file system"
+            );
+            Ok(())
+        }
+        Verdict::Damaged => Err(FilesystemError::Damaged {
+            device: device.path.clone(),
+            volume_id: device.volume_id.clone(),
+            fs_type,
+            report: ended.stdout.trim().replace('\n', "; "),
+        }),
+        Verdict::Failed => Err(ended.failed(e2fsck, &device.path).into()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Clean,
+    Repaired,
+    Damaged,
+    /// The check itself did not work: nothing is known about the file system.
+    Failed,
+}
+
+impl Verdict {
+    fn of(ended: &Ended) -> Self {
+        match ended.code {
+            Some(0) => Self::Clean,
+            // 1: repaired; 2: repaired, and a mounted root would need a reboot, which this is not.
+            Some(1..=3) => Self::Repaired,
+            // 12 is what a superblock without sense gives: damage, and e2fsck could not go on.
+            Some(code) if code & ERRORS_LEFT != 0 && code <= (ERRORS_LEFT | OPERATIONAL_ERROR | 3) => Self::Damaged,
+            _ => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(Some(0), Verdict::Clean)]
+    #[case(Some(1), Verdict::Repaired)]
+    #[case(Some(3), Verdict::Repaired)]
+    #[case(Some(4), Verdict::Damaged)]
+    #[case(Some(5), Verdict::Damaged)]
+    #[case(Some(12), Verdict::Damaged)]
+    #[case(Some(8), Verdict::Failed)]
+    #[case(Some(16), Verdict::Failed)]
+    #[case(Some(32), Verdict::Failed)]
+    #[case(Some(132), Verdict::Failed)]
+    #[case(None, Verdict::Failed)]
+    fn the_exit_status_of_e2fsck_is_understood(#[case] code: Option<i32>, #[case] verdict: Verdict) {
+        let ended = Ended {
+            code,
+            how: String::new(),
+            stdout: String::new(),
+            stderr: String::new(),
+        };
+        assert_eq!(Verdict::of(&ended), verdict);
+    }
+}

@@ -1,0 +1,110 @@
+//! The mark of a format that has begun and not ended (see the module above for why).
+//!
+//! One block of 4 KiB, 256 KiB before the end of the device (rounded down to a block), made of the volume's id and size
+//! alone, so that to recognise it is to compare all of it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::FilesystemError;
+use crate::device::Open;
+use crate::{Device, Host};
+
+const BLOCK: usize = 4096;
+/// From the end of the device: more than mke2fs (128 KiB) and mkfs.xfs (128 KiB) wipe there.
+const FROM_END: u64 = 256 << 10;
+/// Below this a device has no room for a mark that surely no file system's own blocks reach. Cinder's smallest is 1 GiB.
+const SMALLEST: u64 = 16 << 20;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the mark is, or nothing on a device too small for one.
+fn offset(device: &Device) -> Option<u64> {
+    (device.size_bytes >= SMALLEST).then(|| (device.size_bytes - FROM_END) / BLOCK as u64 * BLOCK as u64)
+}
+
+/// The mark: a text that people can read, repeated to the end of the block.
+fn content(device: &Device) -> Vec<u8> {
+    let text = format!(
+        "cinder-csi: volume {} of {} bytes is being formatted and holds no data yet\n",
+        device.volume_id, device.size_bytes
+    );
+    text.bytes().cycle().take(BLOCK).collect()
+}
+
+/// Where the mark is and what it looks like.
+pub(super) fn place(device: &Device) -> Option<(u64, Vec<u8>)> {
+    Some((offset(device)?, content(device)))
+}
+
+/// Whether the mark of this volume is on it.
+pub(super) async fn is_set(host: &Host, device: &Device) -> Result<bool, FilesystemError> {
+    let Some(offset) = offset(device) else { return Ok(false) };
+    on(host, device, Open::Read, "read the end of", move |file, expected| {
+        let mut found = vec![0; BLOCK];
+        file.read_exact_at(&mut found, offset)?;
+        Ok(found == expected)
+    })
+    .await
+}
+
+/// Writes the mark and makes it durable. The caller has proven that the device holds no data.
+pub(super) async fn set(host: &Host, device: &Device) -> Result<(), FilesystemError> {
+    let Some(offset) = offset(device) else { return Ok(()) };
+    on(
+        host,
+        device,
+        Open::WriteAlone,
+        "write the mark of a beginning format on",
+        move |file, mark| {
+            file.write_all_at(mark, offset)?;
+            file.sync_all()
+        },
+    )
+    .await
+}
+
+/// Overwrites the mark with zeros and makes that durable. Where something else is, such as a block of the new file system,
+/// it stays.
+pub(super) async fn clear(host: &Host, device: &Device) -> Result<(), FilesystemError> {
+    let Some(offset) = offset(device) else { return Ok(()) };
+    on(
+        host,
+        device,
+        Open::WriteAlone,
+        "clear the mark of a finished format on",
+        move |file, mark| {
+            let mut found = vec![0; BLOCK];
+            file.read_exact_at(&mut found, offset)?;
+            if found == mark {
+                file.write_all_at(&vec![0; BLOCK], offset)?;
+            }
+            // Also what mkfs wrote: the file system is durable before anybody relies on it.
+            file.sync_all()
+        },
+    )
+    .await
+}
+
+async fn on<T, F>(host: &Host, device: &Device, open: Open, what: &'static str, call: F) -> Result<T, FilesystemError>
+where
+    T: Send + 'static,
+    F: FnOnce(&File, &[u8]) -> io::Result<T> + Send + 'static,
+{
+    let opened = device.clone();
+    let run = move || {
+        let file = opened.open(open)?;
+        let (path, volume_id) = (opened.path.clone(), opened.volume_id.clone());
+        call(&file, &content(&opened)).map_err(|source| FilesystemError::Io {
+            what,
+            device: path,
+            volume_id,
+            source,
+        })
+    };
+    host.inner
+        .threads
+        .run(format!("an attempt to {what} {}", device.path.display()), LIMIT, run)
+        .await?
+}

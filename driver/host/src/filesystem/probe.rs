@@ -1,0 +1,229 @@
+//! What is on a device: blkid's low-level probe, and our own look at the bytes where it finds nothing.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::{FilesystemError, FsType, mark};
+use crate::device::Open;
+use crate::tool::{self, TimeUp};
+use crate::{Device, Host};
+
+/// A probe reads a few hundred KiB; a busy backend may take its time for them.
+const BLKID_LIMIT: Duration = Duration::from_secs(60);
+/// Reading back about 5 MiB.
+const READ_LIMIT: Duration = Duration::from_secs(120);
+
+/// blkid's exit status when it finds nothing that it knows.
+const NOTHING_FOUND: i32 = 2;
+/// … and when it finds things that contradict each other.
+const AMBIVALENT: i32 = 8;
+
+/// Read back at the beginning and at the end: every known superblock, label and partition table lies there.
+const EDGE: u64 = 2 << 20;
+/// Read back in between, evenly spread, for data without a superblock.
+const SAMPLES: u64 = 62;
+const SAMPLE: u64 = 16 << 10;
+
+/// mke2fs zeroes these bytes first and writes its primary superblock, at 1,024, last.
+const SUPERBLOCK_END: usize = 2048;
+
+/// `sb_inprogress` of an xfs superblock: 1 from mkfs's first write to its last.
+const XFS_IN_PROGRESS: u64 = 126;
+
+/// What a device holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing: no signature, and zero wherever it was read.
+    Blank,
+    /// A complete file system.
+    Filesystem(FsType),
+    /// An xfs whose mkfs did not end. The kernel never mounted it.
+    UnfinishedXfs,
+    /// Something that blkid knows and this driver does not mount, in words.
+    Other(String),
+    /// Nothing that is known, and not zero.
+    Unknown {
+        /// Where the first byte that is not zero was met.
+        at: u64,
+        /// Whether the place of ext's primary superblock is zero.
+        superblock_is_zero: bool,
+    },
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blank => f.write_str("nothing"),
+            Self::Filesystem(fs_type) => write!(f, "{fs_type}"),
+            Self::UnfinishedXfs => f.write_str("an xfs whose making did not end"),
+            Self::Other(what) => f.write_str(what),
+            Self::Unknown { at, .. } => write!(f, "bytes of unknown meaning (the first that was met at offset {at})"),
+        }
+    }
+}
+
+/// Probes a device. `open` says whether it has to be free of other users at the start.
+pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Content, FilesystemError> {
+    // Opened first and kept: blkid looks a device up by name, and this proves which one the name means.
+    let checked = device.clone();
+    let what = format!("opening {}", device.path.display());
+    let file = host
+        .inner
+        .threads
+        .run(what, READ_LIMIT, move || checked.open(open))
+        .await??;
+    let blkid = &host.inner.tools.blkid;
+    let args = ["-p", "-u", "filesystem,raid,crypto", "-o", "export"];
+    let ended = tool::run(blkid, &args, &device.path, BLKID_LIMIT, TimeUp::Kill).await?;
+    match ended.code {
+        Some(0) => {
+            let content = understand(&ended.stdout);
+            if content != Content::Filesystem(FsType::Xfs) {
+                return Ok(content);
+            }
+            let in_progress = look(host, device, file, |file, _| {
+                let mut flag = [0];
+                file.read_exact_at(&mut flag, XFS_IN_PROGRESS)?;
+                Ok(flag != [0])
+            });
+            Ok(if in_progress.await? {
+                Content::UnfinishedXfs
+            } else {
+                content
+            })
+        }
+        // An unreadable device makes the same status; then our own reading fails below.
+        Some(NOTHING_FOUND) if ended.stderr.trim().is_empty() => look(host, device, file, sniff).await,
+        Some(AMBIVALENT) => Ok(Content::Other(
+            "signatures that contradict each other (see `wipefs` on the device)".into(),
+        )),
+        _ => Err(ended.failed(blkid, &device.path).into()),
+    }
+}
+
+/// Reads `blkid -o export`: lines of `KEY=value`.
+fn understand(output: &str) -> Content {
+    let value = |wanted: &str| {
+        output
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .find(|(key, _)| *key == wanted)
+            .map(|(_, value)| value)
+    };
+    match (value("USAGE"), value("TYPE"), value("PTTYPE")) {
+        (Some("filesystem"), Some(name), None) => match FsType::from_name(name) {
+            Some(fs_type) => Content::Filesystem(fs_type),
+            None => Content::Other(format!("a {name} file system, which this driver does not mount")),
+        },
+        (_, Some(name), Some(table)) => Content::Other(format!("{name} and a {table} partition table")),
+        (_, None, Some(table)) => Content::Other(format!("a {table} partition table")),
+        (usage, Some(name), None) => Content::Other(format!("{name} ({})", usage.unwrap_or("of unknown usage"))),
+        (_, None, None) => Content::Other("something that blkid knows and does not name".into()),
+    }
+}
+
+async fn look<T, F>(host: &Host, device: &Device, file: File, call: F) -> Result<T, FilesystemError>
+where
+    T: Send + 'static,
+    F: FnOnce(&File, &Device) -> io::Result<T> + Send + 'static,
+{
+    let looked_at = device.clone();
+    let run = move || call(&file, &looked_at);
+    let found = host
+        .inner
+        .threads
+        .run(format!("reading {}", device.path.display()), READ_LIMIT, run)
+        .await?;
+    found.map_err(|source| FilesystemError::Io {
+        what: "read",
+        device: device.path.clone(),
+        volume_id: device.volume_id.clone(),
+        source,
+    })
+}
+
+/// Looks for anything that is not zero.
+fn sniff(file: &File, device: &Device) -> io::Result<Content> {
+    let mut start = vec![0; SUPERBLOCK_END.min(usize::try_from(device.size_bytes).unwrap_or(SUPERBLOCK_END))];
+    file.read_exact_at(&mut start, 0)?;
+    let superblock_is_zero = first_not_zero(&start).is_none();
+    let own_mark = mark::place(device);
+    for (offset, length) in regions(device.size_bytes) {
+        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, offset)?;
+        // The mark of this volume's own unfinished format is not content.
+        if let Some((at, mark)) = &own_mark
+            && let Some(from) = at.checked_sub(offset).and_then(|from| usize::try_from(from).ok())
+            && let Some(part) = bytes.get_mut(from..from + mark.len())
+            && part == mark
+        {
+            part.fill(0);
+        }
+        if let Some(index) = first_not_zero(&bytes) {
+            return Ok(Content::Unknown {
+                at: offset + index as u64,
+                superblock_is_zero,
+            });
+        }
+    }
+    Ok(Content::Blank)
+}
+
+fn first_not_zero(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte != 0)
+}
+
+/// Which parts of a device of `size` bytes are read: offset and length.
+fn regions(size: u64) -> Vec<(u64, u64)> {
+    if size <= 2 * EDGE + SAMPLES * SAMPLE {
+        return vec![(0, size)];
+    }
+    let step = (size - 2 * EDGE) / (SAMPLES + 1);
+    let samples = (1..=SAMPLES).map(|index| ((EDGE + index * step) / SAMPLE * SAMPLE, SAMPLE));
+    let edges = [(0, EDGE), (size - EDGE, EDGE)];
+    edges.into_iter().chain(samples).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("TYPE=ext4\nUSAGE=filesystem\n", Content::Filesystem(FsType::Ext4))]
+    #[case("UUID=x\nTYPE=xfs\nUSAGE=filesystem\n", Content::Filesystem(FsType::Xfs))]
+    fn a_file_system_that_is_mounted_is_recognised(#[case] output: &str, #[case] content: Content) {
+        assert_eq!(understand(output), content);
+    }
+
+    #[rstest]
+    #[case("TYPE=btrfs\nUSAGE=filesystem\n", "btrfs")]
+    #[case("TYPE=crypto_LUKS\nUSAGE=crypto\n", "crypto_LUKS")]
+    #[case("TYPE=linux_raid_member\nUSAGE=raid\n", "linux_raid_member")]
+    #[case("PTUUID=1\nPTTYPE=gpt\n", "gpt")]
+    #[case("TYPE=ext4\nUSAGE=filesystem\nPTTYPE=dos\n", "dos")]
+    #[case("LABEL=x\n", "does not name")]
+    fn everything_else_that_blkid_knows_is_foreign_and_named(#[case] output: &str, #[case] named: &str) {
+        let content = understand(output);
+        assert!(
+            matches!(&content, Content::Other(what) if what.contains(named)),
+            "{content:?}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_lies_on_the_device_and_takes_in_both_ends(size in 1_u64..1 << 46) {
+            let regions = regions(size);
+            prop_assert!(regions.iter().all(|(offset, length)| *length > 0 && offset + length <= size));
+            prop_assert!(regions.iter().any(|(offset, _)| *offset == 0));
+            prop_assert!(regions.iter().any(|(offset, length)| offset + length == size));
+            prop_assert!(regions.iter().map(|(_, length)| length).sum::<u64>() <= 2 * EDGE + SAMPLES * SAMPLE);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Mounting, binding and unmounting.
+//!
+//! None of these asks a mount helper: options are taken apart here and given to the kernel, which says in its own words
+//! what it did not like (the `fsopen` family; `mount(2)` where a kernel lacks it).
+
+mod options;
+mod syscalls;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+pub use options::{MountOptions, OptionError};
+
+use crate::mountinfo::{self, MountInfoError, MountTable};
+use crate::offload::OffloadError;
+use crate::{Device, FsType, Host};
+
+/// A mount replays the journal, which takes minutes on a large and busy file system.
+const MOUNT_LIMIT: Duration = Duration::from_mins(10);
+/// An unmount writes back what is dirty.
+const UNMOUNT_LIMIT: Duration = Duration::from_mins(10);
+/// What only touches the kernel's tables.
+const TABLE_LIMIT: Duration = Duration::from_secs(10);
+/// More mounts than this on top of each other are nobody's intention.
+const MOST_LAYERS: usize = 64;
+
+/// Why something is not mounted, or still is.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The mounts of this node could not be listed.
+    #[error(transparent)]
+    List(#[from] MountInfoError),
+    /// An option that cannot be given to the kernel.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The kernel refused the file system.
+    #[error("cannot mount {} at {} as {fs_type}: {reason}", device.display(), target.display())]
+    Mount {
+        /// The device.
+        device: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// As what.
+        fs_type: &'static str,
+        /// The kernel's words, or what its error number means here and what to do.
+        reason: String,
+        /// The error number.
+        source: io::Error,
+    },
+    /// The kernel refused to show a file system at another place.
+    #[error("cannot bind {} to {}", from.display(), target.display())]
+    Bind {
+        /// What was to be shown.
+        from: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The place could not be made or removed.
+    #[error("cannot {what} {}", target.display())]
+    Place {
+        /// `create directory`, `remove` …
+        what: &'static str,
+        /// The place.
+        target: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The kernel refused to unmount.
+    #[error("cannot unmount {}", target.display())]
+    Unmount {
+        /// Where.
+        target: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Something still uses what is mounted.
+    #[error("{} cannot be unmounted: a process has files open there or another mount is on it; it is tried again", target.display())]
+    Busy {
+        /// Where.
+        target: PathBuf,
+    },
+    /// The kernel gave no answer in time.
+    #[error(transparent)]
+    NoAnswer(#[from] OffloadError),
+}
+
+/// What a place to mount on is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// For a file system.
+    Directory,
+    /// For a device.
+    File,
+}
+
+impl Host {
+    /// What is mounted now. Bounded by 10 s.
+    pub async fn mounts(&self) -> Result<MountTable, MountError> {
+        let proc = self.inner.paths.proc.clone();
+        let read = move || MountTable::read(&proc);
+        Ok(self
+            .inner
+            .threads
+            .run("reading the list of mounts", TABLE_LIMIT, read)
+            .await??)
+    }
+
+    /// `path` as the kernel names it in the list of mounts: symbolic links of its parents are followed. Bounded by 10 s.
+    pub async fn resolve(&self, path: &Path) -> Result<PathBuf, MountError> {
+        let path = path.to_owned();
+        let what = format!("resolving {}", path.display());
+        Ok(self
+            .inner
+            .threads
+            .run(what, TABLE_LIMIT, move || mountinfo::resolve(&path))
+            .await?)
+    }
+
+    /// Makes `target` with `mode` if it is not there, its parents too. `true` if it was made.
+    pub async fn create_place(&self, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
+        let target = target.to_owned();
+        let what = format!("creating {}", target.display());
+        self.inner
+            .threads
+            .run(what, TABLE_LIMIT, move || create_place(&target, place, mode))
+            .await?
+    }
+
+    /// Removes an empty directory or a file; nothing there is fine. Never removes what a directory holds.
+    pub async fn remove_place(&self, target: &Path) -> Result<(), MountError> {
+        let target = target.to_owned();
+        let what = format!("removing {}", target.display());
+        self.inner
+            .threads
+            .run(what, TABLE_LIMIT, move || remove_place(&target))
+            .await?
+    }
+
+    /// Mounts the file system of `device` at `target`, which exists and has nothing mounted on it. Bounded by 10 min.
+    ///
+    /// Dropping the future leaves the mount going on; the list of mounts tells how it ended.
+    pub async fn mount(
+        &self,
+        device: &Device,
+        target: &Path,
+        fs_type: FsType,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let (device, target, options) = (device.path.clone(), target.to_owned(), options.clone());
+        let what = format!("mounting {} at {}", device.display(), target.display());
+        let call = move || syscalls::mount(&device, &target, fs_type, &options);
+        self.inner.threads.run(what, MOUNT_LIMIT, call).await?
+    }
+
+    /// Shows `from` at `target` as well; both exist and nothing is mounted on `target`. Bounded by 10 s.
+    ///
+    /// With options the result has them from its first moment: a plain bind and a later change would leave a writable
+    /// mount behind if the process ended in between, which nobody could tell from one that was asked for.
+    pub async fn bind(
+        &self,
+        from: &Path,
+        target: &Path,
+        place: Place,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let proc = self.inner.paths.proc.clone();
+        let (from, target, options) = (from.to_owned(), target.to_owned(), options.clone());
+        let what = format!("binding {} to {}", from.display(), target.display());
+        let call = move || {
+            if options.is_default() {
+                return syscalls::bind(&from, &target);
+            }
+            let draft = draft_of(&target);
+            discard_draft(&proc, &draft)?;
+            create_place(&draft, place, 0o700)?;
+            let covered = MountTable::read(&proc)?;
+            let inherited = covered
+                .at(&mountinfo::resolve(&from))
+                .map(|mount| mount.options.clone());
+            syscalls::bind(&from, &draft)
+                .and_then(|()| syscalls::restrict(&draft, &options, inherited.as_deref()))
+                // The copy of a mount has the options of the mount.
+                .and_then(|()| syscalls::bind(&draft, &target))
+                .inspect_err(|_| {
+                    if let Err(error) = discard_draft(&proc, &draft) {
+                        tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next try");
+                    }
+                })?;
+            discard_draft(&proc, &draft)
+        };
+        self.inner.threads.run(what, TABLE_LIMIT, call).await?
+    }
+
+    /// Unmounts everything that is mounted on `target`, and what an interrupted [`Host::bind`] left beside it. Nothing
+    /// there is fine. `true` if something was unmounted. Bounded by 10 min.
+    ///
+    /// Dropping the future leaves the unmount going on.
+    pub async fn unmount(&self, target: &Path) -> Result<bool, MountError> {
+        let (proc, target) = (self.inner.paths.proc.clone(), target.to_owned());
+        let what = format!("unmounting {}", target.display());
+        let call = move || {
+            discard_draft(&proc, &draft_of(&target))?;
+            unmount_all(&proc, &target)
+        };
+        self.inner.threads.run(what, UNMOUNT_LIMIT, call).await?
+    }
+
+    /// The device number of the block device at `path`, or nothing if there is no block device. Bounded by 10 s.
+    pub async fn device_number(&self, path: &Path) -> Result<Option<(u32, u32)>, MountError> {
+        let target = path.to_owned();
+        let call = move || match fs::metadata(&target) {
+            Ok(metadata) if is_block(&metadata) => Ok(Some((
+                rustix::fs::major(metadata.rdev()),
+                rustix::fs::minor(metadata.rdev()),
+            ))),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(MountError::Place {
+                what: "look at",
+                target,
+                source,
+            }),
+        };
+        self.inner
+            .threads
+            .run(format!("looking at {}", path.display()), TABLE_LIMIT, call)
+            .await?
+    }
+}
+
+fn is_block(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    metadata.file_type().is_block_device()
+}
+
+/// Where a bind with options is prepared: beside its target, so that it is found again by the target alone.
+fn draft_of(target: &Path) -> PathBuf {
+    let mut name: OsString = target.as_os_str().to_owned();
+    name.push(".preparing");
+    PathBuf::from(name)
+}
+
+fn discard_draft(proc: &Path, draft: &Path) -> Result<(), MountError> {
+    unmount_all(proc, draft)?;
+    remove_place(draft)
+}
+
+fn create_place(target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
+    let error = |what| {
+        let target = target.to_owned();
+        move |source: io::Error| MountError::Place { what, target, source }
+    };
+    if let Some(parent) = target.parent() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(parent)
+            .map_err(error("create the parent of"))?;
+    }
+    let (what, created) = match place {
+        Place::Directory => ("create directory", fs::DirBuilder::new().mode(mode).create(target)),
+        Place::File => {
+            let made = fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .open(target);
+            ("create file", made.map(drop))
+        }
+    };
+    match created {
+        Ok(()) => Ok(true),
+        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
+            let is_dir = fs::symlink_metadata(target).map_err(error("look at"))?.is_dir();
+            match (place, is_dir) {
+                (Place::Directory, true) | (Place::File, false) => Ok(false),
+                (Place::Directory, false) => Err(error("use as a directory")(io::ErrorKind::NotADirectory.into())),
+                (Place::File, true) => Err(error("use as a file")(io::ErrorKind::IsADirectory.into())),
+            }
+        }
+        Err(source) => Err(error(what)(source)),
+    }
+}
+
+fn remove_place(target: &Path) -> Result<(), MountError> {
+    let removed = match fs::symlink_metadata(target) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir(target),
+        Ok(_) => fs::remove_file(target),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(MountError::Place {
+            what: "remove",
+            target: target.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn unmount_all(proc: &Path, target: &Path) -> Result<bool, MountError> {
+    let place = mountinfo::resolve(target);
+    let mut unmounted = false;
+    for _ in 0..MOST_LAYERS {
+        if MountTable::read(proc)?.at(&place).is_none() {
+            return Ok(unmounted);
+        }
+        match rustix::mount::unmount(&place, UnmountFlags::NOFOLLOW) {
+            Ok(()) => unmounted = true,
+            // Gone between the look and the call.
+            Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(Errno::BUSY) => return Err(MountError::Busy { target: place }),
+            Err(errno) => {
+                return Err(MountError::Unmount {
+                    target: place,
+                    source: errno.into(),
+                });
+            }
+        }
+    }
+    Err(MountError::Busy { target: place })
+}

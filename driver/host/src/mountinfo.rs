@@ -1,0 +1,267 @@
+//! What is mounted: `/proc/self/mountinfo`, decoded.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// One mount, as in proc(5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Unique while the mount exists.
+    pub id: u64,
+    /// The mount that this one is mounted on.
+    pub parent: u64,
+    /// Major and minor number of the file system (`st_dev` of its files).
+    pub device: (u32, u32),
+    /// The directory or file of the file system that is seen at [`Mount::target`].
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// Options of this mount alone, such as `ro,nosuid`.
+    pub options: String,
+    /// `ext4`, `xfs`, `devtmpfs` …
+    pub fs_type: String,
+    /// What was mounted, as the file system names it.
+    pub source: PathBuf,
+    /// Options of the file system, shared by all its mounts.
+    pub super_options: String,
+}
+
+impl Mount {
+    /// Whether writes are refused here, by this mount or by the whole file system.
+    pub fn is_read_only(&self) -> bool {
+        has_option(&self.options, "ro") || has_option(&self.super_options, "ro")
+    }
+}
+
+fn has_option(options: &str, wanted: &str) -> bool {
+    options.split(',').any(|option| option == wanted)
+}
+
+/// Why the mounts could not be listed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountInfoError {
+    /// The file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A line is not as proc(5) says. Nothing is guessed from the others: a mount that is overlooked is mounted twice.
+    #[error("line {line} of {} is not understood ({problem}); please report it with the kernel's version", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+/// Every mount of this process's mount namespace, in the order in which lookups see them: later ones cover earlier ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MountTable {
+    mounts: Vec<Mount>,
+}
+
+impl MountTable {
+    /// Reads `self/mountinfo` below `proc`. Blocks for as long as the kernel takes to print it.
+    pub(crate) fn read(proc: &Path) -> Result<Self, MountInfoError> {
+        let path = proc.join("self/mountinfo");
+        let text = std::fs::read(&path).map_err(|source| MountInfoError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|(line, problem)| MountInfoError::Parse { path, line, problem })
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, (usize, &'static str)> {
+        text.split(|byte| *byte == b'\n')
+            .enumerate()
+            .filter(|(_, line)| !line.is_empty())
+            .map(|(index, line)| parse_line(line).map_err(|problem| (index + 1, problem)))
+            .collect::<Result<_, _>>()
+            .map(|mounts| Self { mounts })
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Mount> {
+        self.mounts.iter()
+    }
+
+    /// What is seen at `target`: the last of the mounts there. `target` must be free of symbolic links.
+    pub fn at(&self, target: &Path) -> Option<&Mount> {
+        self.iter().rev().find(|mount| mount.target == target)
+    }
+
+    /// Every mount of the file system with this device number.
+    pub fn of_device(&self, device: (u32, u32)) -> impl Iterator<Item = &Mount> {
+        self.iter().filter(move |mount| mount.device == device)
+    }
+}
+
+/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+fn parse_line(line: &[u8]) -> Result<Mount, &'static str> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mut next = |missing: &'static str| fields.next().ok_or(missing);
+    let id = number(next("no mount id")?).ok_or("the mount id is no number")?;
+    let parent = number(next("no parent id")?).ok_or("the parent id is no number")?;
+    let device = device_number(next("no device number")?).ok_or("the device number is not major:minor")?;
+    let root = path(next("no root")?);
+    let target = path(next("no mount point")?);
+    let options = text(next("no mount options")?);
+    // Any number of optional fields, ended by a hyphen.
+    while next("no hyphen after the optional fields")? != b"-" {}
+    Ok(Mount {
+        id,
+        parent,
+        device,
+        root,
+        target,
+        options,
+        fs_type: text(next("no file system type")?),
+        source: path(next("no mount source")?),
+        super_options: text(next("no options of the file system")?),
+    })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+fn device_number(field: &[u8]) -> Option<(u32, u32)> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn path(field: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(field)))
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(&unescape(field)).into_owned()
+}
+
+/// Undoes the kernel's escapes: `\` and three octal digits stand for a byte (space, tab, newline, backslash, `#`).
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = match after {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] if *first == b'\\' => {
+                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+            }
+            _ => None,
+        };
+        if let Some(byte) = octal {
+            plain.push(byte);
+            rest = &after[3..];
+        } else {
+            plain.push(*first);
+            rest = after;
+        }
+    }
+    plain
+}
+
+/// `path` with the symbolic links of its parents resolved, the way the kernel names mount points. The last component is
+/// left alone, so that nothing mounted there is asked (it may hang). A path whose parent does not exist is returned as is.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    let plain = path.components().collect::<PathBuf>();
+    match (plain.parent(), plain.file_name()) {
+        (Some(parent), Some(name)) if plain.as_os_str().as_bytes() != b"/" => {
+            std::fs::canonicalize(parent).map_or_else(|_| plain.clone(), |parent| parent.join(name))
+        }
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the kernel does to a path in mountinfo.
+    fn escape(path: &[u8]) -> Vec<u8> {
+        let mut escaped = Vec::new();
+        for byte in path {
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\\' | b'#' => escaped.extend(format!("\\{byte:03o}").into_bytes()),
+                other => escaped.push(*other),
+            }
+        }
+        escaped
+    }
+
+    #[test]
+    fn a_line_of_the_manual_page_is_understood() {
+        let line = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - ext3 /dev/root rw,errors=continue";
+        let mount = parse_line(line).expect("it is well-formed");
+        assert_eq!(mount.target, Path::new("/mnt 2"));
+        assert_eq!((mount.id, mount.parent, mount.device), (36, 35, (98, 0)));
+        assert_eq!(
+            (mount.fs_type.as_str(), mount.super_options.as_str()),
+            ("ext3", "rw,errors=continue")
+        );
+        assert!(!mount.is_read_only());
+    }
+
+    #[test]
+    fn a_cut_line_is_an_error_that_names_it() {
+        let text = b"36 35 98:0 / / rw - ext4 /dev/a rw\n37 36 98:1 / /b rw master:1\n";
+        assert_eq!(MountTable::parse(text), Err((2, "no hyphen after the optional fields")));
+    }
+
+    #[test]
+    fn the_last_mount_at_a_place_is_the_one_that_is_seen() {
+        let text =
+            b"1 0 8:0 / /a rw - ext4 /dev/a rw\n2 1 8:1 / /a ro - xfs /dev/b rw\n3 0 8:1 / /c rw - xfs /dev/b rw\n";
+        let table = MountTable::parse(text).expect("it is well-formed");
+        let seen = table.at(Path::new("/a")).expect("two are mounted there");
+        assert_eq!((seen.id, seen.is_read_only()), (2, true));
+        assert_eq!(
+            table.of_device((8, 1)).map(|mount| mount.id).collect::<Vec<_>>(),
+            [2, 3]
+        );
+        assert!(table.at(Path::new("/d")).is_none());
+    }
+
+    #[test]
+    fn the_table_of_this_machine_is_understood() {
+        let table = MountTable::read(Path::new("/proc")).expect("every line is understood");
+        assert!(table.at(Path::new("/")).is_some());
+    }
+
+    #[test]
+    fn a_place_is_named_as_the_kernel_names_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let real = dir.path().canonicalize().expect("it exists").join("real");
+        std::fs::create_dir(&real).expect("a directory");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).expect("a link");
+        assert_eq!(resolve(&link.join("./mount/")), real.join("mount"));
+        assert_eq!(resolve(Path::new("/")), Path::new("/"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_mount_point_survives_the_kernels_escapes(name in proptest::collection::vec(1u8..=255, 1..64)) {
+            let mut line = b"36 35 98:0 / ".to_vec();
+            line.extend(escape(&name));
+            line.extend(b" rw - ext4 /dev/root rw");
+            let mount = parse_line(&line).expect("it is well-formed");
+            prop_assert_eq!(mount.target.as_os_str().as_bytes(), &name[..]);
+        }
+
+        #[test]
+        fn no_line_makes_the_parser_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_line(&line);
+            let _ = unescape(&line);
+        }
+    }
+}

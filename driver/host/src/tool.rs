@@ -1,0 +1,241 @@
+//! External programs: the distribution's own blkid, mkfs and fsck, run without a shell.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Where distributions keep these programs; searched after `PATH`, which in a minimal image may lack them.
+const MORE_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+
+/// How much of what a program said goes into an error.
+const MOST_OUTPUT: usize = 2_000;
+
+/// The programs in use. A bare name is looked up in `PATH`.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    /// Low-level probe of util-linux.
+    pub blkid: PathBuf,
+    /// Makes ext4 (e2fsprogs).
+    pub mkfs_ext4: PathBuf,
+    /// Makes xfs (xfsprogs).
+    pub mkfs_xfs: PathBuf,
+    /// Checks ext2, ext3 and ext4 (e2fsprogs).
+    pub e2fsck: PathBuf,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            blkid: "blkid".into(),
+            mkfs_ext4: "mkfs.ext4".into(),
+            mkfs_xfs: "mkfs.xfs".into(),
+            e2fsck: "e2fsck".into(),
+        }
+    }
+}
+
+/// Why a program gave no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// The program is not there.
+    #[error("{tool} is not installed in the driver's image (looked in PATH and {MORE_PATH}): use an image that has it")]
+    Missing {
+        /// Its name.
+        tool: String,
+    },
+    /// The program could not be started.
+    #[error("{tool} could not be started")]
+    Start {
+        /// Its name.
+        tool: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The program did not end in time.
+    #[error("{tool} on {} did not end within {} s; {}", device.display(), limit.as_secs(),
+        if *left_running { "it goes on and is waited for by the next call" } else { "it was killed" })]
+    TimedOut {
+        /// Its name.
+        tool: String,
+        /// What it worked on.
+        device: PathBuf,
+        /// The time that it had.
+        limit: Duration,
+        /// Whether it was left running, because to kill it would do harm.
+        left_running: bool,
+    },
+    /// The program failed.
+    #[error("{tool} on {} failed ({ended}): {said}", device.display())]
+    Failed {
+        /// Its name.
+        tool: String,
+        /// What it worked on.
+        device: PathBuf,
+        /// How it ended: `exit status 1`, `signal: 9 (SIGKILL)`.
+        ended: String,
+        /// What it wrote to stderr, or to stdout if there was nothing, shortened.
+        said: String,
+    },
+}
+
+/// What happens to a program whose time is up, or whose caller is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimeUp {
+    /// It only reads: it is killed.
+    Kill,
+    /// It writes: to kill it would leave a half-written file system, so it goes on.
+    LeaveRunning,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The exit status, unless a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// `exit status: 1`, `signal: 9 (SIGKILL)`.
+    pub(crate) how: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// The failure that this end is.
+    pub(crate) fn failed(self, tool: &Path, device: &Path) -> ToolError {
+        let said = if self.stderr.trim().is_empty() {
+            self.stdout
+        } else {
+            self.stderr
+        };
+        let mut said = said.trim().replace('\n', "; ");
+        if let Some((at, _)) = said.char_indices().nth(MOST_OUTPUT) {
+            said.truncate(at);
+        }
+        if said.is_empty() {
+            said.push_str("it said nothing");
+        }
+        ToolError::Failed {
+            tool: name(tool),
+            device: device.to_owned(),
+            ended: self.how,
+            said,
+        }
+    }
+}
+
+/// Runs `tool` with `args` on `device` (which comes last in its command line).
+///
+/// Dropping the future does to the program what `time_up` says.
+pub(crate) async fn run(
+    tool: &Path,
+    args: &[&str],
+    device: &Path,
+    limit: Duration,
+    time_up: TimeUp,
+) -> Result<Ended, ToolError> {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    if !path.is_empty() {
+        path.push(":");
+    }
+    path.push(OsString::from(MORE_PATH));
+    let child = Command::new(tool)
+        .args(args)
+        .arg(device)
+        .env("PATH", path)
+        // Messages are matched by nobody, but they are read by people and searched for.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(time_up == TimeUp::Kill)
+        .spawn()
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ToolError::Missing { tool: name(tool) },
+            _ => ToolError::Start {
+                tool: name(tool),
+                source,
+            },
+        })?;
+    let output = timeout(limit, child.wait_with_output()).await;
+    let left_running = time_up == TimeUp::LeaveRunning;
+    let output = output
+        .map_err(|_| ToolError::TimedOut {
+            tool: name(tool),
+            device: device.to_owned(),
+            limit,
+            left_running,
+        })?
+        .map_err(|source| ToolError::Start {
+            tool: name(tool),
+            source,
+        })?;
+    Ok(Ended {
+        code: output.status.code(),
+        how: output.status.to_string(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+fn name(tool: &Path) -> String {
+    tool.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_missing_program_is_named_with_the_remedy() {
+        let error = run(
+            Path::new("mkfs.nothing"),
+            &[],
+            Path::new("/dev/null"),
+            LIMIT,
+            TimeUp::Kill,
+        )
+        .await
+        .expect_err("it does not exist");
+        assert!(matches!(&error, ToolError::Missing { tool } if tool == "mkfs.nothing"));
+        assert!(
+            error.to_string().contains("not installed in the driver's image"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failure_carries_what_the_program_said() {
+        let ended = run(Path::new("ls"), &["-d"], Path::new("/nonexistent"), LIMIT, TimeUp::Kill)
+            .await
+            .expect("ls runs");
+        assert_eq!(ended.code, Some(2));
+        let error = ended.failed(Path::new("ls"), Path::new("/nonexistent"));
+        assert!(error.to_string().contains("No such file or directory"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_reading_program_is_killed_when_its_time_is_up() {
+        let error = run(
+            Path::new("sleep"),
+            &[],
+            Path::new("1000"),
+            Duration::from_millis(50),
+            TimeUp::Kill,
+        )
+        .await
+        .expect_err("it sleeps");
+        assert!(matches!(
+            error,
+            ToolError::TimedOut {
+                left_running: false,
+                ..
+            }
+        ));
+    }
+}
