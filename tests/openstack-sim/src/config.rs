@@ -37,6 +37,11 @@ pub struct SimConfig {
     pub volumes_per_server: usize,
     /// How long a token is good for.
     pub token_lifetime: Duration,
+    /// Whether the cloud's operator has switched Cinder's inexact filters (`name~=part`, since 3.34) on; by default they
+    /// are off, as in Cinder's own `resource_filters.json`.
+    pub like_filters: bool,
+    /// Under which type the catalogue lists Cinder: `block-storage`, or an older alias such as `volumev3`.
+    pub block_storage_type: String,
     /// A folder in which volumes are sparse files and attachments become loop devices; without it volumes hold no data.
     pub backing: Option<PathBuf>,
 }
@@ -56,6 +61,8 @@ impl Default for SimConfig {
             page_limit: 1000,
             volumes_per_server: 256,
             token_lifetime: Duration::from_hours(1),
+            like_filters: false,
+            block_storage_type: "block-storage".to_owned(),
             backing: None,
         }
     }
@@ -76,7 +83,8 @@ impl std::fmt::Debug for TlsIdentity {
     }
 }
 
-/// The one user of the simulated cloud, the user's application credential and the project that both lead to.
+/// The user of the simulated cloud, the user's application credential and the project that both lead to; and an
+/// administrator of the same project, for what users may not do.
 ///
 /// The simulator protects nothing: its secrets are test data, which is why they are plain strings here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -93,6 +101,9 @@ pub struct Identity {
     pub application_credential_id: String,
     pub application_credential_name: String,
     pub application_credential_secret: String,
+    pub admin_id: String,
+    pub admin_name: String,
+    pub admin_password: String,
 }
 
 impl Default for Identity {
@@ -109,6 +120,9 @@ impl Default for Identity {
             application_credential_id: "c1d2e3f4a5b60718293a4b5c6d7e8f90".to_owned(),
             application_credential_name: "csi-credential".to_owned(),
             application_credential_secret: "secret-of-the-csi-credential".to_owned(),
+            admin_id: "1c7e5a3f9b2d4860a1c3e5f7092b4d68".to_owned(),
+            admin_name: "admin".to_owned(),
+            admin_password: "secret-of-admin".to_owned(),
         }
     }
 }
@@ -246,6 +260,8 @@ pub struct Latencies {
     /// How long Nova waits for a guest that does not release its device before it gives the detachment up and the
     /// volume is `in-use` again (real Nova: 8 attempts of 20 s). Zero means the default of 20 s.
     pub release: Duration,
+    /// How much longer than Cinder's record Nova's record of a detached volume lives.
+    pub settle: Duration,
     /// How long each answer of the APIs is held back.
     pub answer: Duration,
 }
@@ -272,12 +288,13 @@ impl Latencies {
             "attach" => &mut self.attach,
             "detach" => &mut self.detach,
             "release" => &mut self.release,
+            "settle" => &mut self.settle,
             "answer" => &mut self.answer,
             _ => {
                 return Err(SpecError {
                     text: name.to_owned(),
                     reason: "is not a latency".to_owned(),
-                    form: "create, delete, extend, attach, detach, release or answer",
+                    form: "create, delete, extend, attach, detach, release, settle or answer",
                 });
             }
         };
@@ -305,6 +322,7 @@ impl Latencies {
             ("attach", self.attach.as_millis()),
             ("detach", self.detach.as_millis()),
             ("release", self.release.as_millis()),
+            ("settle", self.settle.as_millis()),
             ("answer", self.answer.as_millis()),
         ])
     }

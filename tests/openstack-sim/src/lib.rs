@@ -1,13 +1,48 @@
 //! A stateful simulator of OpenStack's Keystone v3, Cinder v3, Nova v2.1 and metadata service.
+//!
+//! It serves tests: of what talks to OpenStack ([`Sim::start`] in the test's own process), and of whole clusters (the
+//! binary, whose volumes are sparse files and whose attachments are loop devices). Formats, status codes and fault texts
+//! follow the services' source; so do their ways of being late: a call is answered before its work is done, and a volume
+//! that was just asked for is `creating`.
+//!
+//! ```text
+//! listener ── service ──┬── keystone                      one request: fault rules, service, log
+//!                       ├── cinder ──┐
+//!                       ├── nova ────┼── world            the state machine, pure
+//!                       └── admin    └── work ── backing  what takes time: files and loop devices
+//!                                          store          the state on the disk
+//! ```
 
-pub mod config;
-pub mod faults;
-pub mod log;
-pub mod sim;
-pub mod snapshot;
+mod admin;
+mod api;
+mod backing;
+mod cinder;
+mod cloud;
+mod config;
+mod faults;
+mod keystone;
+mod listener;
+mod log;
+mod metadata;
+mod microversion;
+mod nova;
+mod paging;
+mod service;
+mod sim;
+mod state;
+mod store;
+mod work;
+mod world;
 
-pub use config::{Identity, Latencies, Quota, ServerSpec, SimConfig, TlsIdentity, VolumeType};
+pub use backing::{BackingError, LosetupError};
+pub use config::{Identity, Latencies, Quota, ServerSpec, SimConfig, SpecError, TlsIdentity, VolumeType};
 pub use faults::{Effect, Fault, FaultError, When};
+pub use listener::ListenerError;
 pub use log::LogEntry;
-pub use sim::{Access, Sim, SimError};
-pub use snapshot::{Attachment, AttachmentStatus, CloudState, LoopDevice, Volume, VolumeStatus};
+pub use metadata::{MetadataConfig, MetadataServer};
+pub use sim::{Access, Sim, SimError, clean};
+pub use state::{
+    Attachment, AttachmentStatus, CloudState, LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage, Volume,
+    VolumeStatus,
+};
+pub use store::StoreError;

@@ -1,28 +1,38 @@
 //! A running simulator.
-#![allow(clippy::todo, unused_variables, clippy::unused_async)]
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use thiserror::Error;
+use tokio::task::JoinHandle;
 
+use crate::backing::{Backing, BackingError};
+use crate::cloud::{Cloud, Settings};
 use crate::config::{Latencies, ServerSpec, SimConfig};
 use crate::faults::{Fault, FaultError};
+use crate::keystone::Tokens;
+use crate::listener::{Listener, ListenerError};
 use crate::log::LogEntry;
-use crate::snapshot::{CloudState, VolumeStatus};
+use crate::service;
+use crate::state::{CloudState, VolumeStatus};
+use crate::store::{Saved, Store, StoreError};
+use crate::work;
+use crate::world::{Rules, World};
 
 /// Why a simulator did not start.
 #[derive(Debug, Error)]
 pub enum SimError {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose a free port")]
-    Listen {
-        /// The address.
-        address: std::net::SocketAddr,
-        /// Why not.
-        source: std::io::Error,
-    },
+    /// The address or its certificate cannot be used.
+    #[error(transparent)]
+    Listen(#[from] ListenerError),
+    /// The backing folder cannot be used.
+    #[error(transparent)]
+    Backing(#[from] BackingError),
+    /// What an earlier run left cannot be taken up.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// How to reach and log in to a simulator; what `--ready-file` holds.
@@ -65,12 +75,73 @@ impl Access {
 #[derive(Debug)]
 pub struct Sim {
     access: Access,
+    cloud: Arc<Cloud>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Sim {
     /// Starts a simulator; when this returns it listens.
     pub async fn start(config: SimConfig) -> Result<Self, SimError> {
-        todo!()
+        let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
+        let base_url = config.public_url.map_or_else(|| listener.url(), |url| url.trim_end_matches('/').to_owned());
+        let identity = &config.identity;
+        let access = Access {
+            auth_url: format!("{base_url}/identity/v3"),
+            base_url: base_url.clone(),
+            pid: std::process::id(),
+            username: identity.username.clone(),
+            password: identity.password.clone(),
+            project_name: identity.project_name.clone(),
+            project_id: identity.project_id.clone(),
+            domain_name: identity.domain_name.clone(),
+            region: identity.region.clone(),
+            application_credential_id: identity.application_credential_id.clone(),
+            application_credential_name: identity.application_credential_name.clone(),
+            application_credential_secret: identity.application_credential_secret.clone(),
+        };
+        let mut world = World::new(Rules {
+            zones: config.zones,
+            volume_types: config.volume_types,
+            quota: config.quota,
+            volumes_per_server: config.volumes_per_server,
+        });
+        for server in config.servers {
+            world.add_server(server);
+        }
+        let backing = config.backing.as_deref().map(Backing::open).transpose()?;
+        let store = backing.as_ref().map(|backing| Store::new(backing.folder()));
+        let mut tokens = Tokens::default();
+        if let Some(store) = &store {
+            let saved = store.load()?;
+            tokens = saved.tokens;
+            world.restore(saved.cloud);
+        }
+        tokens.set_lifetime(config.token_lifetime);
+        if let Some(backing) = &backing {
+            backing.release_strays(&world.state()).await?;
+        }
+        let settings = Settings {
+            identity: config.identity,
+            base_url,
+            page_limit: config.page_limit,
+            like_filters: config.like_filters,
+            block_storage_type: config.block_storage_type,
+        };
+        let cloud = Cloud::new(settings, world, tokens, config.latencies, backing, store);
+        work::resume(&cloud).await;
+        let mut tasks = vec![tokio::spawn(listener.serve(cloud.stopped.clone(), {
+            let cloud = Arc::clone(&cloud);
+            move |request| service::handle(Arc::clone(&cloud), request)
+        }))];
+        if cloud.store().is_some() {
+            let cloud = Arc::clone(&cloud);
+            tasks.push(tokio::spawn(async move {
+                if let Some(store) = cloud.store() {
+                    store.write_changes(|| saved(&cloud)).await;
+                }
+            }));
+        }
+        Ok(Self { access, cloud, tasks })
     }
 
     /// How to reach it and log in.
@@ -78,90 +149,131 @@ impl Sim {
         &self.access
     }
 
-    /// Keystone's address, `http://127.0.0.1:PORT/v3`.
+    /// Keystone's address, `http://127.0.0.1:PORT/identity/v3`.
     pub fn auth_url(&self) -> &str {
         &self.access.auth_url
     }
 
-    /// The address before the services' paths, `http://127.0.0.1:PORT`. The metadata service of the first server is
-    /// below it too, at `/metadata/SERVER_ID` followed by the usual path `/openstack/latest/meta_data.json`.
+    /// The address before the services' paths, `http://127.0.0.1:PORT`. The metadata service of every server is below it
+    /// too: `/metadata/SERVER_ID` followed by the usual path `/openstack/latest/meta_data.json`.
     pub fn base_url(&self) -> &str {
         &self.access.base_url
     }
 
     /// The requests so far, oldest first.
     pub fn log(&self) -> Vec<LogEntry> {
-        todo!()
+        self.cloud.log().clone()
     }
 
     /// How many requests of this operation there were.
     pub fn count(&self, operation: &str) -> usize {
-        self.log().iter().filter(|entry| entry.operation == operation).count()
+        self.cloud.log().iter().filter(|entry| entry.operation == operation).count()
     }
 
     /// Forgets the requests so far.
     pub fn clear_log(&self) {
-        todo!()
+        self.cloud.log().clear();
     }
 
     /// Adds a rule that makes requests fail.
     pub fn fault(&self, fault: Fault) -> Result<(), FaultError> {
-        todo!()
+        self.cloud.faults().add(fault)
     }
 
     /// Removes all rules.
     pub fn clear_faults(&self) {
-        todo!()
+        self.cloud.faults().clear();
     }
 
     /// Changes how long work takes, from now on.
     pub fn set_latencies(&self, latencies: Latencies) {
-        todo!()
+        self.cloud.set_latencies(latencies);
     }
 
     /// Revokes all tokens: the next request with one is answered with 401.
     pub fn revoke_tokens(&self) {
-        todo!()
+        self.cloud.tokens().revoke_all();
     }
 
     /// How long new tokens are good for.
     pub fn set_token_lifetime(&self, lifetime: Duration) {
-        todo!()
+        self.cloud.tokens().set_lifetime(lifetime);
     }
 
     /// What the cloud holds now.
     pub fn state(&self) -> CloudState {
-        todo!()
+        self.cloud.read(World::state)
     }
 
     /// Adds a server.
     pub fn add_server(&self, server: ServerSpec) {
-        todo!()
+        self.cloud.change(|world| world.add_server(server));
     }
 
     /// Takes a server away as an administrator's force-delete does: it is gone, and Cinder's records of its attachments
     /// stay behind when `leave_attachments` is set.
     pub fn remove_server(&self, id: &str, leave_attachments: bool) {
-        todo!()
+        crate::admin::remove_server(&self.cloud, id, leave_attachments);
     }
 
-    /// Sets a server's `vm_state` and `task_state`, for instance `("active", Some("rebooting"))`.
-    pub fn set_server_state(&self, id: &str, vm_state: &str, task_state: Option<&str>) {
-        todo!()
+    /// Sets a server's `vm_state` and `task_state`, for instance `("active", Some("rebooting"))`; false when there is no
+    /// such server.
+    pub fn set_server_state(&self, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
+        self.cloud.change(|world| {
+            let Some(server) = world.servers.get_mut(id) else { return false };
+            vm_state.clone_into(&mut server.vm_state);
+            server.task_state = task_state.map(str::to_owned);
+            true
+        })
     }
 
     /// Sets a volume's status as an administrator's `os-reset_status` does; false when there is no such volume.
     pub fn set_volume_status(&self, id: &str, status: VolumeStatus) -> bool {
-        todo!()
+        self.cloud.change(|world| world.set_status(id, status))
     }
 
     /// Waits until no asynchronous work is under way, at most `limit`; false when the limit came first.
     pub async fn settled(&self, limit: Duration) -> bool {
-        todo!()
+        self.cloud.settled(limit).await
     }
 
-    /// Stops it, releases its loop devices and removes their links.
-    pub async fn shutdown(self) {
-        todo!()
+    /// Stops it, releases its loop devices and removes their links. The backing folder keeps the volumes, and what was
+    /// attached is attached again at the next start.
+    pub async fn shutdown(mut self) -> Result<(), SimError> {
+        self.cloud.stopped.cancel();
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // Aborted or done: nothing of it runs any more.
+            let _ = task.await;
+        }
+        // Work that was cut short leaves its half-way state, which the next start takes up.
+        self.cloud.settled(Duration::from_secs(10)).await;
+        if let Some(store) = self.cloud.store() {
+            store.write(&saved(&self.cloud))?;
+        }
+        if let Some(backing) = &self.cloud.backing {
+            backing.release_all(&self.state()).await?;
+        }
+        Ok(())
     }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.cloud.stopped.cancel();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+fn saved(cloud: &Cloud) -> Saved {
+    Saved { cloud: cloud.read(World::state), tokens: cloud.tokens().clone() }
+}
+
+/// Releases the loop devices and links that a killed simulator left for this backing folder; its volumes stay.
+pub async fn clean(folder: &std::path::Path) -> Result<(), SimError> {
+    let backing = Backing::open(folder)?;
+    let state = Store::new(backing.folder()).load()?.cloud;
+    Ok(backing.release_all(&state).await?)
 }

@@ -1,0 +1,119 @@
+//! The simulator's own interface, below `/_sim`: log, state, faults, latencies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::api::{Fault, Reply, Request, Style};
+use crate::cloud::Cloud;
+use crate::config::parse_duration;
+use crate::state::VolumeStatus;
+
+/// Answers a request; `path` without `/_sim`.
+pub(crate) fn answer(cloud: &Arc<Cloud>, request: &Request, path: &[&str]) -> Reply {
+    let done = |result: Result<(), String>| match result {
+        Ok(()) => Reply::empty(204),
+        Err(message) => Fault::bad_request(message).render(Style::Compute),
+    };
+    match (request.method.as_str(), path) {
+        ("GET", ["log"]) => Reply::json(200, json!(*cloud.log())),
+        ("DELETE", ["log"]) => {
+            cloud.log().clear();
+            Reply::empty(204)
+        }
+        ("GET", ["state"]) => Reply::json(200, state(cloud)),
+        ("GET", ["faults"]) => Reply::json(200, json!(cloud.faults().list())),
+        ("POST", ["faults"]) => done(add_fault(cloud, request)),
+        ("DELETE", ["faults"]) => {
+            cloud.faults().clear();
+            Reply::empty(204)
+        }
+        ("GET", ["latency"]) => Reply::json(200, json!(cloud.latencies().as_millis())),
+        ("POST", ["latency"]) => done(set_latencies(cloud, request)),
+        ("POST", ["tokens", "revoke"]) => {
+            cloud.tokens().revoke_all();
+            Reply::empty(204)
+        }
+        ("POST", ["volumes", id, "status"]) => done(set_status(cloud, request, id)),
+        ("POST", ["servers", id, "state"]) => done(set_server(cloud, request, id)),
+        ("DELETE", ["servers", id]) => {
+            let leave = request.param("leave_attachments") == Some("true");
+            remove_server(cloud, id, leave);
+            Reply::empty(204)
+        }
+        _ => Fault::not_found("The simulator has no such page.").render(Style::Compute),
+    }
+}
+
+fn decode<'a, T: Deserialize<'a>>(request: &'a Request) -> Result<T, String> {
+    serde_json::from_slice(&request.body).map_err(|error| format!("The body is not understood: {error}"))
+}
+
+/// The state and, beside the attachments, what carries them.
+fn state(cloud: &Cloud) -> Value {
+    let state = cloud.read(crate::world::World::state);
+    let devices: Vec<_> = state.loop_devices().cloned().collect();
+    let mut view = json!(state);
+    view["loop_devices"] = json!(devices);
+    view
+}
+
+fn add_fault(cloud: &Cloud, request: &Request) -> Result<(), String> {
+    cloud.faults().add(decode(request)?).map_err(|error| error.to_string())
+}
+
+/// `{"create": "800ms", "attach": 1100}`: a text with its unit, or milliseconds.
+fn set_latencies(cloud: &Cloud, request: &Request) -> Result<(), String> {
+    let given: Map<String, Value> = decode(request)?;
+    let mut latencies = cloud.latencies();
+    for (name, value) in given {
+        let latency = match &value {
+            Value::String(text) => parse_duration(text),
+            other => other.as_u64().map(Duration::from_millis),
+        };
+        let latency = latency.ok_or_else(|| format!("The latency {value} is no duration."))?;
+        latencies.set(&name, latency).map_err(|error| error.to_string())?;
+    }
+    cloud.set_latencies(latencies);
+    Ok(())
+}
+
+fn set_status(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
+    let given: Map<String, Value> = decode(request)?;
+    let status = given.get("status").and_then(Value::as_str).and_then(VolumeStatus::from_name);
+    let status = status.ok_or("The body names no status of a volume.")?;
+    if cloud.change(|world| world.set_status(id, status)) { Ok(()) } else { Err(format!("There is no volume {id}.")) }
+}
+
+#[derive(Debug, Deserialize)]
+struct ServerState {
+    vm_state: String,
+    task_state: Option<String>,
+}
+
+fn set_server(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
+    let given: ServerState = decode(request)?;
+    cloud.change(|world| {
+        let server = world.servers.get_mut(id).ok_or_else(|| format!("There is no server {id}."))?;
+        server.vm_state = given.vm_state;
+        server.task_state = given.task_state;
+        Ok(())
+    })
+}
+
+/// Takes a server away, and in the background its devices.
+pub(crate) fn remove_server(cloud: &Arc<Cloud>, id: &str, leave_attachments: bool) {
+    let gone = cloud.change(|world| world.remove_server(id, leave_attachments));
+    let background = Arc::clone(cloud);
+    cloud.spawn(async move {
+        for device in gone.into_iter().filter_map(|mapping| mapping.loop_device) {
+            if let Some(backing) = &background.backing
+                && let Err(error) = backing.detach(&device, Duration::from_secs(20)).await
+            {
+                tracing::warn!(%error, "a device of a removed server stays behind");
+            }
+        }
+    });
+}

@@ -1,0 +1,217 @@
+//! The command line of the simulator.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use openstack_sim::{Latencies, MetadataConfig, Quota, ServerSpec, Sim, SimConfig, TlsIdentity, VolumeType};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A stateful simulator of OpenStack: Keystone v3, Cinder v3, Nova v2.1 and the metadata service.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve Keystone, Cinder and Nova until SIGTERM or SIGINT.
+    Serve(Box<Serve>),
+    /// Serve one server's metadata, as at 169.254.169.254.
+    Metadata(Metadata),
+    /// Release the loop devices and links that a killed simulator left for a backing folder.
+    Clean {
+        /// The backing folder.
+        #[arg(long)]
+        backing: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// PEM file of the TLS certificate; without it plain HTTP is spoken.
+    #[arg(long, requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file of the TLS key.
+    #[arg(long, requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Address that the catalogue and links name instead of the listening address.
+    #[arg(long)]
+    public_url: Option<String>,
+    /// File that is written when the simulator listens: how to reach it and log in, as JSON.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+    /// Folder in which volumes are sparse files and attachments become loop devices.
+    #[arg(long)]
+    backing: Option<PathBuf>,
+    /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder plays its /dev/disk/by-id.
+    #[arg(long = "server")]
+    servers: Vec<ServerSpec>,
+    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, attach, detach, release, settle, answer.
+    #[arg(long = "latency")]
+    latencies: Vec<String>,
+    /// A volume type; `NAME,multiattach` for one whose volumes go to several servers. The first is the default.
+    #[arg(long = "volume-type")]
+    volume_types: Vec<String>,
+    /// An availability zone. The first is the default.
+    #[arg(long = "zone")]
+    zones: Vec<String>,
+    /// What the project may use: volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N; -1 is without limit.
+    #[arg(long)]
+    quota: Option<Quota>,
+    /// Largest page of a list.
+    #[arg(long, default_value_t = 1000)]
+    page_limit: usize,
+    /// How many volumes one server takes.
+    #[arg(long, default_value_t = 256)]
+    volumes_per_server: usize,
+    /// Seconds for which a token is good.
+    #[arg(long, default_value_t = 3600)]
+    token_lifetime: u64,
+}
+
+#[derive(Debug, Args)]
+struct Metadata {
+    /// Address to listen on.
+    #[arg(long, default_value = "169.254.169.254:80")]
+    listen: SocketAddr,
+    /// The server's UUID.
+    #[arg(long)]
+    instance_id: String,
+    /// Its availability zone.
+    #[arg(long, default_value = "nova")]
+    zone: String,
+    /// Its name.
+    #[arg(long)]
+    name: String,
+    /// File that is written when it listens.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Serve(serve) => serve.run().await,
+            Command::Metadata(metadata) => metadata.run().await,
+            Command::Clean { backing } => Ok(openstack_sim::clean(&backing).await?),
+        }
+    }
+}
+
+impl Serve {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut signals = Signals::listen()?;
+        let ready_file = self.ready_file.clone();
+        let sim = Sim::start(self.config()?).await?;
+        let access = serde_json::to_vec_pretty(sim.access()).context("cannot encode the ready file")?;
+        if let Some(path) = ready_file {
+            publish(&path, &access)?;
+        }
+        tracing::info!(auth_url = sim.auth_url(), "the simulator listens");
+        signals.next().await;
+        sim.shutdown().await.context("the simulator did not stop cleanly")
+    }
+
+    fn config(self) -> anyhow::Result<SimConfig> {
+        let mut config = SimConfig {
+            listen: self.listen,
+            public_url: self.public_url,
+            servers: self.servers,
+            backing: self.backing,
+            page_limit: self.page_limit,
+            volumes_per_server: self.volumes_per_server,
+            token_lifetime: std::time::Duration::from_secs(self.token_lifetime),
+            ..SimConfig::default()
+        };
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            config.tls = Some(TlsIdentity { certificate_pem: read(certificate)?, key_pem: read(key)? });
+        }
+        let mut latencies = Latencies::default();
+        for text in &self.latencies {
+            latencies.apply(text)?;
+        }
+        config.latencies = latencies;
+        if !self.volume_types.is_empty() {
+            config.volume_types = self.volume_types.iter().map(|text| volume_type(text)).collect();
+        }
+        if !self.zones.is_empty() {
+            config.zones = self.zones;
+        }
+        if let Some(quota) = self.quota {
+            config.quota = quota;
+        }
+        Ok(config)
+    }
+}
+
+impl Metadata {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut signals = Signals::listen()?;
+        let config = MetadataConfig {
+            listen: self.listen,
+            instance_id: self.instance_id,
+            name: self.name,
+            zone: self.zone,
+        };
+        let server = openstack_sim::MetadataServer::start(config).await?;
+        if let Some(path) = &self.ready_file {
+            publish(path, server.url().as_bytes())?;
+        }
+        tracing::info!(url = server.url(), "the metadata service listens");
+        signals.next().await;
+        Ok(())
+    }
+}
+
+/// SIGTERM and SIGINT, from the moment on at which they are listened for.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let fail = "cannot listen for signals";
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context(fail)?,
+            interrupt: signal(SignalKind::interrupt()).context(fail)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn volume_type(text: &str) -> VolumeType {
+    match text.split_once(',') {
+        Some((name, "multiattach")) => VolumeType { multiattach: true, ..VolumeType::new(name) },
+        _ => VolumeType::new(text),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Writes a file so that who waits for it finds it whole.
+fn publish(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let temporary = path.with_extension("new");
+    fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::rename(&temporary, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

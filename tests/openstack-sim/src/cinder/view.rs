@@ -1,0 +1,130 @@
+//! Volumes, snapshots and attachments in Cinder's words.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::microversion::Version;
+use crate::state::{Attachment, AttachmentStatus, Snapshot, Volume};
+use crate::world::World;
+
+/// Cinder's format: microseconds that are always zero, no zone.
+pub(super) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string()
+}
+
+fn links(context: &Context<'_>, collection: &str, id: &str) -> Value {
+    let base = &context.cloud.settings.base_url;
+    let project = &context.cloud.settings.identity.project_id;
+    // Links have the project where the request has it.
+    let project = if context.request.path.contains(project.as_str()) { format!("{project}/") } else { String::new() };
+    json!([
+        {"rel": "self", "href": format!("{base}/volume/v3/{project}{collection}/{id}")},
+        {"rel": "bookmark", "href": format!("{base}/volume/{project}{collection}/{id}")},
+    ])
+}
+
+pub(super) fn volume_summary(context: &Context<'_>, volume: &Volume) -> Value {
+    json!({"id": volume.id, "name": volume.name, "links": links(context, "volumes", &volume.id)})
+}
+
+pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> Value {
+    // Reserved and half-made attachments are not shown.
+    let attachments: Vec<Value> = world
+        .attachments_of(&volume.id)
+        .iter()
+        .filter(|attachment| attachment.status == AttachmentStatus::Attached)
+        .map(|attachment| {
+            json!({
+                "id": volume.id,
+                "attachment_id": attachment.id,
+                "volume_id": volume.id,
+                "server_id": attachment.server_id,
+                "host_name": null,
+                "device": attachment.device,
+                "attached_at": attachment.attached_at.map(time),
+            })
+        })
+        .collect();
+    let mut view = json!({
+        "id": volume.id,
+        "status": volume.status.as_str(),
+        "size": volume.size,
+        "availability_zone": volume.availability_zone,
+        "created_at": time(volume.created_at),
+        "updated_at": volume.updated_at.map(time),
+        "name": volume.name,
+        "description": volume.description,
+        "volume_type": volume.volume_type,
+        "snapshot_id": volume.snapshot_id,
+        "source_volid": volume.source_volume_id,
+        "metadata": volume.metadata,
+        "links": links(context, "volumes", &volume.id),
+        "user_id": context.cloud.settings.identity.user_id,
+        "bootable": "false",
+        "encrypted": false,
+        "replication_status": null,
+        "consistencygroup_id": null,
+        "multiattach": volume.multiattach,
+        "attachments": attachments,
+        "os-vol-tenant-attr:tenant_id": context.cloud.settings.identity.project_id,
+    });
+    let version = context.version;
+    if context.token.admin {
+        view["migration_status"] = Value::Null;
+    }
+    if version >= Version(3, 13) {
+        view["group_id"] = Value::Null;
+    }
+    if version >= Version(3, 48) {
+        view["shared_targets"] = json!(false);
+        view["service_uuid"] = json!("0f6b9b1c-8d55-4b6f-9d0e-2f1c7a3b5e90");
+    }
+    if version >= Version(3, 61) && context.token.admin {
+        view["cluster_name"] = Value::Null;
+    }
+    if version >= Version(3, 63) {
+        let volume_type = world.volume_type(Some(&volume.volume_type)).ok();
+        view["volume_type_id"] = json!(volume_type.map(|volume_type| &volume_type.id));
+    }
+    if version >= Version(3, 65) {
+        view["consumes_quota"] = json!(true);
+    }
+    view
+}
+
+pub(super) fn snapshot(snapshot: &Snapshot) -> Value {
+    json!({
+        "id": snapshot.id,
+        "created_at": time(snapshot.created_at),
+        "updated_at": snapshot.updated_at.map(time),
+        "name": snapshot.name,
+        "description": snapshot.description,
+        "volume_id": snapshot.volume_id,
+        "status": snapshot.status.as_str(),
+        "size": snapshot.size,
+        "metadata": snapshot.metadata,
+    })
+}
+
+pub(super) fn attachment_summary(attachment: &Attachment) -> Value {
+    json!({
+        "id": attachment.id,
+        "status": attachment.status.as_str(),
+        "instance": attachment.server_id,
+        "volume_id": attachment.volume_id,
+    })
+}
+
+pub(super) fn attachment(attachment: &Attachment) -> Value {
+    let mut view = attachment_summary(attachment);
+    view["attached_at"] = json!(attachment.attached_at.map(time).unwrap_or_default());
+    view["detached_at"] = json!("");
+    view["attach_mode"] = json!(if attachment.connected { "rw" } else { "null" });
+    view["connection_info"] = if attachment.connected {
+        json!({"driver_volume_type": "local", "attachment_id": attachment.id, "access_mode": "rw"})
+    } else {
+        json!({})
+    };
+    view
+}

@@ -1,0 +1,131 @@
+//! What every request and every piece of background work shares.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::backing::Backing;
+use crate::config::{Identity, Latencies};
+use crate::faults::Faults;
+use crate::keystone::Tokens;
+use crate::log::LogEntry;
+use crate::store::Store;
+use crate::world::World;
+
+/// The settings that requests look at.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) identity: Identity,
+    pub(crate) base_url: String,
+    pub(crate) page_limit: usize,
+    pub(crate) like_filters: bool,
+    pub(crate) block_storage_type: String,
+}
+
+/// One simulated cloud.
+#[derive(Debug)]
+pub(crate) struct Cloud {
+    pub(crate) settings: Settings,
+    pub(crate) backing: Option<Backing>,
+    world: Mutex<World>,
+    tokens: Mutex<Tokens>,
+    faults: Mutex<Faults>,
+    log: Mutex<Vec<LogEntry>>,
+    latencies: Mutex<Latencies>,
+    store: Option<Store>,
+    under_way: watch::Sender<usize>,
+    pub(crate) stopped: CancellationToken,
+}
+
+impl Cloud {
+    pub(crate) fn new(
+        settings: Settings,
+        world: World,
+        tokens: Tokens,
+        latencies: Latencies,
+        backing: Option<Backing>,
+        store: Option<Store>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            backing,
+            world: Mutex::new(world),
+            tokens: Mutex::new(tokens),
+            faults: Mutex::default(),
+            log: Mutex::default(),
+            latencies: Mutex::new(latencies),
+            store,
+            under_way: watch::Sender::new(0),
+            stopped: CancellationToken::new(),
+        })
+    }
+
+    /// Looks at the world.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&World) -> T) -> T {
+        look(&lock(&self.world))
+    }
+
+    /// Changes the world, which is then written to the backing folder.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        let result = change(&mut lock(&self.world));
+        if let Some(store) = &self.store {
+            store.touch();
+        }
+        result
+    }
+
+    pub(crate) fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        lock(&self.tokens)
+    }
+
+    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+        lock(&self.faults)
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Vec<LogEntry>> {
+        lock(&self.log)
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        *lock(&self.latencies)
+    }
+
+    pub(crate) fn set_latencies(&self, latencies: Latencies) {
+        *lock(&self.latencies) = latencies;
+    }
+
+    /// Waits until what was changed so far is on the disk; at once without a backing folder.
+    pub(crate) async fn saved(&self) {
+        if let Some(store) = &self.store {
+            store.saved().await;
+        }
+    }
+
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// Runs background work until it ends or the cloud stops.
+    pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let cloud = Arc::clone(self);
+        cloud.under_way.send_modify(|count| *count += 1);
+        tokio::spawn(async move {
+            cloud.stopped.run_until_cancelled(work).await;
+            cloud.under_way.send_modify(|count| *count -= 1);
+        });
+    }
+
+    /// Waits until no background work is under way; false when `limit` came first.
+    pub(crate) async fn settled(&self, limit: Duration) -> bool {
+        let mut under_way = self.under_way.subscribe();
+        tokio::time::timeout(limit, under_way.wait_for(|count| *count == 0)).await.is_ok_and(|done| done.is_ok())
+    }
+}
+
+/// A panic in one request must not take the others with it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

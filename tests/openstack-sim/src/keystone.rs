@@ -1,0 +1,348 @@
+//! Keystone v3: tokens and the catalogue.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api::{Fault, Reply, Request};
+use crate::cloud::Cloud;
+use crate::config::Identity;
+
+/// A call of Keystone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    ListVersions,
+    GetVersion,
+    IssueToken,
+    ValidateToken,
+    RevokeToken,
+    Unknown,
+}
+
+impl Call {
+    pub(crate) fn route(method: &str, path: &[&str]) -> Self {
+        match (method, path) {
+            ("GET", []) => Self::ListVersions,
+            ("GET", ["v3"]) => Self::GetVersion,
+            ("POST", ["v3", "auth", "tokens"]) => Self::IssueToken,
+            ("GET" | "HEAD", ["v3", "auth", "tokens"]) => Self::ValidateToken,
+            ("DELETE", ["v3", "auth", "tokens"]) => Self::RevokeToken,
+            _ => Self::Unknown,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ListVersions => "list_identity_versions",
+            Self::GetVersion => "get_identity_version",
+            Self::IssueToken => "issue_token",
+            Self::ValidateToken => "validate_token",
+            Self::RevokeToken => "revoke_token",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Token {
+    pub(crate) method: String,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    /// Whether it is for the project; an unscoped token opens no service.
+    pub(crate) scoped: bool,
+    pub(crate) admin: bool,
+}
+
+/// The tokens that were issued.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Tokens {
+    issued: BTreeMap<String, Token>,
+    #[serde(skip)]
+    lifetime: Option<Duration>,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self { issued: BTreeMap::new(), lifetime: None }
+    }
+}
+
+impl Tokens {
+    pub(crate) fn set_lifetime(&mut self, lifetime: Duration) {
+        self.lifetime = Some(lifetime);
+    }
+
+    fn issue(&mut self, method: &str, scoped: bool, admin: bool) -> (String, Token) {
+        let issued_at = Timestamp::now();
+        let lifetime = self.lifetime.and_then(|lifetime| SignedDuration::try_from(lifetime).ok());
+        let expires_at = issued_at.checked_add(lifetime.unwrap_or(SignedDuration::from_hours(1))).unwrap_or(issued_at);
+        let token = Token { method: method.to_owned(), issued_at, expires_at, scoped, admin };
+        let id = format!("gAAAAA{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        self.issued.insert(id.clone(), token.clone());
+        (id, token)
+    }
+
+    /// The token with this id, if it is still good.
+    pub(crate) fn valid(&self, id: &str) -> Option<&Token> {
+        self.issued.get(id).filter(|token| token.expires_at > Timestamp::now())
+    }
+
+    pub(crate) fn revoke(&mut self, id: &str) -> bool {
+        self.issued.remove(id).is_some()
+    }
+
+    pub(crate) fn revoke_all(&mut self) {
+        self.issued.clear();
+    }
+}
+
+/// The token of a request to Cinder or Nova, as their authentication layer sees it.
+pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Reply> {
+    let tokens = cloud.tokens();
+    let token = request.header("x-auth-token").and_then(|id| tokens.valid(id)).filter(|token| token.scoped);
+    token.cloned().ok_or_else(|| unauthorized(cloud))
+}
+
+/// The answer of the services' authentication layer to a missing, expired or revoked token.
+pub(crate) fn unauthorized(cloud: &Cloud) -> Reply {
+    Fault::new(401, crate::api::default_message(401))
+        .render(crate::api::Style::Keystone)
+        .header("WWW-Authenticate", format!("Keystone uri=\"{}/identity\"", cloud.settings.base_url))
+}
+
+/// Answers a call.
+pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
+    match call {
+        Call::ListVersions => Ok(Reply::json(300, json!({"versions": {"values": [version(cloud)]}}))),
+        Call::GetVersion => Ok(Reply::json(200, json!({"version": version(cloud)}))),
+        Call::IssueToken => issue(cloud, request),
+        Call::ValidateToken => {
+            let subject = subject(cloud, request)?;
+            let token = cloud.tokens().valid(&subject).cloned().ok_or_else(|| no_token(&subject))?;
+            Ok(Reply::json(200, token_view(cloud, &token)).header("X-Subject-Token", subject))
+        }
+        Call::RevokeToken => {
+            let subject = subject(cloud, request)?;
+            if cloud.tokens().revoke(&subject) { Ok(Reply::empty(204)) } else { Err(no_token(&subject)) }
+        }
+        Call::Unknown => Err(Fault::not_found(crate::api::default_message(404))),
+    }
+}
+
+fn no_token(id: &str) -> Fault {
+    Fault::not_found(format!("Could not find token: {id}."))
+}
+
+fn subject(cloud: &Cloud, request: &Request) -> Result<String, Fault> {
+    let caller = request.header("x-auth-token").unwrap_or_default();
+    if cloud.tokens().valid(caller).is_none() {
+        return Err(denied());
+    }
+    let subject = request.header("x-subject-token");
+    subject.map(str::to_owned).ok_or_else(|| Fault::bad_request("The X-Subject-Token header is missing."))
+}
+
+fn denied() -> Fault {
+    Fault::new(401, crate::api::default_message(401))
+}
+
+/// A name or an id, alone or in a domain.
+#[derive(Debug, Default, Deserialize)]
+struct Reference {
+    id: Option<String>,
+    name: Option<String>,
+    domain: Option<Box<Reference>>,
+    password: Option<String>,
+}
+
+impl Reference {
+    fn is(&self, id: &str, name: &str) -> bool {
+        match (&self.id, &self.name) {
+            (Some(given), _) => given == id,
+            (None, Some(given)) => given == name,
+            (None, None) => false,
+        }
+    }
+
+    /// By id alone, or by name in the domain of the cloud.
+    fn is_in_domain(&self, identity: &Identity, id: &str, name: &str) -> bool {
+        let domain = |domain: &Reference| domain.is(&identity.domain_id, &identity.domain_name);
+        self.is(id, name) && (self.id.is_some() || self.domain.as_deref().is_some_and(domain))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Auth {
+    identity: Methods,
+    scope: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Methods {
+    methods: Vec<String>,
+    password: Option<Password>,
+    token: Option<Reference>,
+    application_credential: Option<Credential>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Password {
+    user: Reference,
+}
+
+#[derive(Debug, Deserialize)]
+struct Credential {
+    id: Option<String>,
+    name: Option<String>,
+    secret: Option<String>,
+    user: Option<Reference>,
+}
+
+fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
+    let identity = &cloud.settings.identity;
+    let auth: Auth = request.object("auth")?;
+    let (method, scoped, admin) = match auth.identity.methods.as_slice() {
+        [method] if method == "password" => {
+            let user = auth.identity.password.ok_or_else(|| missing("password"))?.user;
+            let member = user.is_in_domain(identity, &identity.user_id, &identity.username)
+                && user.password.as_deref() == Some(&identity.password);
+            let admin = user.is_in_domain(identity, &identity.admin_id, &identity.admin_name)
+                && user.password.as_deref() == Some(&identity.admin_password);
+            if !member && !admin {
+                return Err(denied());
+            }
+            (method, scope(identity, auth.scope.as_ref())?, admin)
+        }
+        [method] if method == "token" => {
+            let id = auth.identity.token.and_then(|token| token.id).ok_or_else(|| missing("token"))?;
+            let known = cloud.tokens().valid(&id).cloned().ok_or_else(denied)?;
+            (method, scope(identity, auth.scope.as_ref())?, known.admin)
+        }
+        [method] if method == "application_credential" => {
+            check_credential(identity, &auth.identity.application_credential.ok_or_else(|| missing(method))?)?;
+            if auth.scope.is_some() {
+                return Err(Fault::new(401, "Application credentials cannot request a scope."));
+            }
+            (method, true, false)
+        }
+        _ => return Err(denied()),
+    };
+    let (id, token) = cloud.tokens().issue(method, scoped, admin);
+    if let Some(store) = cloud.store() {
+        store.touch();
+    }
+    Ok(Reply::json(201, token_view(cloud, &token)).header("X-Subject-Token", id))
+}
+
+fn missing(what: &str) -> Fault {
+    Fault::bad_request(format!("Expecting to find {what} in identity. The server could not comply with the request since it is either malformed or otherwise incorrect. The client is assumed to be in error."))
+}
+
+fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault> {
+    let found = match (&given.id, &given.name) {
+        (Some(id), _) => *id == identity.application_credential_id,
+        (None, Some(name)) => {
+            let user = given.user.as_ref();
+            *name == identity.application_credential_name
+                && user.is_some_and(|user| user.is_in_domain(identity, &identity.user_id, &identity.username))
+        }
+        (None, None) => false,
+    };
+    if !found {
+        let name = given.id.as_deref().or(given.name.as_deref()).unwrap_or_default();
+        return Err(Fault::not_found(format!("Could not find Application Credential: {name}.")));
+    }
+    if given.secret.as_deref() == Some(&identity.application_credential_secret) { Ok(()) } else { Err(denied()) }
+}
+
+/// Whether a token is for the project; an unknown project is refused like a wrong password.
+fn scope(identity: &Identity, scope: Option<&Value>) -> Result<bool, Fault> {
+    let Some(scope) = scope.filter(|scope| *scope != "unscoped") else { return Ok(false) };
+    let project = scope.get("project").cloned().unwrap_or_default();
+    let project: Reference = serde_json::from_value(project).unwrap_or_default();
+    if project.is_in_domain(identity, &identity.project_id, &identity.project_name) { Ok(true) } else { Err(denied()) }
+}
+
+fn version(cloud: &Cloud) -> Value {
+    json!({
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": format!("{}/identity/v3/", cloud.settings.base_url)}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    })
+}
+
+fn token_view(cloud: &Cloud, token: &Token) -> Value {
+    let identity = &cloud.settings.identity;
+    let domain = json!({"id": identity.domain_id, "name": identity.domain_name});
+    let (user_id, user_name) = if token.admin {
+        (&identity.admin_id, &identity.admin_name)
+    } else {
+        (&identity.user_id, &identity.username)
+    };
+    let mut view = json!({
+        "methods": [token.method],
+        "user": {"domain": domain, "id": user_id, "name": user_name, "password_expires_at": null},
+        "audit_ids": [uuid::Uuid::new_v4().simple().to_string()],
+        "expires_at": time(token.expires_at),
+        "issued_at": time(token.issued_at),
+    });
+    if token.scoped {
+        let mut roles = vec![role("member"), role("reader")];
+        if token.admin {
+            roles.push(role("admin"));
+        }
+        view["is_domain"] = json!(false);
+        view["project"] = json!({"domain": domain, "id": identity.project_id, "name": identity.project_name});
+        view["roles"] = json!(roles);
+        view["catalog"] = catalogue(cloud);
+    }
+    if token.method == "application_credential" {
+        view["application_credential"] = json!({
+            "id": identity.application_credential_id,
+            "name": identity.application_credential_name,
+            "restricted": true,
+        });
+    }
+    json!({"token": view})
+}
+
+fn role(name: &str) -> Value {
+    json!({"id": format!("{name:0<32}"), "name": name})
+}
+
+fn catalogue(cloud: &Cloud) -> Value {
+    let base = &cloud.settings.base_url;
+    let project = &cloud.settings.identity.project_id;
+    let region = &cloud.settings.identity.region;
+    let service = |kind: &str, name: &str, url: String| {
+        let endpoints: Vec<Value> = ["public", "internal", "admin"]
+            .iter()
+            .map(|interface| {
+                json!({
+                    "id": format!("{name}-{interface}"),
+                    "interface": interface,
+                    "region_id": region,
+                    "region": region,
+                    "url": url,
+                })
+            })
+            .collect();
+        json!({"id": format!("{name}-service"), "name": name, "type": kind, "endpoints": endpoints})
+    };
+    json!([
+        service("identity", "keystone", format!("{base}/identity")),
+        service(&cloud.settings.block_storage_type, "cinder", format!("{base}/volume/v3/{project}")),
+        service("compute", "nova", format!("{base}/compute/v2.1")),
+    ])
+}
+
+/// Keystone's format: microseconds and a Z.
+fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

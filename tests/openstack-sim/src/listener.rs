@@ -1,0 +1,133 @@
+//! HTTP/1.1 over TCP, with or without TLS.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::Response;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::TlsIdentity;
+
+/// Why nothing can be listened on.
+#[derive(Debug, Error)]
+pub enum ListenerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose an address of this machine and a free port")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The certificate or its key is not PEM.
+    #[error("the TLS {what} is not PEM: {source}")]
+    DecodePem {
+        /// `certificate` or `key`.
+        what: &'static str,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// Certificate and key do not work together.
+    #[error("the TLS certificate and its key cannot be used: {source}")]
+    UseTls {
+        /// Why not.
+        source: rustls::Error,
+    },
+}
+
+/// An address that is listened on.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Listener {
+    pub(crate) async fn bind(address: SocketAddr, tls: Option<&TlsIdentity>) -> Result<Self, ListenerError> {
+        let tls = tls.map(tls_config).transpose()?.map(Arc::new);
+        let fail = |source| ListenerError::Bind { address, source };
+        let tcp = TcpListener::bind(address).await.map_err(fail)?;
+        let address = tcp.local_addr().map_err(fail)?;
+        Ok(Self { tcp, address, tls })
+    }
+
+    /// Where it listens, as a URL.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
+    }
+
+    /// Answers requests until it is stopped. An error of `answer` ends the connection without an answer.
+    pub(crate) async fn serve<A, F, E>(self, stopped: CancellationToken, answer: A)
+    where
+        A: Fn(http::Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<Response<Full<Bytes>>, E>> + Send,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let acceptor = self.tls.map(TlsAcceptor::from);
+        loop {
+            let Some(accepted) = stopped.run_until_cancelled(self.tcp.accept()).await else { return };
+            let Ok((tcp, _)) = accepted else {
+                // Out of file descriptors, say: others may be closed soon.
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                continue;
+            };
+            let _ = tcp.set_nodelay(true);
+            let (answer, acceptor, stopped) = (answer.clone(), acceptor.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let connection = async {
+                    match acceptor {
+                        Some(acceptor) => match acceptor.accept(tcp).await {
+                            Ok(tls) => converse(tls, answer).await,
+                            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+                        },
+                        None => converse(tcp, answer).await,
+                    }
+                };
+                stopped.run_until_cancelled(connection).await;
+            });
+        }
+    }
+}
+
+async fn converse<A, F, E>(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, answer: A)
+where
+    A: Fn(http::Request<Incoming>) -> F,
+    F: Future<Output = Result<Response<Full<Bytes>>, E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let connection =
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service_fn(answer));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+fn tls_config(identity: &TlsIdentity) -> Result<rustls::ServerConfig, ListenerError> {
+    let certificates = CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| ListenerError::DecodePem { what: "certificate", source })?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
+        .map_err(|source| ListenerError::DecodePem { what: "key", source })?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|source| ListenerError::UseTls { source })?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(|source| ListenerError::UseTls { source })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,91 @@
+//! Microversions: which version of an API a request asks for.
+
+use std::fmt;
+
+use crate::api::{Fault, Reply, Request};
+
+/// A version such as 3.42. Ordered by number, so that `>=` tells whether a feature is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) u32, pub(crate) u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// The versions that a service has.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    /// The service's name in the `OpenStack-API-Version` header.
+    pub(crate) service: &'static str,
+    /// An older header that names the version alone.
+    pub(crate) legacy_header: Option<&'static str>,
+    pub(crate) lowest: Version,
+    pub(crate) highest: Version,
+}
+
+/// Cinder's. It ignores the header that clients send with its older name.
+pub(crate) const VOLUME: Versions =
+    Versions { service: "volume", legacy_header: None, lowest: Version(3, 0), highest: Version(3, 71) };
+
+/// Nova's.
+pub(crate) const COMPUTE: Versions = Versions {
+    service: "compute",
+    legacy_header: Some("x-openstack-nova-api-version"),
+    lowest: Version(2, 1),
+    highest: Version(2, 90),
+};
+
+impl Versions {
+    /// What the request asks for, as it is written there.
+    pub(crate) fn asked(&self, request: &Request) -> Option<String> {
+        let list = request.header("openstack-api-version").unwrap_or_default();
+        let named = list.split(',').find_map(|part| {
+            let (service, version) = part.trim().split_once(' ')?;
+            service.eq_ignore_ascii_case(self.service).then(|| version.trim().to_owned())
+        });
+        named.or_else(|| self.legacy_header.and_then(|name| request.header(name)).map(str::to_owned))
+    }
+
+    /// The version in which the request is to be answered: the lowest unless it asks for another.
+    pub(crate) fn negotiate(&self, request: &Request) -> Result<Version, Fault> {
+        let Some(asked) = self.asked(request) else { return Ok(self.lowest) };
+        if asked == "latest" {
+            return Ok(self.highest);
+        }
+        let parsed = asked.split_once('.').and_then(|(major, minor)| {
+            let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            (plain(major) && plain(minor)).then(|| Some(Version(major.parse().ok()?, minor.parse().ok()?)))?
+        });
+        let version = parsed.ok_or_else(|| {
+            Fault::bad_request(format!(
+                "API Version String {asked} is of invalid format. Must be of format MajorNum.MinorNum."
+            ))
+        })?;
+        if version < self.lowest || version > self.highest {
+            return Err(Fault::new(
+                406,
+                format!(
+                    "Version {version} is not supported by the API. Minimum is {} and maximum is {}.",
+                    self.lowest, self.highest
+                ),
+            ));
+        }
+        Ok(version)
+    }
+
+    /// Tells in the answer which version it is in.
+    pub(crate) fn stamp(&self, reply: Reply, version: Version) -> Reply {
+        let reply = reply
+            .header("OpenStack-API-Version", format!("{} {version}", self.service))
+            .header("Vary", "OpenStack-API-Version");
+        if self.legacy_header.is_some() {
+            reply
+                .header("X-OpenStack-Nova-API-Version", version.to_string())
+                .header("Vary", "X-OpenStack-Nova-API-Version")
+        } else {
+            reply
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The way of a request: fault rules, the service that it is for, the log.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderName, HeaderValue, Response};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use jiff::Timestamp;
+use tokio::time::sleep;
+
+use crate::api::{Body, Fault, Reply, Request, Style, default_message};
+use crate::cloud::Cloud;
+use crate::faults::{Effect, When};
+use crate::log::LogEntry;
+use crate::microversion::{COMPUTE, VOLUME};
+use crate::{admin, cinder, keystone, metadata, nova};
+
+/// No request of these APIs is larger.
+const LARGEST_BODY: usize = 1 << 20;
+
+/// What failed work is said to have failed of, unless the rule says otherwise.
+const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
+
+/// A fault rule wants the connection to end without an answer.
+#[derive(Debug)]
+pub(crate) struct Cut;
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection is cut by a fault rule")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+/// A call of one of the services.
+#[derive(Debug)]
+enum Call {
+    Keystone(keystone::Call),
+    Cinder(cinder::Call),
+    Nova(nova::Call),
+}
+
+impl Call {
+    fn service(&self) -> &'static str {
+        match self {
+            Self::Keystone(_) => "keystone",
+            Self::Cinder(_) => "cinder",
+            Self::Nova(_) => "nova",
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Keystone(call) => call.name(),
+            Self::Cinder(call) => call.name(),
+            Self::Nova(call) => call.name(),
+        }
+    }
+
+    fn style(&self) -> Style {
+        match self {
+            Self::Keystone(_) => Style::Keystone,
+            Self::Cinder(_) | Self::Nova(_) => Style::Compute,
+        }
+    }
+
+    fn asked_version(&self, request: &Request) -> Option<String> {
+        match self {
+            Self::Keystone(_) => None,
+            Self::Cinder(_) => VOLUME.asked(request),
+            Self::Nova(_) => COMPUTE.asked(request),
+        }
+    }
+
+    fn answer(&self, cloud: &Arc<Cloud>, request: &Request) -> Reply {
+        match self {
+            Self::Keystone(call) => {
+                keystone::answer(cloud, *call, request).unwrap_or_else(|fault| fault.render(Style::Keystone))
+            }
+            Self::Cinder(call) => cinder::answer(cloud, call, request),
+            Self::Nova(call) => nova::answer(cloud, call, request),
+        }
+    }
+}
+
+/// Answers one request.
+pub(crate) async fn handle(
+    cloud: Arc<Cloud>,
+    incoming: http::Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Cut> {
+    let started = Instant::now();
+    let mut request = match read(incoming).await {
+        Ok(request) => request,
+        Err(fault) => return Ok(respond(fault.render(Style::Compute))),
+    };
+    let path = request.path.clone();
+    let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let call = match segments.as_slice() {
+        ["identity", rest @ ..] => Call::Keystone(keystone::Call::route(request.method.as_str(), rest)),
+        ["volume", rest @ ..] => Call::Cinder(cinder::Call::route(&cloud, &request, rest)),
+        ["compute", rest @ ..] => Call::Nova(nova::Call::route(request.method.as_str(), rest)),
+        ["_sim", rest @ ..] => return Ok(respond(admin::answer(&cloud, &request, rest))),
+        ["metadata", server, rest @ ..] => return Ok(respond(metadata::of_server(&cloud, server, rest))),
+        _ => return Ok(respond(Fault::not_found(default_message(404)).render(Style::Compute))),
+    };
+    let effect = cloud.faults().meet(call.name(), request.method.as_str(), &request.path);
+    sleep(cloud.latencies().answer).await;
+    let reply = apply(&cloud, &call, &mut request, effect).await;
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        cloud.saved().await;
+    }
+    cloud.log().push(LogEntry {
+        at: Timestamp::now(),
+        service: call.service(),
+        method: request.method.to_string(),
+        path: request.target.clone(),
+        operation: call.name(),
+        status: reply.as_ref().map_or(0, |reply| reply.status),
+        request_id: request.id.clone(),
+        micro_version: call.asked_version(&request),
+        elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    });
+    let mut reply = reply?.header("x-openstack-request-id", request.id.clone());
+    if !matches!(call, Call::Keystone(_)) {
+        reply = reply.header("x-compute-request-id", request.id.clone());
+    }
+    Ok(respond(reply))
+}
+
+/// Answers a call as the fault rule wants it.
+async fn apply(
+    cloud: &Arc<Cloud>,
+    call: &Call,
+    request: &mut Request,
+    effect: Option<Effect>,
+) -> Result<Reply, Cut> {
+    match effect {
+        None => Ok(call.answer(cloud, request)),
+        Some(Effect::Status { status, when, retry_after, message }) => {
+            if when == When::After {
+                call.answer(cloud, request);
+            }
+            let message = message.unwrap_or_else(|| default_message(status).to_owned());
+            Ok(Fault { status, message, retry_after }.render(call.style()))
+        }
+        Some(Effect::Cut { when }) => {
+            if when == When::After {
+                call.answer(cloud, request);
+            }
+            Err(Cut)
+        }
+        Some(Effect::Delay { millis, when: When::Before }) => {
+            sleep(Duration::from_millis(millis)).await;
+            Ok(call.answer(cloud, request))
+        }
+        Some(Effect::Delay { millis, when: When::After }) => {
+            let reply = call.answer(cloud, request);
+            sleep(Duration::from_millis(millis)).await;
+            Ok(reply)
+        }
+        Some(Effect::WorkFails { message }) => {
+            request.work_fails = Some(message.unwrap_or_else(|| NO_BACKEND.to_owned()));
+            Ok(call.answer(cloud, request))
+        }
+    }
+}
+
+async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
+    let (head, body) = incoming.into_parts();
+    let body = Limited::new(body, LARGEST_BODY)
+        .collect()
+        .await
+        .map_err(|error| Fault::bad_request(format!("The request body cannot be read: {error}")))?;
+    let query = head.uri.query().unwrap_or_default();
+    Ok(Request {
+        method: head.method,
+        target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        path: head.uri.path().to_owned(),
+        query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+        headers: head.headers,
+        body: body.to_bytes(),
+        id: format!("req-{}", crate::api::new_id()),
+        work_fails: None,
+    })
+}
+
+fn respond(reply: Reply) -> Response<Full<Bytes>> {
+    let (kind, bytes) = match reply.body {
+        Body::Empty => (None, Bytes::new()),
+        Body::Json(value) => (Some("application/json"), Bytes::from(value.to_string())),
+        Body::Html(text) => (Some("text/html"), Bytes::from(text)),
+    };
+    let mut response = Response::new(Full::new(bytes));
+    *response.status_mut() =
+        http::StatusCode::from_u16(reply.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = kind.map(|kind| ("content-type", kind.to_owned())).into_iter().chain(reply.headers);
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::try_from(value)) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}
+
+/// The metadata service alone, as it stands at a server's link-local address.
+pub(crate) async fn handle_metadata(
+    document: Arc<serde_json::Value>,
+    incoming: http::Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = incoming.uri().path().to_owned();
+    let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    Ok(respond(metadata::answer(&document, &segments)))
+}
