@@ -8,7 +8,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::{ArgAction, Parser};
+pub use csi_kit::telemetry::LogFormat;
 
 mod values;
 
@@ -22,24 +23,6 @@ pub const DEFAULT_METADATA_URL: &str = "http://169.254.169.254";
 pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The longest time one HTTP request to OpenStack may take.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// One JSON object per line.
-    Json,
-    /// For people at a terminal.
-    Text,
-}
-
-impl LogFormat {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Text => "text",
-        }
-    }
-}
 
 /// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -197,7 +180,7 @@ pub struct Args {
     pub log_level: String,
 
     /// How log lines are written
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "json")]
+    #[arg(long, value_name = "FORMAT", default_value = "json")]
     pub log_format: LogFormat,
 
     /// Longest time that one HTTP request to OpenStack may take
@@ -319,7 +302,7 @@ impl Args {
         argv.differing("dev-dir", self.dev_dir.display(), defaults.dev_dir.display());
         argv.differing("proc-dir", self.proc_dir.display(), defaults.proc_dir.display());
         argv.differing("log-level", &self.log_level, &defaults.log_level);
-        argv.differing("log-format", self.log_format.as_str(), defaults.log_format.as_str());
+        argv.differing("log-format", self.log_format, defaults.log_format);
         argv.differing(
             "request-timeout",
             render_duration(self.request_timeout),
@@ -333,8 +316,8 @@ impl Args {
         match self.verbosity {
             None => self.log_level.clone(),
             Some(0..=3) => "info".into(),
-            Some(4) => "cinder_csi_driver=debug,cinder_cloud=debug,csi_host=debug,csi_kit=debug,info".into(),
-            Some(5..=7) => "cinder_csi_driver=trace,cinder_cloud=debug,csi_host=debug,csi_kit=debug,info".into(),
+            Some(4) => "cinder_csi_driver=debug,cinder_csi_driver::layers=info,cinder_cloud=debug,csi_host=debug,csi_kit=debug,info".into(),
+            Some(5..=7) => "cinder_csi_driver=debug,cinder_cloud=debug,csi_host=debug,csi_kit=debug,info".into(),
             Some(_) => "trace".into(),
         }
     }

@@ -12,5 +12,18 @@
 //! any moment.
 
 pub mod args;
+pub mod capability;
+pub mod controller;
+pub mod fields;
+pub mod identity;
+pub mod layers;
+pub mod liveness;
+pub mod metrics;
 pub mod operations;
+pub mod parameters;
 pub mod status;
+pub mod topology;
+
+mod wiring;
+
+pub use wiring::{RunError, run, serve};

@@ -2,16 +2,174 @@
 //!
 //! The codes decide what the sidecars do next. For external-provisioner `CANCELLED`, `DEADLINE_EXCEEDED`, `UNAVAILABLE`
 //! and `ABORTED` mean that a volume may still come into being; every other code says that none was made, and the volume
-//! leaks if one was. So an uncertain CreateVolume never gets a final code.
+//! leaks if one was. So an uncertain CreateVolume never gets a final code. For external-attacher the same four and
+//! `RESOURCE_EXHAUSTED` are not final. Messages may reach end users: they name the thing, the reason and what to do, and
+//! never a secret.
 
 use std::fmt;
 use std::time::Duration;
 
-use tonic::Status;
+use cinder_cloud::{CloudError, Failure, ObjectKind};
+use tonic::{Code, Status};
+
+/// What was being done to the cloud when an error came; the same error means different things in different acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Making a volume, the look-ups before it included.
+    Create,
+    /// Removing a volume.
+    Delete,
+    /// Attaching a volume to a server.
+    Attach,
+    /// Detaching a volume.
+    Detach,
+    /// Looking only.
+    Look,
+}
+
+/// The status for a failed act on the cloud.
+pub fn cloud(act: Act, error: &CloudError) -> Status {
+    Status::new(code(act, error), error.to_string())
+}
+
+fn code(act: Act, error: &CloudError) -> Code {
+    match error {
+        // The driver's own credentials and configuration, not the request: it can be repeated once they are mended.
+        CloudError::Auth(_)
+        | CloudError::NoEndpoint { .. }
+        | CloudError::Setup(_)
+        | CloudError::Throttled { .. }
+        | CloudError::Unreachable { .. } => Code::Unavailable,
+        CloudError::Forbidden(_) => match act {
+            // An earlier try may have made something, and nobody has looked since.
+            Act::Create | Act::Attach => Code::Unavailable,
+            Act::Delete | Act::Detach | Act::Look => Code::PermissionDenied,
+        },
+        CloudError::Quota(_) | CloudError::TooManyAttachments { .. } => Code::ResourceExhausted,
+        CloudError::NotFound { kind, .. } => match (act, kind) {
+            // The volume vanished while it was waited for: the next try makes it anew.
+            (Act::Create, ObjectKind::Volume) => Code::Aborted,
+            (Act::Create, _) => Code::Unavailable,
+            (Act::Delete | Act::Attach | Act::Detach | Act::Look, _) => Code::NotFound,
+        },
+        CloudError::Conflict(_) => Code::Aborted,
+        CloudError::BadRequest(failure) => match act {
+            // Final only when the creation itself was refused: then nothing was made.
+            Act::Create if refused_creation(failure) => Code::InvalidArgument,
+            Act::Create => Code::Aborted,
+            Act::Delete | Act::Attach | Act::Detach | Act::Look => Code::Internal,
+        },
+        CloudError::Server(failure) => match (act, failure.status) {
+            // A gateway that lost its service, or a service in maintenance.
+            (_, Some(502..=504)) | (Act::Create | Act::Attach, _) => Code::Unavailable,
+            (Act::Delete | Act::Detach | Act::Look, _) => Code::Internal,
+        },
+        CloudError::Decode(_) => match act {
+            Act::Create | Act::Attach => Code::Unavailable,
+            Act::Delete | Act::Detach | Act::Look => Code::Internal,
+        },
+        CloudError::VolumeInUse { .. }
+        | CloudError::VolumeHasDependents { .. }
+        | CloudError::AttachedElsewhere { .. } => Code::FailedPrecondition,
+        CloudError::VolumeFailed { message, removed, .. } => match (act, removed) {
+            (Act::Create, true) if no_room(message) => Code::ResourceExhausted,
+            (Act::Create, false) => Code::Aborted,
+            _ => Code::Internal,
+        },
+        CloudError::AttachFailed { .. } => Code::Internal,
+        CloudError::AlreadyExists { .. } => Code::AlreadyExists,
+        CloudError::Timeout { .. } => Code::DeadlineExceeded,
+    }
+}
+
+/// Whether it was the POST of the volume that was refused, and not a look-up before it.
+fn refused_creation(failure: &Failure) -> bool {
+    failure.operation == "volume_create"
+}
+
+/// Whether Cinder's scheduler found no backend: another zone may have one. The texts are those of cinder.message.defined_messages
+/// and of the scheduler's exceptions.
+fn no_room(message: &str) -> bool {
+    let message = message.to_lowercase();
+    [
+        "no valid host",
+        "no valid backend",
+        "no weighed backend",
+        "weighted backend",
+        "no backend",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
+        || (message.contains("could not find any available") && message.contains("backend"))
+}
+
+/// The name of a code as the gRPC protocol writes it, for the log.
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
 
 /// A field of the request is missing or wrong: `INVALID_ARGUMENT` that names the field and says what is asked for.
 pub fn invalid(field: &str, problem: impl fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {problem}"))
+}
+
+/// A capacity that cannot be had.
+pub fn out_of_range(problem: impl fmt::Display) -> Status {
+    Status::out_of_range(problem.to_string())
+}
+
+/// An id that OpenStack cannot know, or that it does not know.
+pub fn not_found(kind: &str, id: &str) -> Status {
+    Status::not_found(format!("{kind} {id} does not exist"))
+}
+
+/// The volume cannot be where its pods can reach it.
+pub fn zone_impossible(problem: impl fmt::Display) -> Status {
+    Status::resource_exhausted(problem.to_string())
+}
+
+/// A new volume that cannot be used could not be removed again: the next try finds it by its name, so nothing is final yet.
+pub fn clean_up(error: &CloudError) -> Status {
+    Status::aborted(format!(
+        "a volume that was made in the wrong place is still there: {error}"
+    ))
+}
+
+/// The volume exists in a way that the request does not allow.
+pub fn already_exists(problem: impl fmt::Display) -> Status {
+    Status::already_exists(problem.to_string())
+}
+
+/// A page token that is none of ours, or whose volume is gone.
+pub fn bad_token(token: &str) -> Status {
+    Status::aborted(format!(
+        "starting_token {token:?} is not valid any more; start the list from its beginning"
+    ))
+}
+
+/// Looking at the cloud took longer than the client waits.
+pub fn look_timed_out(what: &str) -> Status {
+    Status::deadline_exceeded(format!(
+        "{what}: OpenStack did not answer in the time that the call had; try again"
+    ))
 }
 
 /// The client's time is up while the operation goes on.
@@ -44,7 +202,7 @@ pub fn shutting_down(rpc: &str) -> Status {
     ))
 }
 
-/// The operation panicked; what it did so far is found again by the retry.
+/// The call panicked; what it did so far is found again by the retry.
 pub fn panicked(rpc: &str) -> Status {
     Status::internal(format!(
         "{rpc}: the driver made a mistake and stopped this call; see its log"
@@ -55,3 +213,6 @@ pub fn panicked(rpc: &str) -> Status {
 pub fn abandoned() -> Status {
     Status::unavailable("the operation was abandoned because the driver is ending; the same request goes on with it")
 }
+
+#[cfg(test)]
+mod tests;

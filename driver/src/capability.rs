@@ -1,0 +1,141 @@
+//! What a volume capability asks for, and which ones can be met.
+
+use csi_proto::csi::v1::VolumeCapability;
+use csi_proto::csi::v1::volume_capability::AccessType;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use tonic::Status;
+
+use crate::status;
+
+/// The file systems that nodes can make and mount; an empty `fs_type` means the first.
+pub const FILE_SYSTEMS: [&str; 2] = ["ext4", "xfs"];
+
+/// A capability that this driver can meet, provided that the volume's type allows several servers where that is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Whether the volume may be on several nodes at once.
+    pub multi_node: bool,
+    /// Whether it is used as a raw block device.
+    pub block: bool,
+}
+
+/// Why a capability cannot be met, as a sentence.
+type Reason = String;
+
+impl Access {
+    /// Reads one capability; `INVALID_ARGUMENT` names `field` and what is wrong with it.
+    pub fn of(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
+        Self::read(capability).map_err(|reason| status::invalid(field, reason))
+    }
+
+    /// Reads all capabilities of a request, of which there must be one.
+    pub fn of_all(field: &str, capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Status> {
+        if capabilities.is_empty() {
+            return Err(status::invalid(field, "at least one is required"));
+        }
+        capabilities
+            .iter()
+            .map(|capability| Self::of(field, capability))
+            .collect()
+    }
+
+    /// Reads one capability; the error is the reason why it cannot be met.
+    pub fn read(capability: &VolumeCapability) -> Result<Self, Reason> {
+        let block = match &capability.access_type {
+            None => return Err("an access type, block or mount, is required".into()),
+            Some(AccessType::Block(_)) => true,
+            Some(AccessType::Mount(mount)) => {
+                if !mount.fs_type.is_empty() && !FILE_SYSTEMS.contains(&mount.fs_type.as_str()) {
+                    return Err(format!(
+                        "file system {:?} is not served; use {}",
+                        mount.fs_type,
+                        FILE_SYSTEMS.join(" or ")
+                    ));
+                }
+                false
+            }
+        };
+        let mode = capability.access_mode.as_ref().map_or(0, |access| access.mode);
+        let multi_node = match Mode::try_from(mode) {
+            Ok(Mode::Unknown) => return Err("an access mode is required".into()),
+            Err(_) => return Err(format!("access mode {mode} is not known to this driver")),
+            Ok(
+                Mode::SingleNodeWriter
+                | Mode::SingleNodeReaderOnly
+                | Mode::SingleNodeSingleWriter
+                | Mode::SingleNodeMultiWriter,
+            ) => false,
+            Ok(Mode::MultiNodeReaderOnly) => true,
+            Ok(Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) if block => true,
+            Ok(Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) => {
+                return Err("a file system cannot be written by several nodes: each keeps its own idea of it; use volumeMode: Block \
+                            or access mode ReadWriteOnce"
+                    .into());
+            }
+        };
+        Ok(Self { multi_node, block })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csi_proto::csi::v1::volume_capability::{AccessMode, BlockVolume, MountVolume};
+    use rstest::rstest;
+
+    use super::*;
+
+    fn mount(fs_type: &str) -> Option<AccessType> {
+        Some(AccessType::Mount(MountVolume {
+            fs_type: fs_type.into(),
+            ..MountVolume::default()
+        }))
+    }
+
+    fn block() -> Option<AccessType> {
+        Some(AccessType::Block(BlockVolume {}))
+    }
+
+    fn capability(access_type: Option<AccessType>, mode: i32) -> VolumeCapability {
+        VolumeCapability {
+            access_mode: Some(AccessMode { mode }),
+            access_type,
+        }
+    }
+
+    #[rstest]
+    #[case(mount(""), Mode::SingleNodeWriter, Some(false))]
+    #[case(mount("ext4"), Mode::SingleNodeReaderOnly, Some(false))]
+    #[case(mount("xfs"), Mode::SingleNodeSingleWriter, Some(false))]
+    #[case(block(), Mode::SingleNodeMultiWriter, Some(false))]
+    #[case(mount(""), Mode::MultiNodeReaderOnly, Some(true))]
+    #[case(block(), Mode::MultiNodeMultiWriter, Some(true))]
+    #[case(block(), Mode::MultiNodeSingleWriter, Some(true))]
+    #[case(mount(""), Mode::MultiNodeMultiWriter, None)]
+    #[case(mount(""), Mode::MultiNodeSingleWriter, None)]
+    #[case(mount("ntfs"), Mode::SingleNodeWriter, None)]
+    #[case(mount(""), Mode::Unknown, None)]
+    #[case(None, Mode::SingleNodeWriter, None)]
+    fn each_mode_and_access_type_is_met_or_refused(
+        #[case] access_type: Option<AccessType>,
+        #[case] mode: Mode,
+        #[case] multi_node: Option<bool>,
+    ) {
+        let read = Access::read(&capability(access_type, mode as i32));
+        assert_eq!(
+            read.as_ref().ok().map(|access| access.multi_node),
+            multi_node,
+            "{read:?}"
+        );
+    }
+
+    #[test]
+    fn a_mode_of_a_later_specification_is_refused_by_its_number() {
+        let reason = Access::read(&capability(block(), 99)).expect_err("unknown");
+        assert!(reason.contains("99"), "{reason}");
+    }
+
+    #[test]
+    fn a_request_without_capabilities_is_refused() {
+        assert!(Access::of_all("volume_capabilities", &[]).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! The CSI Controller service: volumes of Cinder, attached by Nova.
+//!
+//! Each RPC checks its fields, asks the cloud once and encodes the answer. What changes a volume runs in [`Operations`], so
+//! that at most one change of a volume is under way and none is lost with its caller.
+
+use std::sync::Arc;
+
+use cinder_cloud::Cloud;
+use csi_proto::csi::v1::controller_server::Controller;
+use csi_proto::csi::v1::controller_service_capability::{Rpc, Type, rpc};
+use csi_proto::csi::v1::{
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest,
+    ControllerGetVolumeResponse, ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
+    ControllerServiceCapability, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest,
+    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+};
+use tonic::{Request, Response, Status};
+
+use crate::layers::call;
+use crate::operations::Operations;
+
+mod capacity;
+mod create;
+mod delete;
+mod encode;
+mod look;
+mod publish;
+
+/// What the controller is told at its start and does not change.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The value of the volumes' cluster metadata.
+    pub cluster: String,
+    /// Whether Kubernetes is told about zones.
+    pub topology: bool,
+    /// The most volumes of a server; what Nova allows when absent.
+    pub volumes_per_node: Option<u32>,
+    /// Whether the node service knows the access modes with a single writer.
+    pub single_node_multi_writer: bool,
+}
+
+/// The service. Cheap to clone; clones share the cloud's session and the running operations.
+#[derive(Debug, Clone)]
+pub struct ControllerService {
+    cloud: Cloud,
+    operations: Operations,
+    settings: Arc<Settings>,
+}
+
+impl ControllerService {
+    /// A service on one cloud.
+    pub fn new(cloud: Cloud, operations: Operations, settings: Settings) -> Self {
+        Self {
+            cloud,
+            operations,
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// Exactly what works. Fixed for the life of the process: sidecars ask once.
+    fn capabilities(&self) -> Vec<rpc::Type> {
+        let mut capabilities = vec![
+            rpc::Type::CreateDeleteVolume,
+            rpc::Type::PublishUnpublishVolume,
+            rpc::Type::ListVolumes,
+            rpc::Type::ListVolumesPublishedNodes,
+            rpc::Type::GetVolume,
+        ];
+        if self.settings.single_node_multi_writer {
+            capabilities.push(rpc::Type::SingleNodeMultiWriter);
+        }
+        capabilities
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for ControllerService {
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "CreateVolume",
+            request,
+            |request| request.name.clone(),
+            |request| create::create(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "DeleteVolume",
+            request,
+            |request| request.volume_id.clone(),
+            |request| delete::delete(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerPublishVolume",
+            request,
+            |request| request.volume_id.clone(),
+            |request| publish::publish(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerUnpublishVolume",
+            request,
+            |request| request.volume_id.clone(),
+            |request| publish::unpublish(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ValidateVolumeCapabilities",
+            request,
+            |request| request.volume_id.clone(),
+            |request| look::validate(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Result<Response<ListVolumesResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ListVolumes",
+            request,
+            |_| String::new(),
+            |request| look::list(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<ControllerGetVolumeRequest>,
+    ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerGetVolume",
+            request,
+            |request| request.volume_id.clone(),
+            |request| look::get(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_get_capabilities(
+        &self,
+        _request: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        let capability = |kind: rpc::Type| ControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: kind as i32 })),
+        };
+        let capabilities = self.capabilities().into_iter().map(capability).collect();
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
+    }
+}

@@ -1,0 +1,162 @@
+//! CreateVolume: a volume of the given name, made once however often it is asked for.
+
+use cinder_cloud::{Created, NewVolume};
+use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse};
+use tonic::Status;
+
+use super::{ControllerService, capacity, encode};
+use crate::capability::Access;
+use crate::operations::{Deadline, Target};
+use crate::parameters::{CreateParameters, DESCRIPTION, SECRET_CLOUD};
+use crate::status::Act;
+use crate::topology::Zones;
+use crate::{fields, status};
+
+/// What is asked for; equal requests are one operation.
+#[derive(Debug, Clone, PartialEq)]
+struct Wanted {
+    new: NewVolume,
+    zones: Zones,
+}
+
+/// Everything that the request alone tells is checked before any look-up: a refused request must not find the volume of an
+/// earlier, good one. `OK` means that the volume is `available`.
+pub(super) async fn create(
+    service: &ControllerService,
+    request: CreateVolumeRequest,
+    deadline: Deadline,
+) -> Result<CreateVolumeResponse, Status> {
+    let wanted = read(service, request)?;
+    let target = Target::Name(wanted.new.name.clone());
+    service
+        .operations
+        .run("CreateVolume", target, wanted.clone(), deadline, |progress| {
+            let service = service.clone();
+            async move {
+                progress.set("looking for the volume by its name, else making it and waiting until it is available");
+                let created = service.cloud.create_volume(wanted.new.clone()).await;
+                let created = created.map_err(|error| status::cloud(Act::Create, &error))?;
+                answer(&service, &wanted, created).await
+            }
+        })
+        .await
+}
+
+fn read(service: &ControllerService, request: CreateVolumeRequest) -> Result<Wanted, Status> {
+    fields::required_name("name", &request.name)?;
+    let accesses = Access::of_all("volume_capabilities", &request.volume_capabilities)?;
+    if accesses.iter().any(|access| access.multi_node) {
+        return Err(status::invalid(
+            "volume_capabilities",
+            "new volumes for several nodes are not served; use access mode ReadWriteOnce or ReadWriteOncePod",
+        ));
+    }
+    if request.volume_content_source.is_some() {
+        return Err(status::invalid(
+            "volume_content_source",
+            "volumes from snapshots and other volumes are not served; remove dataSource from the claim",
+        ));
+    }
+    if let Some(key) = request.mutable_parameters.keys().next() {
+        return Err(status::invalid(
+            "mutable_parameters",
+            format_args!("{key} is not known; remove volumeAttributesClassName from the claim"),
+        ));
+    }
+    if let Some(cloud) = request.secrets.get(SECRET_CLOUD).filter(|cloud| !cloud.is_empty()) {
+        return Err(status::invalid(
+            "secrets",
+            format_args!("cloud {cloud:?} is not known to this driver"),
+        ));
+    }
+    let parameters =
+        CreateParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
+    for key in parameters.unknown() {
+        tracing::warn!(
+            parameter = key,
+            "this parameter of the StorageClass is not known and has no effect"
+        );
+    }
+    let size = capacity::size(request.capacity_range.as_ref())?;
+    let zones = if service.settings.topology {
+        Zones::of(request.accessibility_requirements.as_ref())
+    } else {
+        Zones::default()
+    };
+    let wanted = Wanted {
+        new: NewVolume {
+            name: request.name,
+            size,
+            availability_zone: parameters
+                .availability
+                .clone()
+                .or_else(|| zones.first().map(str::to_owned)),
+            // A repeated request may prefer another zone; where the class names one, no other will do.
+            acceptable_zones: match &parameters.availability {
+                Some(zone) => vec![zone.clone()],
+                None => zones.required().to_vec(),
+            },
+            description: DESCRIPTION.into(),
+            metadata: parameters.metadata(&service.settings.cluster),
+            volume_type: parameters.volume_type,
+        },
+        zones,
+    };
+    if let Some(zone) = parameters
+        .availability
+        .filter(|zone| !reachable(service, &wanted.zones, zone))
+    {
+        return Err(status::zone_impossible(unreachable_text(
+            "parameter availability",
+            &zone,
+            &wanted.zones,
+        )));
+    }
+    Ok(wanted)
+}
+
+/// The answer is made from what Cinder has, never from what was asked for: it may place a volume elsewhere. A new volume
+/// that no pod could reach is removed again; one that was there before may hold data and is never touched.
+async fn answer(
+    service: &ControllerService,
+    wanted: &Wanted,
+    created: Created,
+) -> Result<CreateVolumeResponse, Status> {
+    let Created { volume, adopted } = created;
+    if let Some(zone) = volume
+        .availability_zone
+        .as_deref()
+        .filter(|zone| !reachable(service, &wanted.zones, zone))
+    {
+        let text = unreachable_text(&format!("volume {}", volume.id), zone, &wanted.zones);
+        if adopted {
+            return Err(status::already_exists(text));
+        }
+        service
+            .cloud
+            .delete_volume(&volume.id)
+            .await
+            .map_err(|error| status::clean_up(&error))?;
+        return Err(status::zone_impossible(text));
+    }
+    let topology = if service.settings.topology && service.cloud.config().block_storage.ignore_volume_az {
+        wanted.zones.as_asked()
+    } else {
+        encode::topology(service, &volume)
+    };
+    Ok(CreateVolumeResponse {
+        volume: Some(encode::volume(&volume, topology)),
+    })
+}
+
+fn reachable(service: &ControllerService, zones: &Zones, zone: &str) -> bool {
+    service.cloud.config().block_storage.ignore_volume_az || zones.allow(zone)
+}
+
+fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {
+    format!(
+        "{what}: zone {zone} is not among those from which the volume must be reachable ({}); where zones of compute and \
+         storage have different names, set ignore-volume-az in cloud.conf",
+        zones.required().join(", ")
+    )
+}

@@ -1,0 +1,42 @@
+//! DeleteVolume: the volume is gone, not only on its way.
+
+use cinder_cloud::VolumeId;
+use csi_proto::csi::v1::{DeleteVolumeRequest, DeleteVolumeResponse};
+use tonic::Status;
+
+use super::ControllerService;
+use crate::operations::{Deadline, Target};
+use crate::status::Act;
+use crate::{fields, status};
+
+/// A volume that does not exist counts as deleted, and so does whatever was never an id of a volume.
+pub(super) async fn delete(
+    service: &ControllerService,
+    request: DeleteVolumeRequest,
+    deadline: Deadline,
+) -> Result<DeleteVolumeResponse, Status> {
+    let volume = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
+    if !volume.is_uuid() {
+        return Ok(DeleteVolumeResponse {});
+    }
+    service
+        .operations
+        .run(
+            "DeleteVolume",
+            Target::Volume(volume.to_string()),
+            (),
+            deadline,
+            |progress| {
+                let cloud = service.cloud.clone();
+                async move {
+                    progress.set("deleting the volume and waiting until it is gone");
+                    cloud
+                        .delete_volume(&volume)
+                        .await
+                        .map_err(|error| status::cloud(Act::Delete, &error))?;
+                    Ok(DeleteVolumeResponse {})
+                }
+            },
+        )
+        .await
+}

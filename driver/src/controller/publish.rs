@@ -1,0 +1,118 @@
+//! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach, done when Nova and Cinder agree.
+
+use std::collections::BTreeMap;
+
+use cinder_cloud::{AttachOptions, ServerId, VolumeId};
+use csi_proto::csi::v1::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse,
+};
+use tonic::Status;
+
+use super::ControllerService;
+use crate::capability::Access;
+use crate::operations::{Deadline, Target};
+use crate::parameters::PUBLISH_DEVICE_PATH;
+use crate::status::Act;
+use crate::{fields, status};
+
+/// Attaches a volume to a node.
+pub(super) async fn publish(
+    service: &ControllerService,
+    request: ControllerPublishVolumeRequest,
+    deadline: Deadline,
+) -> Result<ControllerPublishVolumeResponse, Status> {
+    let volume = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
+    let server = ServerId::new(fields::required_node("node_id", &request.node_id)?);
+    let capability = request
+        .volume_capability
+        .as_ref()
+        .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
+    let access = Access::of("volume_capability", capability)?;
+    if request.readonly {
+        return Err(status::invalid(
+            "readonly",
+            "this driver does not claim PUBLISH_READONLY; ask for a read-only mount at the node",
+        ));
+    }
+    if !volume.is_uuid() {
+        return Err(status::not_found("volume", volume.as_str()));
+    }
+    if !server.is_uuid() {
+        return Err(status::not_found("node", server.as_str()));
+    }
+    service
+        .operations
+        .run(
+            "ControllerPublishVolume",
+            Target::Volume(volume.to_string()),
+            (server.clone(), access),
+            deadline,
+            |progress| {
+                let service = service.clone();
+                async move {
+                    progress.set(format!(
+                        "attaching to server {server} and waiting until Nova and Cinder agree"
+                    ));
+                    attach(&service, &volume, &server, access).await
+                }
+            },
+        )
+        .await
+}
+
+/// Detaches a volume from a node, or from all where none is named. What is not attached counts as detached.
+pub(super) async fn unpublish(
+    service: &ControllerService,
+    request: ControllerUnpublishVolumeRequest,
+    deadline: Deadline,
+) -> Result<ControllerUnpublishVolumeResponse, Status> {
+    let volume = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
+    let server = match request.node_id.as_str() {
+        "" => None,
+        node => Some(ServerId::new(fields::required_node("node_id", node)?)),
+    };
+    if !volume.is_uuid() || server.as_ref().is_some_and(|server| !server.is_uuid()) {
+        return Ok(ControllerUnpublishVolumeResponse {});
+    }
+    service
+        .operations
+        .run(
+            "ControllerUnpublishVolume",
+            Target::Volume(volume.to_string()),
+            server.clone(),
+            deadline,
+            |progress| {
+                let cloud = service.cloud.clone();
+                async move {
+                    let from = server
+                        .as_ref()
+                        .map_or_else(|| "all servers".into(), |server| format!("server {server}"));
+                    progress.set(format!("detaching from {from} and waiting until Nova and Cinder agree"));
+                    let detached = cloud.detach(&volume, server.as_ref()).await;
+                    detached.map_err(|error| status::cloud(Act::Detach, &error))?;
+                    Ok(ControllerUnpublishVolumeResponse {})
+                }
+            },
+        )
+        .await
+}
+
+async fn attach(
+    service: &ControllerService,
+    volume: &VolumeId,
+    server: &ServerId,
+    access: Access,
+) -> Result<ControllerPublishVolumeResponse, Status> {
+    let options = AttachOptions {
+        // A single-node mode holds also for a volume whose type would allow more.
+        exclusive: !access.multi_node,
+        server_limit: service.settings.volumes_per_node,
+    };
+    let attached = service.cloud.attach(volume, server, options).await;
+    let attached = attached.map_err(|error| status::cloud(Act::Attach, &error))?;
+    let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
+    Ok(ControllerPublishVolumeResponse {
+        publish_context: BTreeMap::from_iter(device),
+    })
+}

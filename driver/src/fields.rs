@@ -1,0 +1,89 @@
+//! Checks of single fields that the CSI specification asks of every RPC.
+
+use tonic::Status;
+
+use crate::status;
+
+/// Strings are at most this many bytes where a field does not say otherwise.
+const STRING_LIMIT: usize = 128;
+/// Ids of nodes may be longer.
+const NODE_ID_LIMIT: usize = 256;
+
+/// A required string of at most 128 bytes.
+pub fn required<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
+    bounded(field, value, STRING_LIMIT).and_then(|value| present(field, value))
+}
+
+/// A required id of a node.
+pub fn required_node<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
+    bounded(field, value, NODE_ID_LIMIT).and_then(|value| present(field, value))
+}
+
+/// A required name: no control characters but tab, line feed and carriage return.
+pub fn required_name<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
+    let name = required(field, value)?;
+    match name
+        .chars()
+        .find(|&c| c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
+    {
+        None => Ok(name),
+        Some(c) => Err(status::invalid(
+            field,
+            format_args!("it holds the control character U+{:04X}", u32::from(c)),
+        )),
+    }
+}
+
+fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
+    if value.is_empty() {
+        Err(status::invalid(field, "it is required and missing"))
+    } else {
+        Ok(value)
+    }
+}
+
+fn bounded<'a>(field: &str, value: &'a str, limit: usize) -> Result<&'a str, Status> {
+    if value.len() > limit {
+        return Err(status::invalid(
+            field,
+            format_args!("it has {} bytes, and {limit} are allowed", value.len()),
+        ));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use tonic::Code;
+
+    use super::*;
+
+    #[rstest]
+    #[case("pvc-1", true)]
+    #[case(&"x".repeat(128), true)]
+    #[case("ünïcode name\twith tab", true)]
+    #[case("", false)]
+    #[case(&"x".repeat(129), false)]
+    #[case("a\u{0}b", false)]
+    #[case("a\u{8}b", false)]
+    #[case("a\u{b}b", false)]
+    #[case("a\u{7f}b", false)]
+    #[case("a\u{9f}b", false)]
+    fn names_are_checked_as_the_specification_says(#[case] name: &str, #[case] good: bool) {
+        match required_name("name", name) {
+            Ok(checked) => assert!(good && checked == name),
+            Err(status) => {
+                assert!(!good, "{status}");
+                assert_eq!(status.code(), Code::InvalidArgument);
+                assert!(status.message().starts_with("name: "), "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_node_may_have_256_bytes() {
+        assert!(required_node("node_id", &"n".repeat(256)).is_ok());
+        assert!(required_node("node_id", &"n".repeat(257)).is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! The CSI Identity service: who this is and what it can do. It never asks anybody and never fails.
+
+use std::collections::BTreeMap;
+
+use csi_proto::csi::v1::identity_server::Identity;
+use csi_proto::csi::v1::plugin_capability::{Service, Type, service};
+use csi_proto::csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    PluginCapability, ProbeRequest, ProbeResponse,
+};
+use tonic::{Request, Response, Status};
+
+/// The service of one process.
+#[derive(Debug, Clone)]
+pub struct IdentityService {
+    driver_name: String,
+    controller: bool,
+    topology: bool,
+}
+
+impl IdentityService {
+    /// `controller` tells whether this process serves the Controller service, `topology` whether zones are told.
+    pub fn new(driver_name: impl Into<String>, controller: bool, topology: bool) -> Self {
+        Self {
+            driver_name: driver_name.into(),
+            controller,
+            topology,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _request: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse {
+            name: self.driver_name.clone(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            manifest: BTreeMap::new(),
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _request: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let capabilities = [
+            (self.controller, service::Type::ControllerService),
+            (self.topology, service::Type::VolumeAccessibilityConstraints),
+        ]
+        .into_iter()
+        .filter(|(claimed, _)| *claimed)
+        .map(|(_, kind)| PluginCapability {
+            r#type: Some(Type::Service(Service { r#type: kind as i32 })),
+        })
+        .collect();
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    /// Answers as soon as the process can serve. A cloud that refuses our credentials shows in readiness, metrics and the log:
+    /// no restart mends a password.
+    async fn probe(&self, _request: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse { ready: Some(true) }))
+    }
+}

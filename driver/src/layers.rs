@@ -1,0 +1,162 @@
+//! What every RPC gets, whatever service it belongs to: a span, metrics, a net for panics, log lines without secrets.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tonic::body::Body;
+use tonic::{Code, Request, Response, Status};
+use tower::{Layer, Service};
+use tower_http::catch_panic::CatchPanicLayer;
+use tracing::{Instrument, Span};
+
+use crate::metrics::DriverMetrics;
+use crate::status;
+
+type PanicAnswer = fn(Box<dyn Any + Send>) -> http::Response<Body>;
+
+/// Answers a panic in a handler with `INTERNAL`, so that it ends one call and not the process. Belongs inside [`RpcLayer`],
+/// which then counts it.
+pub fn catch_panic() -> CatchPanicLayer<PanicAnswer> {
+    CatchPanicLayer::custom(answer_panic as PanicAnswer)
+}
+
+fn answer_panic(_payload: Box<dyn Any + Send>) -> http::Response<Body> {
+    // The panic hook has written message and place to the log.
+    status::panicked("the call").into_http()
+}
+
+/// Opens the span of each RPC and measures it.
+#[derive(Debug, Clone)]
+pub struct RpcLayer {
+    metrics: DriverMetrics,
+}
+
+impl RpcLayer {
+    /// A layer that counts in `metrics`.
+    pub fn new(metrics: DriverMetrics) -> Self {
+        Self { metrics }
+    }
+}
+
+impl<S> Layer<S> for RpcLayer {
+    type Service = RpcService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RpcService {
+            inner,
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+/// See [`RpcLayer`].
+#[derive(Debug, Clone)]
+pub struct RpcService<S> {
+    inner: S,
+    metrics: DriverMetrics,
+}
+
+impl<S, B, R> Service<http::Request<B>> for RpcService<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: 'static,
+    R: 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let method = request.uri().path().to_owned();
+        let span = tracing::info_span!(
+            "rpc",
+            method,
+            request_id = %short_id(),
+            volume_id = tracing::field::Empty,
+        );
+        let measure = Measure {
+            metrics: self.metrics.clone(),
+            method,
+            since: Instant::now(),
+            code: Code::Cancelled,
+        };
+        let answer = span.in_scope(|| self.inner.call(request));
+        Box::pin(
+            async move {
+                // As a whole: its drop is what counts.
+                let mut measure = measure;
+                let answer = answer.await;
+                measure.code = match &answer {
+                    // A unary error is in the headers; its absence means success.
+                    Ok(answer) => Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code()),
+                    Err(_) => Code::Unknown,
+                };
+                answer
+            }
+            .instrument(span),
+        )
+    }
+}
+
+/// Counts a call when it ends, also when its client goes away before.
+struct Measure {
+    metrics: DriverMetrics,
+    method: String,
+    since: Instant,
+    code: Code,
+}
+
+impl Drop for Measure {
+    fn drop(&mut self) {
+        self.metrics.rpc_finished(&self.method, self.code, self.since.elapsed());
+    }
+}
+
+/// Tells the calls of one process apart in its log.
+fn short_id() -> String {
+    let mut id = uuid::Uuid::new_v4().simple().to_string();
+    id.truncate(8);
+    id
+}
+
+/// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request
+/// shows no secret), and writes one line about its end. `volume` is the volume's id, or its name before it has one.
+pub async fn call<Q, R, F>(
+    rpc: &'static str,
+    request: Request<Q>,
+    volume: impl FnOnce(&Q) -> String,
+    handler: impl FnOnce(Q) -> F,
+) -> Result<Response<R>, Status>
+where
+    Q: Debug,
+    R: Debug,
+    F: Future<Output = Result<R, Status>>,
+{
+    let since = Instant::now();
+    let request = request.into_inner();
+    let volume = volume(&request);
+    Span::current().record("volume_id", &volume);
+    tracing::debug!(rpc, ?request, "request");
+    let answer = handler(request).await;
+    let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match &answer {
+        Ok(answer) => {
+            tracing::debug!(rpc, ?answer, "answer");
+            tracing::info!(rpc, volume, code = status::code_name(Code::Ok), elapsed_ms, "done");
+        }
+        Err(refusal) => {
+            let code = status::code_name(refusal.code());
+            tracing::warn!(rpc, volume, code, elapsed_ms, reason = refusal.message(), "refused");
+        }
+    }
+    answer.map(Response::new)
+}

@@ -1,0 +1,52 @@
+//! Whether this process serves: asked the way its clients ask, through its own CSI socket.
+
+use std::time::Duration;
+
+use csi_kit::endpoint::Endpoint;
+use csi_proto::csi::v1::ProbeRequest;
+use csi_proto::csi::v1::identity_client::IdentityClient;
+use tonic::Request;
+use tonic::transport::{Channel, Endpoint as Target};
+
+/// How long one probe may take: less than the kubelet's patience, so that the reason reaches it.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A client of our own socket. Cheap to clone; connects when it is first used and again whenever it has to.
+#[derive(Debug, Clone)]
+pub struct Liveness {
+    client: IdentityClient<Channel>,
+    endpoint: String,
+}
+
+impl Liveness {
+    /// A client for `endpoint`; nothing is connected yet.
+    pub fn new(endpoint: &Endpoint) -> Result<Self, tonic::transport::Error> {
+        let address = match endpoint {
+            Endpoint::Unix(path) => format!("unix://{}", path.display()),
+            Endpoint::Tcp(address) => format!("http://{address}"),
+        };
+        let channel = Target::from_shared(address)?
+            .connect_timeout(LIMIT)
+            .timeout(LIMIT)
+            .connect_lazy();
+        Ok(Self {
+            client: IdentityClient::new(channel),
+            endpoint: endpoint.to_string(),
+        })
+    }
+
+    /// Sends one Probe; the error says what is wrong. Ends within two seconds or so.
+    pub async fn check(mut self) -> Result<(), String> {
+        let probe = self.client.probe(Request::new(ProbeRequest {}));
+        match tokio::time::timeout(LIMIT, probe).await {
+            Err(_) => Err(format!(
+                "{}: no answer to Probe within {} s",
+                self.endpoint,
+                LIMIT.as_secs()
+            )),
+            Ok(Err(status)) => Err(format!("{}: Probe failed: {}", self.endpoint, status.message())),
+            Ok(Ok(answer)) if answer.get_ref().ready == Some(false) => Err(format!("{}: not ready yet", self.endpoint)),
+            Ok(Ok(_)) => Ok(()),
+        }
+    }
+}

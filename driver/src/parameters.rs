@@ -1,0 +1,121 @@
+//! Every key that crosses the border between Kubernetes, this driver and OpenStack. They are a contract: volumes, classes
+//! and manifests of the Go driver carry the same ones.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::value::{Error as DecodeError, MapDeserializer};
+
+/// Topology segment of nodes and volumes: the availability zone.
+pub const TOPOLOGY_ZONE: &str = "topology.cinder.csi.openstack.org/zone";
+/// Publish context: the device name that Nova thought of. Nodes find the device by its serial and ignore it.
+pub const PUBLISH_DEVICE_PATH: &str = "DevicePath";
+/// Volume metadata: the value of `--cluster`.
+pub const METADATA_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
+/// Secrets: the name of the cloud to work on.
+pub const SECRET_CLOUD: &str = "cloud";
+/// Description of every volume that is made here.
+pub const DESCRIPTION: &str = "Created by OpenStack Cinder CSI driver";
+
+const PVC_NAME: &str = "csi.storage.k8s.io/pvc/name";
+const PVC_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
+const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
+/// Keys of Kubernetes' own; the sidecars add them and none is ever unknown.
+const KUBERNETES_PREFIX: &str = "csi.storage.k8s.io/";
+
+/// What a StorageClass asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct CreateParameters {
+    /// Name or id of the Cinder volume type; Cinder's default type when absent.
+    #[serde(rename = "type", default, deserialize_with = "non_empty")]
+    pub volume_type: Option<String>,
+    /// Availability zone of Cinder; goes before any topology.
+    #[serde(default, deserialize_with = "non_empty")]
+    pub availability: Option<String>,
+    /// Everything else.
+    #[serde(flatten)]
+    rest: BTreeMap<String, String>,
+}
+
+fn non_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(|text| (!text.is_empty()).then_some(text))
+}
+
+impl CreateParameters {
+    /// Reads the map of a CreateVolume request.
+    pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, DecodeError> {
+        Self::deserialize(MapDeserializer::new(parameters.into_iter()))
+    }
+
+    /// The keys that nobody knows. They are ignored, as users of the Go driver expect, and named in the log.
+    pub fn unknown(&self) -> Vec<&str> {
+        self.rest
+            .keys()
+            .map(String::as_str)
+            .filter(|key| !key.starts_with(KUBERNETES_PREFIX))
+            .collect()
+    }
+
+    /// The metadata of the volume: the cluster, and the Kubernetes objects where the provisioner named them.
+    pub fn metadata(&self, cluster: &str) -> BTreeMap<String, String> {
+        let objects = [PVC_NAME, PVC_NAMESPACE, PV_NAME]
+            .into_iter()
+            .filter_map(|key| Some((key.to_owned(), self.rest.get(key)?.clone())));
+        std::iter::once((METADATA_CLUSTER.to_owned(), cluster.to_owned()))
+            .chain(objects)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn known_parameters_are_read_and_the_rest_is_named() {
+        let parameters = CreateParameters::decode(map(&[
+            ("type", "fast"),
+            ("availability", "zone-1"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/something/new", "x"),
+            ("tpye", "typo"),
+        ]))
+        .expect("strings only");
+        assert_eq!(parameters.volume_type.as_deref(), Some("fast"));
+        assert_eq!(parameters.availability.as_deref(), Some("zone-1"));
+        assert_eq!(parameters.unknown(), ["tpye"]);
+    }
+
+    #[test]
+    fn an_empty_value_is_no_value() {
+        let parameters = CreateParameters::decode(map(&[("type", ""), ("availability", "")])).expect("strings only");
+        assert_eq!(parameters, CreateParameters::default());
+    }
+
+    #[test]
+    fn the_metadata_names_the_cluster_and_the_kubernetes_objects() {
+        let parameters = CreateParameters::decode(map(&[
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+            ("csi.storage.k8s.io/other", "x"),
+        ]))
+        .expect("strings only");
+        assert_eq!(
+            parameters.metadata("kubernetes"),
+            map(&[
+                ("cinder.csi.openstack.org/cluster", "kubernetes"),
+                ("csi.storage.k8s.io/pv/name", "pvc-1"),
+                ("csi.storage.k8s.io/pvc/name", "data"),
+                ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ])
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! The table of OpenStack's faults and their codes, line by line.
+
+use cinder_cloud::{ServerId, VolumeId};
+use rstest::rstest;
+
+use super::*;
+
+fn failure(operation: &'static str, status: Option<u16>) -> Failure {
+    Failure {
+        operation,
+        object: "volume v".into(),
+        status,
+        fault: "the fault".into(),
+        request_id: Some("req-1".into()),
+        elapsed: Duration::from_millis(1500),
+    }
+}
+
+fn volume_failed(message: &str, removed: bool) -> CloudError {
+    CloudError::VolumeFailed {
+        volume: VolumeId::new("v"),
+        status: "error".into(),
+        message: message.into(),
+        removed,
+        elapsed: Duration::ZERO,
+    }
+}
+
+fn not_found(kind: ObjectKind) -> CloudError {
+    CloudError::NotFound {
+        kind,
+        id: "x".into(),
+        request_id: None,
+    }
+}
+
+const EVERY_ACT: [Act; 5] = [Act::Create, Act::Delete, Act::Attach, Act::Detach, Act::Look];
+const CHANGES: [Act; 2] = [Act::Create, Act::Attach];
+const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
+
+#[rstest]
+// Keystone 401, an expired application credential.
+#[case(CloudError::Auth(failure("login", Some(401))), &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new() }, &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::Setup("no CA".into()), &EVERY_ACT, Code::Unavailable)]
+// 403 by policy.
+#[case(CloudError::Forbidden(failure("volume_create", Some(403))), &CHANGES, Code::Unavailable)]
+#[case(CloudError::Forbidden(failure("volume_delete", Some(403))), &OTHERS, Code::PermissionDenied)]
+// 413, 403 by quota.
+#[case(CloudError::Quota(failure("volume_create", Some(413))), &EVERY_ACT, Code::ResourceExhausted)]
+// No backend has room: after the clean-up another zone may be tried.
+#[case(volume_failed("schedule allocate volume: Could not find any available weighted backend.", true), &[Act::Create], Code::ResourceExhausted)]
+#[case(volume_failed("No valid host was found", true), &[Act::Create], Code::ResourceExhausted)]
+#[case(volume_failed("No valid host was found", false), &[Act::Create], Code::Aborted)]
+// Another error after our creation.
+#[case(volume_failed("the backend is on fire", true), &[Act::Create], Code::Internal)]
+#[case(volume_failed("the backend is on fire", false), &[Act::Create], Code::Aborted)]
+#[case(volume_failed("", false), &[Act::Delete, Act::Attach, Act::Detach], Code::Internal)]
+// 400: final only when the creation itself was refused.
+#[case(CloudError::BadRequest(failure("volume_create", Some(400))), &[Act::Create], Code::InvalidArgument)]
+#[case(CloudError::BadRequest(failure("volume_list", Some(400))), &[Act::Create], Code::Aborted)]
+#[case(CloudError::BadRequest(failure("volume_attach", Some(400))), &[Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Internal)]
+// 404.
+#[case(not_found(ObjectKind::Volume), &[Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::NotFound)]
+#[case(not_found(ObjectKind::Server), &[Act::Attach], Code::NotFound)]
+#[case(not_found(ObjectKind::Volume), &[Act::Create], Code::Aborted)]
+#[case(not_found(ObjectKind::Resource), &[Act::Create], Code::Unavailable)]
+// 409.
+#[case(CloudError::Conflict(failure("volume_attach", Some(409))), &EVERY_ACT, Code::Aborted)]
+// 429, 503, no connection, TLS, DNS.
+#[case(CloudError::Throttled { failure: failure("volume_get", Some(429)), retry_after: None }, &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::Unreachable { failure: failure("volume_get", None), sent: true }, &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::Unreachable { failure: failure("volume_get", None), sent: false }, &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::Server(failure("volume_get", Some(503))), &EVERY_ACT, Code::Unavailable)]
+// 500.
+#[case(CloudError::Server(failure("volume_create", Some(500))), &CHANGES, Code::Unavailable)]
+#[case(CloudError::Server(failure("volume_delete", Some(500))), &OTHERS, Code::Internal)]
+#[case(CloudError::Decode(failure("volume_create", Some(202))), &CHANGES, Code::Unavailable)]
+#[case(CloudError::Decode(failure("volume_get", Some(200))), &OTHERS, Code::Internal)]
+// OpenStack did not finish.
+#[case(CloudError::Timeout { what: "volume v".into(), last_status: "creating".into(), last_error: String::new(), elapsed: Duration::ZERO }, &EVERY_ACT, Code::DeadlineExceeded)]
+// The tables of the RPCs.
+#[case(CloudError::VolumeInUse { volume: VolumeId::new("v"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[Act::Delete], Code::FailedPrecondition)]
+#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("v"), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
+#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("v"), server: ServerId::new("s"), servers: vec![ServerId::new("t")] }, &[Act::Attach], Code::FailedPrecondition)]
+#[case(CloudError::AttachFailed { volume: VolumeId::new("v"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
+#[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[Act::Attach], Code::ResourceExhausted)]
+#[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("v"), difference: "size".into() }, &[Act::Create], Code::AlreadyExists)]
+fn each_fault_has_its_code(#[case] error: CloudError, #[case] acts: &[Act], #[case] expected: Code) {
+    for &act in acts {
+        let status = cloud(act, &error);
+        assert_eq!(status.code(), expected, "{act:?}: {status}");
+        assert!(!status.message().is_empty());
+        assert!(status.details().is_empty(), "the specification wants no details");
+    }
+}
+
+#[test]
+fn an_uncertain_creation_never_gets_a_final_code() {
+    let not_final = [
+        Code::Cancelled,
+        Code::DeadlineExceeded,
+        Code::Unavailable,
+        Code::Aborted,
+    ];
+    let errors = [
+        CloudError::Unreachable {
+            failure: failure("volume_create", None),
+            sent: true,
+        },
+        CloudError::Server(failure("volume_create", Some(500))),
+        CloudError::Server(failure("volume_create", Some(599))),
+        CloudError::Decode(failure("volume_create", Some(202))),
+        CloudError::BadRequest(failure("volume_list", Some(400))),
+        CloudError::Forbidden(failure("volume_list", Some(403))),
+        not_found(ObjectKind::Resource),
+        volume_failed("whatever", false),
+    ];
+    for error in errors {
+        let code = cloud(Act::Create, &error).code();
+        assert!(not_final.contains(&code), "{error}: {code:?}");
+    }
+}
+
+#[test]
+fn the_message_carries_object_fault_time_and_request_id() {
+    let status = cloud(Act::Attach, &CloudError::Conflict(failure("volume_attach", Some(409))));
+    for part in ["volume v", "the fault", "1.5 s", "req-1"] {
+        assert!(
+            status.message().contains(part),
+            "{part} is missing in {}",
+            status.message()
+        );
+    }
+}
