@@ -25,10 +25,11 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// Removes the descriptions of Kubernetes' own types, and every `nullable`: a field that is null is then the same as one
-/// that is absent, for defaults and for CEL's `has`.
+/// Removes what would only be in the way: the descriptions of Kubernetes' own types; `nullable`, because nobody should
+/// have to tell null from absent; and Rust's names of number formats, which the API server warns about.
 fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
     schema.nullable = None;
+    schema.format = schema.format.take().filter(|format| !format.starts_with("uint"));
     for (name, property) in schema.properties.iter_mut().flatten() {
         if !explained {
             property.description = None;

@@ -8,24 +8,32 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The StorageClasses that the operator keeps.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClasses {
     /// One entry per class. When it is not given: one class named cinder with Cinder's default volume type. An empty
     /// list means no class.
-    #[serde(default = "default_items")]
+    // No default in the schema: server-side apply would merge it with the classes that somebody names later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["name".into()]),
         validation = Rule::new("self.filter(c, has(c.isDefault) && c.isDefault).size() <= 1")
             .message("at most one StorageClass can be the default")
     )]
-    pub items: Vec<StorageClassItem>,
+    pub items: Option<Vec<StorageClassItem>>,
 }
 
-impl Default for StorageClasses {
-    fn default() -> Self {
-        Self { items: default_items() }
+impl StorageClasses {
+    /// The classes that are wanted.
+    pub fn items_or_default(&self) -> Vec<StorageClassItem> {
+        let default = || {
+            vec![StorageClassItem {
+                name: "cinder".into(),
+                ..StorageClassItem::default()
+            }]
+        };
+        self.items.clone().unwrap_or_else(default)
     }
 }
 
@@ -144,11 +152,4 @@ impl VolumeBindingMode {
             Self::Immediate => "Immediate",
         }
     }
-}
-
-fn default_items() -> Vec<StorageClassItem> {
-    vec![StorageClassItem {
-        name: "cinder".into(),
-        ..StorageClassItem::default()
-    }]
 }

@@ -1,0 +1,83 @@
+//! Every kind of object that the operator makes.
+
+use kube::api::ApiResource;
+
+/// A kind of object, as the API server knows it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// API group; empty for the core.
+    pub group: &'static str,
+    /// Version in the group.
+    pub version: &'static str,
+    /// Its name.
+    pub kind: &'static str,
+    /// Its name in URLs.
+    pub plural: &'static str,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+}
+
+impl Kind {
+    /// For clients of objects without a type.
+    pub fn api_resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.group.into(),
+            version: self.version.into(),
+            api_version: self.api_version(),
+            kind: self.kind.into(),
+            plural: self.plural.into(),
+        }
+    }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.into()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+const fn kind(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+) -> Kind {
+    Kind {
+        group,
+        version,
+        kind,
+        plural,
+        namespaced,
+    }
+}
+
+/// Every kind that was ever made: what is no longer wanted is looked for among these, so a kind stays in the list when the
+/// last object of it goes.
+pub static KINDS: [Kind; 10] = [
+    kind("", "v1", "ServiceAccount", "serviceaccounts", true),
+    kind("", "v1", "Secret", "secrets", true),
+    kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
+    kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
+    kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
+    kind(
+        "rbac.authorization.k8s.io",
+        "v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        false,
+    ),
+    kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+    kind("apps", "v1", "Deployment", "deployments", true),
+    kind("apps", "v1", "DaemonSet", "daemonsets", true),
+    kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
+];
+
+/// The kind of this API version and name.
+pub(super) fn of(api_version: &str, name: &str) -> Option<&'static Kind> {
+    KINDS
+        .iter()
+        .find(|kind| kind.kind == name && kind.api_version() == api_version)
+}

@@ -1,0 +1,103 @@
+//! Names, labels and owners.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use crate::resolve::Resolved;
+
+/// The usual label for the program that looks after an object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value on everything that the operator makes.
+pub const MANAGED_BY: &str = "cinder-csi-operator";
+/// The usual label for the part of an application.
+pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+
+/// A part of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Component {
+    /// The pods that talk to OpenStack.
+    Controller,
+    /// The pods on the nodes.
+    Node,
+    /// StorageClasses and the CSIDriver.
+    Storage,
+}
+
+impl Component {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Node => "node",
+            Self::Storage => "storage",
+        }
+    }
+}
+
+/// Metadata of an object in the driver's namespace. The garbage collector takes it away with its owner.
+pub(super) fn namespaced(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+    ObjectMeta {
+        namespace: Some(resolved.namespace.clone()),
+        ..owned(resolved, name, component)
+    }
+}
+
+/// Metadata of an object of the cluster that the garbage collector takes away with its owner.
+pub(super) fn owned(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        labels: Some(labels(resolved, component)),
+        owner_references: resolved.owner.clone().map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Metadata of an object of the cluster that mounted volumes depend on: it only remembers its owner, so that it stays
+/// when somebody removes the finalizer of the owner by force.
+pub(super) fn remembered(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        labels: Some(labels(resolved, component)),
+        annotations: resolved
+            .owner
+            .as_ref()
+            .map(|owner| BTreeMap::from([(OWNER_UID_ANNOTATION.to_owned(), owner.uid.clone())])),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The labels of every object.
+pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+    let mut labels = selector_labels(resolved, component);
+    labels.extend([
+        ("app.kubernetes.io/name".into(), "cinder-csi".into()),
+        ("app.kubernetes.io/instance".into(), resolved.slug.clone()),
+        ("app.kubernetes.io/part-of".into(), "cinder-csi".into()),
+        ("app.kubernetes.io/version".into(), resolved.version.clone()),
+        (MANAGED_BY_LABEL.into(), MANAGED_BY.into()),
+    ]);
+    labels
+}
+
+/// The labels of pods: without the version, which would replace every pod at each release of the operator.
+pub(super) fn pod_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+    let mut labels = labels(resolved, component);
+    labels.remove("app.kubernetes.io/version");
+    labels
+}
+
+/// Chooses the pods of a component. A selector can never be changed, so it holds what never changes.
+pub(super) fn selector(resolved: &Resolved, component: Component) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(selector_labels(resolved, component)),
+        ..LabelSelector::default()
+    }
+}
+
+fn selector_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (INSTANCE_LABEL.to_owned(), resolved.driver_name.clone()),
+        (COMPONENT_LABEL.to_owned(), component.as_str().to_owned()),
+    ])
+}

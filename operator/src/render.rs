@@ -1,0 +1,131 @@
+//! The commands `crd` and `render`: what the operator would apply, as YAML, without a cluster.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use cinder_csi_crds::{CinderCSIDriver, to_yaml};
+use serde_json::Value;
+
+use crate::args::{RenderArgs, VERSION};
+use crate::operands::{DriverCredentials, Operand, RenderError, operands};
+use crate::resolve::{Environment, Problem, resolve};
+
+/// Why nothing was printed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read.
+    #[error("read {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The text is no YAML.
+    #[error("{path} is no YAML: {source}", path = path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_yaml::Error,
+    },
+    /// The object is something else, or has other fields.
+    #[error("{path} is no CinderCSIDriver of csi.openstack.org/v1alpha1: {source}", path = path.display())]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        source: serde_json::Error,
+    },
+    /// The spec cannot be carried out.
+    #[error("{}", sentences(.0))]
+    Resolve(Vec<Problem>),
+    /// An object could not be made.
+    #[error(transparent)]
+    Operand(#[from] RenderError),
+    /// An object could not be written as YAML.
+    #[error("write YAML: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The output is closed.
+    #[error("print: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Prints the CustomResourceDefinition.
+pub fn crd(out: &mut impl Write) -> Result<(), Error> {
+    out.write_all(to_yaml(&cinder_csi_crds::crd())?.as_bytes())?;
+    Ok(())
+}
+
+/// Prints what the CinderCSIDriver of a file becomes.
+pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
+    let driver = read_driver(&args.file)?;
+    let credentials = read_credentials(args)?;
+    let environment = Environment {
+        namespace: args.namespace.clone(),
+        operator_version: VERSION.into(),
+        kubernetes_version: None,
+        cluster_uid: Some(args.cluster_uid.clone()),
+        nodes: args.nodes,
+        images: args.images.image_set(),
+    };
+    let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;
+    print_all(&operands(&resolved, credentials.as_ref())?, out)
+}
+
+/// Prints objects as one YAML stream.
+fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), Error> {
+    for operand in operands {
+        writeln!(out, "---")?;
+        out.write_all(to_yaml(&operand.object)?.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
+    let text = read(path)?;
+    let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+        path: path.into(),
+        source,
+    })?;
+    let decode = |source| Error::Decode {
+        path: path.into(),
+        source,
+    };
+    let (api_version, kind) = (&value["apiVersion"], &value["kind"]);
+    if api_version != "csi.openstack.org/v1alpha1" || kind != "CinderCSIDriver" {
+        return Err(decode(serde::de::Error::custom(format!(
+            "it is {kind} of {api_version}"
+        ))));
+    }
+    serde_json::from_value(value).map_err(decode)
+}
+
+fn read_credentials(args: &RenderArgs) -> Result<Option<DriverCredentials>, Error> {
+    let Some(path) = &args.cloud_conf else { return Ok(None) };
+    let cloud_conf = read(path)?.into();
+    let ca_pem = args.ca_bundle.as_deref().map(read).transpose()?;
+    Ok(Some(DriverCredentials::new(cloud_conf, ca_pem)))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(path)
+    };
+    text.map_err(|source| Error::Read {
+        path: path.into(),
+        source,
+    })
+}
+
+fn sentences(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(|problem| problem.message.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
