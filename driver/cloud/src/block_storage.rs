@@ -3,9 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use reqwest::Method;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::json;
 
+use crate::error::CloudError;
 use crate::ids::{AttachmentId, GiB, ServerId, VolumeId};
+use crate::transport::{Answer, MicroVersion, Request, Service, Transport};
+
+/// Cinder's attachments API.
+pub(crate) const ATTACHMENTS: MicroVersion = MicroVersion(3, 27);
+/// Cinder's user messages, from where they can be filtered.
+const MESSAGES: MicroVersion = MicroVersion(3, 5);
 
 /// The status of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,6 +58,30 @@ impl VolumeStatus {
             Self::Error => "error",
             Self::ErrorDeleting => "error_deleting",
             Self::Other(text) => text,
+        }
+    }
+}
+
+impl VolumeStatus {
+    /// Whether an operation is under way that ends by itself.
+    pub(crate) fn is_transition(&self) -> bool {
+        matches!(
+            self,
+            Self::Creating
+                | Self::Downloading
+                | Self::Reserved
+                | Self::Attaching
+                | Self::Detaching
+                | Self::Deleting
+        )
+    }
+
+    /// Whether an operation has failed.
+    pub(crate) fn is_error(&self) -> bool {
+        match self {
+            Self::Error | Self::ErrorDeleting => true,
+            Self::Other(text) => text.starts_with("error"),
+            _ => false,
         }
     }
 }
@@ -160,10 +193,23 @@ pub struct NewVolume {
     /// The availability zone of Cinder; Cinder's choice when `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
+    /// The zones in which a volume of this name, made earlier, is taken for the same one; any zone when empty. A repeated
+    /// request may prefer another zone than the first one did.
+    #[serde(skip)]
+    pub acceptable_zones: Vec<String>,
     /// A description for people.
     pub description: String,
     /// Metadata; a found volume is taken for ours only when it has all of it.
     pub metadata: BTreeMap<String, String>,
+}
+
+/// A volume that is there and complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Created {
+    /// The volume.
+    pub volume: Volume,
+    /// Whether it was there before this call.
+    pub adopted: bool,
 }
 
 /// Some volumes, and where the next ones begin.
@@ -173,6 +219,172 @@ pub struct VolumePage {
     pub volumes: Vec<Volume>,
     /// The marker for the next page; `None` at the end.
     pub next: Option<VolumeId>,
+}
+
+/// A half-made or complete attachment, as the attachments API lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Attachment {
+    pub(crate) id: AttachmentId,
+    #[serde(default)]
+    pub(crate) instance: Option<ServerId>,
+}
+
+/// The calls to Cinder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockStorage<'a> {
+    transport: &'a Transport,
+}
+
+#[derive(Deserialize)]
+struct VolumeBody {
+    volume: Volume,
+}
+
+#[derive(Deserialize)]
+struct VolumesBody {
+    volumes: Vec<Volume>,
+    #[serde(default)]
+    volumes_links: Vec<Link>,
+}
+
+#[derive(Deserialize)]
+struct Link {
+    rel: String,
+}
+
+#[derive(Deserialize)]
+struct AttachmentsBody {
+    attachments: Vec<Attachment>,
+}
+
+#[derive(Deserialize)]
+struct MessagesBody {
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default, deserialize_with = "null_as_default")]
+    resource_uuid: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    user_message: String,
+}
+
+impl<'a> BlockStorage<'a> {
+    pub(crate) fn new(transport: &'a Transport) -> Self {
+        Self { transport }
+    }
+
+    fn request<'p>(
+        operation: &'static str,
+        method: Method,
+        path: &'p [&'p str],
+        object: impl Into<String>,
+    ) -> Request<'p> {
+        Request::new(Service::BlockStorage, operation, method, path, object.into())
+    }
+
+    /// `None`: Cinder does not know the volume.
+    pub(crate) async fn volume(&self, id: &VolumeId) -> Result<Option<Volume>, CloudError> {
+        let path = ["volumes", id.as_str()];
+        let mut request = Self::request("volume_get", Method::GET, &path, format!("volume {id}"));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() { Ok(None) } else { Ok(Some(answer.json::<VolumeBody>()?.volume)) }
+    }
+
+    /// One page of volumes that match `filter`.
+    pub(crate) async fn page(
+        &self,
+        filter: &[(&'static str, String)],
+        limit: Option<u32>,
+        marker: Option<&VolumeId>,
+    ) -> Result<VolumePage, CloudError> {
+        let object = filter.iter().map(|(key, value)| format!("volumes with {key} {value}")).collect::<String>();
+        let mut request = Self::request("volume_list", Method::GET, &["volumes", "detail"], object);
+        request.query.extend_from_slice(filter);
+        request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
+        request.query.extend(marker.map(|marker| ("marker", marker.to_string())));
+        let body = self.transport.send(request).await?.json::<VolumesBody>()?;
+        let more = body.volumes_links.iter().any(|link| link.rel == "next");
+        let next = body.volumes.last().filter(|_| more).map(|volume| volume.id.clone());
+        Ok(VolumePage { volumes: body.volumes, next })
+    }
+
+    /// All volumes that match `filter`, page by page, after `marker`.
+    pub(crate) async fn all(
+        &self,
+        filter: &[(&'static str, String)],
+        marker: Option<&VolumeId>,
+    ) -> Result<Vec<Volume>, CloudError> {
+        let mut page = self.page(filter, None, marker).await?;
+        let mut volumes = std::mem::take(&mut page.volumes);
+        while let Some(marker) = page.next.take() {
+            page = self.page(filter, None, Some(&marker)).await?;
+            // A service that ignores the marker would have us turn for ever.
+            if page.next.as_ref() == Some(&marker) {
+                break;
+            }
+            volumes.append(&mut page.volumes);
+        }
+        Ok(volumes)
+    }
+
+    /// Asks for a new volume. The request is never repeated once it may have reached Cinder.
+    pub(crate) async fn create(&self, new: &NewVolume) -> Result<Volume, CloudError> {
+        let mut request =
+            Self::request("volume_create", Method::POST, &["volumes"], format!("volume {}", new.name));
+        request.body = Some(json!({ "volume": new }));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            // A type, zone or source that does not exist.
+            return Err(CloudError::BadRequest(answer.into_failure()));
+        }
+        Ok(answer.json::<VolumeBody>()?.volume)
+    }
+
+    /// Asks for the deletion; the answer may be a 404.
+    pub(crate) async fn delete(&self, id: &VolumeId) -> Result<Answer, CloudError> {
+        let path = ["volumes", id.as_str()];
+        let mut request = Self::request("volume_delete", Method::DELETE, &path, format!("volume {id}"));
+        request.may_be_missing = true;
+        self.transport.send(request).await
+    }
+
+    /// What Cinder tells users about a volume, newest first; empty for a Cinder without messages.
+    pub(crate) async fn messages(&self, id: &VolumeId) -> Result<String, CloudError> {
+        if self.transport.highest_version(Service::BlockStorage).await? < Some(MESSAGES) {
+            return Ok(String::new());
+        }
+        let mut request = Self::request("message_list", Method::GET, &["messages"], format!("volume {id}"));
+        request.version = Some(MESSAGES);
+        request.query.push(("resource_uuid", id.to_string()));
+        let body = self.transport.send(request).await?.json::<MessagesBody>()?;
+        // Which filters Cinder heeds is a matter of its configuration: the id is compared here, too.
+        let mut ours = body.messages.into_iter().filter(|message| message.resource_uuid == id.as_str());
+        Ok(ours.next().map(|message| message.user_message).unwrap_or_default())
+    }
+
+    /// The attachments of a volume, half-made ones included; `None` for a Cinder without the attachments API.
+    pub(crate) async fn attachments(&self, id: &VolumeId) -> Result<Option<Vec<Attachment>>, CloudError> {
+        if self.transport.highest_version(Service::BlockStorage).await? < Some(ATTACHMENTS) {
+            return Ok(None);
+        }
+        let mut request = Self::request("attachment_list", Method::GET, &["attachments"], format!("volume {id}"));
+        request.version = Some(ATTACHMENTS);
+        request.query.push(("volume_id", id.to_string()));
+        Ok(Some(self.transport.send(request).await?.json::<AttachmentsBody>()?.attachments))
+    }
+
+    /// Deletes an attachment that no server stands behind any more.
+    pub(crate) async fn delete_attachment(&self, id: &AttachmentId, object: &str) -> Result<(), CloudError> {
+        let path = ["attachments", id.as_str()];
+        let mut request = Self::request("attachment_delete", Method::DELETE, &path, object);
+        request.version = Some(ATTACHMENTS);
+        request.may_be_missing = true;
+        self.transport.send(request).await.map(|_| ())
+    }
 }
 
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>

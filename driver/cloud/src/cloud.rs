@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::block_storage::{NewVolume, Volume, VolumePage};
-use crate::compute::Server;
+use crate::attachments::Turns;
+use crate::block_storage::{BlockStorage, Created, NewVolume, Volume, VolumePage};
+use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
 use crate::observer::{Observer, Unobserved};
+use crate::transport::Transport;
+use crate::watch::Watch;
 
 /// How to talk to a cloud, apart from which one.
 #[derive(Debug, Clone)]
@@ -58,27 +61,121 @@ pub struct Attached {
     pub device: Option<String>,
 }
 
+/// How to attach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttachOptions {
+    /// Whether no other server may have the volume, even if it is a multiattach one.
+    pub exclusive: bool,
+    /// How many volumes the server may have in all; checked beforehand, at the price of one more request. Nova's own limit when `None`.
+    pub server_limit: Option<u32>,
+}
+
 /// One cloud. Cheap to clone; clones share the session, the token and the watch.
+///
+/// The operations (create, delete, attach, detach) end within [`CloudOptions::operation_timeout`]. Dropping their futures stops the
+/// waiting but nothing that OpenStack has begun; calling again with the same arguments goes on where they were.
 #[derive(Debug, Clone)]
 pub struct Cloud {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    config: CloudConfig,
+pub(crate) struct Inner {
+    pub(crate) config: CloudConfig,
+    pub(crate) options: CloudOptions,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) watch: Watch,
+    pub(crate) turns: Turns,
 }
 
-#[allow(clippy::todo, clippy::unused_async, missing_docs)]
 impl Cloud {
-    pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> { let _ = options; Ok(Self { inner: Arc::new(Inner { config }) }) }
-    pub fn config(&self) -> &CloudConfig { &self.inner.config }
-    pub async fn login(&self) -> Result<Login, CloudError> { todo!() }
-    pub async fn volume(&self, volume: &VolumeId) -> Result<Option<Volume>, CloudError> { let _ = volume; todo!() }
-    pub async fn server(&self, server: &ServerId) -> Result<Option<Server>, CloudError> { let _ = server; todo!() }
-    pub async fn list_volumes(&self, limit: Option<u32>, marker: Option<&VolumeId>) -> Result<VolumePage, CloudError> { let _ = (limit, marker); todo!() }
-    pub async fn create_volume(&self, new: NewVolume) -> Result<Volume, CloudError> { let _ = new; todo!() }
-    pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> { let _ = volume; todo!() }
-    pub async fn attach(&self, volume: &VolumeId, server: &ServerId) -> Result<Attached, CloudError> { let _ = (volume, server); todo!() }
-    pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> { let _ = (volume, server); todo!() }
+    /// Prepares everything and asks nobody yet: an error is about the configuration (a CA file that cannot be read, a bad URL).
+    /// The TLS provider of the process must be installed before.
+    pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
+        let transport = Arc::new(Transport::new(&config, &options)?);
+        let watch = Watch::new(Arc::clone(&transport));
+        Ok(Self { inner: Arc::new(Inner { config, options, transport, watch, turns: Turns::default() }) })
+    }
+
+    /// The configuration that this cloud was made of.
+    pub fn config(&self) -> &CloudConfig {
+        &self.inner.config
+    }
+
+    /// Logs in, or tells about the login that is in use. Whoever wants to know whether credentials are good asks here.
+    pub async fn login(&self) -> Result<Login, CloudError> {
+        let token = self.inner.transport.keystone().token().await?;
+        let mut services: Vec<String> = token.catalog.iter().map(|entry| entry.kind.clone()).collect();
+        services.sort();
+        services.dedup();
+        Ok(Login {
+            project_id: token.project_id.clone(),
+            project_name: token.project_name.clone(),
+            user_id: token.user_id.clone(),
+            expires_at: token.expires_at,
+            services,
+        })
+    }
+
+    /// A volume; `None` when Cinder does not know it, or the id is no UUID.
+    pub async fn volume(&self, volume: &VolumeId) -> Result<Option<Volume>, CloudError> {
+        if !volume.is_uuid() {
+            return Ok(None);
+        }
+        BlockStorage::new(&self.inner.transport).volume(volume).await
+    }
+
+    /// A server; `None` when Nova does not know it, or the id is no UUID.
+    pub async fn server(&self, server: &ServerId) -> Result<Option<Server>, CloudError> {
+        if !server.is_uuid() {
+            return Ok(None);
+        }
+        Compute::new(&self.inner.transport).server(server).await
+    }
+
+    /// The project's volumes, newest first: one page of `limit` after `marker`, or all when there is no limit. A marker that Cinder
+    /// does not know is a [`CloudError::BadRequest`] or [`CloudError::NotFound`].
+    pub async fn list_volumes(&self, limit: Option<u32>, marker: Option<&VolumeId>) -> Result<VolumePage, CloudError> {
+        if let Some(marker) = marker.filter(|marker| !marker.is_uuid()) {
+            return Err(CloudError::no_volume(marker));
+        }
+        let cinder = BlockStorage::new(&self.inner.transport);
+        match limit {
+            Some(_) => cinder.page(&[], limit, marker).await,
+            None => cinder.all(&[], marker).await.map(|volumes| VolumePage { volumes, next: None }),
+        }
+    }
+
+    /// Makes a volume, or finds the one that an earlier call with the same name made, and waits until it is complete.
+    ///
+    /// The name is looked up first. A volume of this name with another size, type or zone is [`CloudError::AlreadyExists`]; of
+    /// several equal ones the oldest complete one is taken, and none is removed. The request is never repeated blindly: after an
+    /// uncertain answer the name is looked up again. A volume in `error` is removed only if it carries the name and all of the
+    /// metadata; then [`CloudError::VolumeFailed`] tells Cinder's message.
+    pub async fn create_volume(&self, new: NewVolume) -> Result<Created, CloudError> {
+        self.inner.create_volume(&new).await
+    }
+
+    /// Deletes a volume, by its id, and waits until Cinder no longer knows it. A volume that is not there is deleted. An attached
+    /// one is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
+    pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
+        self.inner.delete_volume(volume).await
+    }
+
+    /// Attaches a volume and waits until it has arrived. Does nothing for one that is there. A volume on its way from or to a
+    /// server is waited for; one that another server has is [`CloudError::AttachedElsewhere`].
+    pub async fn attach(
+        &self,
+        volume: &VolumeId,
+        server: &ServerId,
+        options: AttachOptions,
+    ) -> Result<Attached, CloudError> {
+        self.inner.attach(volume, server, options).await
+    }
+
+    /// Detaches a volume from a server, or from all with `None`, and waits until Cinder and Nova agree on it. A volume or a server
+    /// that is not there, or not together, is detached. What a deleted server left behind in Cinder is cleared away.
+    pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
+        self.inner.detach(volume, server).await
+    }
 }

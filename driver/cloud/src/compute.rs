@@ -1,9 +1,16 @@
 //! Nova, typed: servers and their volume attachments.
 
+use reqwest::Method;
 use serde::Deserialize;
+use serde_json::json;
 
 use crate::block_storage::null_as_default;
-use crate::ids::ServerId;
+use crate::error::CloudError;
+use crate::ids::{ServerId, VolumeId};
+use crate::transport::{Answer, MicroVersion, Request, Service, Transport};
+
+/// Nova attaches a multiattach volume from here on.
+pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -22,4 +29,114 @@ pub struct Server {
     /// What Nova is doing with it just now.
     #[serde(default, rename = "OS-EXT-STS:task_state")]
     pub task_state: Option<String>,
+    #[serde(default, rename = "os-extended-volumes:volumes_attached")]
+    attached: Vec<AttachedVolume>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct AttachedVolume {
+    id: VolumeId,
+}
+
+impl Server {
+    /// The volumes that Nova counts as attached, those on their way included.
+    pub fn volumes(&self) -> impl ExactSizeIterator<Item = &VolumeId> {
+        self.attached.iter().map(|volume| &volume.id)
+    }
+}
+
+/// Nova's record of a volume at a server. It exists from the request to attach until after the detachment; it does not tell
+/// whether the volume has arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct ServerAttachment {
+    #[serde(default)]
+    pub(crate) device: Option<String>,
+}
+
+/// The calls to Nova.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Compute<'a> {
+    transport: &'a Transport,
+}
+
+#[derive(Deserialize)]
+struct ServerBody {
+    server: Server,
+}
+
+#[derive(Deserialize)]
+struct AttachmentBody {
+    #[serde(rename = "volumeAttachment")]
+    attachment: ServerAttachment,
+}
+
+fn pair(server: &ServerId, volume: &VolumeId) -> String {
+    format!("volume {volume}, server {server}")
+}
+
+/// An attachment that Nova accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) device: Option<String>,
+    pub(crate) request_id: Option<String>,
+}
+
+impl<'a> Compute<'a> {
+    pub(crate) fn new(transport: &'a Transport) -> Self {
+        Self { transport }
+    }
+
+    /// `None`: Nova does not know the server.
+    pub(crate) async fn server(&self, id: &ServerId) -> Result<Option<Server>, CloudError> {
+        let path = ["servers", id.as_str()];
+        let mut request =
+            Request::new(Service::Compute, "server_get", Method::GET, &path, format!("server {id}"));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() { Ok(None) } else { Ok(Some(answer.json::<ServerBody>()?.server)) }
+    }
+
+    /// Asks Nova to attach. Never repeated once it may have reached Nova. `None`: Nova knows no such server or volume.
+    pub(crate) async fn attach(
+        &self,
+        server: &ServerId,
+        volume: &VolumeId,
+        version: Option<MicroVersion>,
+    ) -> Result<Option<Accepted>, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments"];
+        let mut request =
+            Request::new(Service::Compute, "volume_attach", Method::POST, &path, pair(server, volume));
+        request.version = version;
+        request.body = Some(json!({ "volumeAttachment": { "volumeId": volume } }));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            return Ok(None);
+        }
+        let request_id = answer.request_id().map(str::to_owned);
+        Ok(Some(Accepted { device: answer.json::<AttachmentBody>()?.attachment.device, request_id }))
+    }
+
+    /// Asks Nova to detach; the answer may be a 404.
+    pub(crate) async fn detach(&self, server: &ServerId, volume: &VolumeId) -> Result<Answer, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
+        let mut request =
+            Request::new(Service::Compute, "volume_detach", Method::DELETE, &path, pair(server, volume));
+        request.may_be_missing = true;
+        self.transport.send(request).await
+    }
+
+    /// Nova's record of the volume at the server; `None`: there is none, or no such server.
+    pub(crate) async fn attachment(
+        &self,
+        server: &ServerId,
+        volume: &VolumeId,
+    ) -> Result<Option<ServerAttachment>, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
+        let mut request =
+            Request::new(Service::Compute, "server_attachment_get", Method::GET, &path, pair(server, volume));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() { Ok(None) } else { Ok(Some(answer.json::<AttachmentBody>()?.attachment)) }
+    }
 }

@@ -3,6 +3,7 @@
 mod cloud_conf;
 mod clouds_yaml;
 mod gcfg;
+mod raw;
 
 use std::fmt;
 use std::path::PathBuf;

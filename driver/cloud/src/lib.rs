@@ -11,18 +11,26 @@
 //! Invariants: a request that makes something is never repeated blindly; a volume is deleted by id only, and by this crate's own
 //! decision only when this very creation made it; identifiers that are no UUIDs never reach OpenStack; every wait is bounded.
 
+mod attachments;
+mod auth;
 mod block_storage;
+mod catalog;
 mod cloud;
 mod compute;
 pub mod config;
 mod error;
+mod fault;
 mod ids;
 mod metadata;
 mod observer;
+mod pace;
+mod retry;
 mod transport;
+mod volumes;
+mod watch;
 
-pub use block_storage::{NewVolume, Volume, VolumeAttachment, VolumePage, VolumeStatus};
-pub use cloud::{Attached, Cloud, CloudOptions, Login};
+pub use block_storage::{Created, NewVolume, Volume, VolumeAttachment, VolumePage, VolumeStatus};
+pub use cloud::{AttachOptions, Attached, Cloud, CloudOptions, Login};
 pub use compute::Server;
 pub use config::{Auth, CloudConfig, ConfigError, Interface};
 pub use error::{CloudError, Failure, ObjectKind};

@@ -1,4 +1,412 @@
-//! HTTP with OpenStack.
+//! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
+//! time limits, request ids, and a word to the observer about each attempt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use openstack::session::{ServiceType, Session};
+use openstack::{EndpointFilters, ErrorKind, InterfaceType};
+use reqwest::{Client, Method, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use crate::auth::{Keystone, SessionAuth, Token};
+use crate::catalog;
+use crate::cloud::CloudOptions;
+use crate::config::{CloudConfig, Interface};
+use crate::error::{CloudError, Failure};
+use crate::fault;
+use crate::observer::Observer;
+use crate::retry::Retry;
+
+/// How long a TCP and TLS connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
+const IDLE_CONNECTIONS: usize = 8;
+
+/// A service that we talk to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    BlockStorage,
+    Compute,
+}
+
+impl Service {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::BlockStorage => "block-storage",
+            Self::Compute => "compute",
+        }
+    }
+
+    /// The service's name in `OpenStack-API-Version`.
+    fn version_header(self) -> &'static str {
+        match self {
+            Self::BlockStorage => "volume",
+            Self::Compute => "compute",
+        }
+    }
+}
+
+impl ServiceType for Service {
+    fn catalog_type(&self) -> &'static str {
+        self.name()
+    }
+
+    /// No: discovery follows the version's own link, which lacks the project that Cinder before 3.67 needs in every path.
+    fn version_discovery_supported(&self) -> bool {
+        false
+    }
+}
+
+/// A microversion, 3.27 or 2.60.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MicroVersion(pub(crate) u16, pub(crate) u16);
+
+impl std::fmt::Display for MicroVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl MicroVersion {
+    fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) service: Service,
+    /// From the closed set of operations; also the label in metrics.
+    pub(crate) operation: &'static str,
+    /// What it is about, for errors.
+    pub(crate) object: String,
+    pub(crate) method: Method,
+    pub(crate) path: &'a [&'a str],
+    pub(crate) query: Vec<(&'static str, String)>,
+    pub(crate) body: Option<Value>,
+    pub(crate) version: Option<MicroVersion>,
+    /// Whether 404 is an answer like any other, rather than an error.
+    pub(crate) may_be_missing: bool,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(
+        service: Service,
+        operation: &'static str,
+        method: Method,
+        path: &'a [&'a str],
+        object: String,
+    ) -> Self {
+        Self { service, operation, object, method, path, query: Vec::new(), body: None, version: None, may_be_missing: false }
+    }
+}
+
+/// An answer that is a success, or a 404 where that was allowed.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    body: Bytes,
+    failure: Failure,
+}
+
+impl Answer {
+    pub(crate) fn missing(&self) -> bool {
+        self.failure.status == Some(404)
+    }
+
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.failure.request_id.as_deref()
+    }
+
+    /// What this answer would say as an error.
+    pub(crate) fn into_failure(self) -> Failure {
+        self.failure
+    }
+
+    pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| CloudError::Decode(Failure { fault: error.to_string(), ..self.failure }))
+    }
+}
+
+/// The way to a cloud's services.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    client: Client,
+    keystone: Arc<Keystone>,
+    session: OnceCell<Session>,
+    region: Option<String>,
+    interface: Interface,
+    request_timeout: Duration,
+    observer: Arc<dyn Observer>,
+    block_storage_version: OnceCell<Option<MicroVersion>>,
+    compute_version: OnceCell<Option<MicroVersion>>,
+}
+
+impl Transport {
+    pub(crate) fn new(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
+        let client = http_client(config, options)?;
+        let keystone =
+            Keystone::new(config, client.clone(), options.request_timeout, Arc::clone(&options.observer))?;
+        Ok(Self {
+            client,
+            keystone: Arc::new(keystone),
+            session: OnceCell::new(),
+            region: config.region.clone(),
+            interface: config.interface,
+            request_timeout: options.request_timeout,
+            observer: Arc::clone(&options.observer),
+            block_storage_version: OnceCell::new(),
+            compute_version: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn keystone(&self) -> &Keystone {
+        &self.keystone
+    }
+
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        self.observer.as_ref()
+    }
+
+    /// Sends a request. Repeated are: any request that certainly did not reach the service (no connection) or that it turned away
+    /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit, `Retry-After` heeded.
+    /// After a 401 once more with a new token.
+    pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
+        let started = Instant::now();
+        let mut retry = Retry::within(self.request_timeout);
+        let mut token_renewed = false;
+        loop {
+            let token = self.keystone.token().await?;
+            let error = match self.attempt(&request, &token, started).await {
+                Err(CloudError::Auth(_)) if !token_renewed => {
+                    token_renewed = true;
+                    self.keystone.invalidate(token.generation).await;
+                    continue;
+                }
+                Err(error) => error,
+                answer => return answer,
+            };
+            let reading = request.method == Method::GET;
+            let pause = match &error {
+                CloudError::Unreachable { sent, .. } if reading || !sent => retry.next(None),
+                CloudError::Throttled { retry_after, .. } => retry.next(*retry_after),
+                CloudError::Server(failure) if reading && matches!(failure.status, Some(502..=504)) => retry.next(None),
+                _ => None,
+            };
+            let Some(pause) = pause else { return Err(error) };
+            tracing::debug!(%error, ?pause, "OpenStack request is repeated");
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn attempt(&self, request: &Request<'_>, token: &Token, started: Instant) -> Result<Answer, CloudError> {
+        let url = self.endpoint(request.service, request.path, token).await?;
+        let failure = |status: Option<u16>, fault: String, request_id: Option<String>| Failure {
+            operation: request.operation,
+            object: request.object.clone(),
+            status,
+            fault,
+            request_id,
+            elapsed: started.elapsed(),
+        };
+        let mut http = self
+            .client
+            .request(request.method.clone(), url)
+            .header("x-auth-token", token.header.clone())
+            .header("accept", "application/json");
+        if let Some(version) = request.version {
+            http = http.header("openstack-api-version", format!("{} {version}", request.service.version_header()));
+        }
+        if !request.query.is_empty() {
+            http = http.query(&request.query);
+        }
+        if let Some(body) = &request.body {
+            http = http.json(body);
+        }
+        let asked = Instant::now();
+        let answer = async {
+            let answer = http.send().await?;
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            answer.bytes().await.map(|body| (status, headers, body))
+        }
+        .await;
+        let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
+        self.observer.request(request.service.name(), request.operation, code, asked.elapsed());
+        let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
+            sent: !error.is_connect() && !error.is_builder(),
+            failure: failure(None, chain(&error.without_url()), None),
+        })?;
+        let id = request_id(&headers);
+        if status.is_success() {
+            return Ok(Answer { body, failure: failure(Some(code), String::new(), id) });
+        }
+        let failure = failure(Some(code), fault::text(code, &body), id);
+        if code == 404 && request.may_be_missing {
+            return Ok(Answer { body, failure });
+        }
+        Err(fault::classify(failure, retry_after(&headers)))
+    }
+
+    async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
+        let session = self
+            .session
+            .get_or_try_init(async || {
+                let interface = match self.interface {
+                    Interface::Public => InterfaceType::Public,
+                    Interface::Internal => InterfaceType::Internal,
+                    Interface::Admin => InterfaceType::Admin,
+                };
+                let mut filters = EndpointFilters::default().with_interfaces(interface);
+                filters.region.clone_from(&self.region);
+                Session::new_with_client(self.client.clone(), SessionAuth(Arc::clone(&self.keystone)))
+                    .await
+                    .map(|session| session.with_endpoint_filters(filters))
+            })
+            .await
+            .map_err(|error| CloudError::Setup(error.to_string()))?;
+        session.get_endpoint(service, path).await.map_err(|error| match error.kind() {
+            ErrorKind::EndpointNotFound => CloudError::NoEndpoint {
+                service: service.name(),
+                region: self.region.clone(),
+                interface: self.interface.as_str(),
+                known: catalog::describe(&token.catalog),
+            },
+            _ => CloudError::Setup(error.to_string()),
+        })
+    }
+
+    /// The highest microversion of a service; `None` for a service without microversions. Asked once per process.
+    pub(crate) async fn highest_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+        let known = match service {
+            Service::BlockStorage => &self.block_storage_version,
+            Service::Compute => &self.compute_version,
+        };
+        known.get_or_try_init(async || self.discover(service).await).await.copied()
+    }
+
+    async fn discover(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+        let started = Instant::now();
+        let token = self.keystone.token().await?;
+        let url = catalog::version_root(self.endpoint(service, &[], &token).await?);
+        let failure = |status: Option<u16>, fault: String| Failure {
+            operation: "version_get",
+            object: service.name().to_owned(),
+            status,
+            fault,
+            request_id: None,
+            elapsed: started.elapsed(),
+        };
+        let answer = async {
+            let answer = self.client.get(url).header("x-auth-token", token.header.clone()).send().await?;
+            let status = answer.status();
+            answer.bytes().await.map(|body| (status.as_u16(), body))
+        }
+        .await;
+        self.observer.request(
+            service.name(),
+            "version_get",
+            answer.as_ref().map_or(0, |(status, _)| *status),
+            started.elapsed(),
+        );
+        let (status, body) = answer.map_err(|error| CloudError::Unreachable {
+            sent: !error.is_connect(),
+            failure: failure(None, chain(&error.without_url())),
+        })?;
+        // 300 is how a service says that it has several versions.
+        if !(200..=300).contains(&status) {
+            return Err(fault::classify(failure(Some(status), fault::text(status, &body)), None));
+        }
+        serde_json::from_slice::<VersionDocument>(&body)
+            .map(|document| document.highest(service))
+            .map_err(|error| CloudError::Decode(failure(Some(status), error.to_string())))
+    }
+}
+
+/// What a version's address answers: Cinder a list, Nova a single one.
+#[derive(Deserialize)]
+struct VersionDocument {
+    #[serde(default)]
+    versions: Vec<Version>,
+    #[serde(default)]
+    version: Option<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    id: String,
+    #[serde(default)]
+    version: String,
+}
+
+impl VersionDocument {
+    fn highest(self, service: Service) -> Option<MicroVersion> {
+        let wanted = match service {
+            Service::BlockStorage => "v3.",
+            Service::Compute => "v2.1",
+        };
+        self.version
+            .into_iter()
+            .chain(self.versions)
+            .find(|version| version.id.starts_with(wanted))
+            .and_then(|version| MicroVersion::parse(&version.version))
+    }
+}
+
+fn http_client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {
+    let mut builder = Client::builder()
+        .user_agent(&options.user_agent)
+        .timeout(options.request_timeout)
+        .connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout))
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        // A redirect would carry the token to wherever it points.
+        .redirect(reqwest::redirect::Policy::none());
+    let from_file = match &config.tls.ca_file {
+        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+            CloudError::Setup(format!("ca-file {}: {error}; check that it is mounted", path.display()))
+        })?),
+        None => None,
+    };
+    for pem in from_file.iter().chain(&config.tls.ca_pem) {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+            .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
+        if certificates.is_empty() {
+            return Err(CloudError::Setup("the CA holds no certificate (BEGIN CERTIFICATE)".to_owned()));
+        }
+        builder = certificates.into_iter().fold(builder, reqwest::ClientBuilder::add_root_certificate);
+    }
+    if config.tls.insecure {
+        builder = builder.danger_accept_invalid_certs(true);
+    }
+    builder.build().map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
+}
+
+/// The id under which the service logged the request.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
+    ["x-openstack-request-id", "x-compute-request-id"]
+        .iter()
+        .find_map(|name| headers.get(*name))
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned)
+}
+
+/// `Retry-After` in its two forms, seconds or a date.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("retry-after")?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default())
+}
 
 /// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
@@ -13,4 +421,48 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().expect("header value"))])
+    }
+
+    #[rstest]
+    #[case("3", Some(3))]
+    #[case("Wed, 21 Oct 2015 07:28:00 GMT", Some(0))]
+    #[case("soon", None)]
+    fn a_wish_to_be_asked_later_is_understood(#[case] value: &str, #[case] seconds: Option<u64>) {
+        assert_eq!(retry_after(&headers("retry-after", value)), seconds.map(Duration::from_secs));
+    }
+
+    #[rstest]
+    #[case(Service::BlockStorage, r#"{"versions":[{"id":"v3.0","version":"3.71","min_version":"3.0"}]}"#, Some(MicroVersion(3, 71)))]
+    #[case(Service::Compute, r#"{"version":{"id":"v2.1","version":"2.90","min_version":"2.1"}}"#, Some(MicroVersion(2, 90)))]
+    #[case(Service::BlockStorage, r#"{"versions":[{"id":"v2.0","version":""}]}"#, None)]
+    fn the_highest_microversion_is_read(#[case] service: Service, #[case] body: &str, #[case] expected: Option<MicroVersion>) {
+        let document: VersionDocument = serde_json::from_str(body).expect("json");
+        assert_eq!(document.highest(service), expected);
+    }
+
+    #[test]
+    fn microversions_compare_as_numbers() {
+        assert!(MicroVersion(3, 8) < MicroVersion(3, 27));
+    }
+
+    #[test]
+    fn a_ca_without_a_certificate_is_refused() {
+        let mut config = CloudConfig::from_cloud_conf(
+            "[Global]\nauth-url=https://k\napplication-credential-id=i\napplication-credential-secret=s\n",
+        )
+        .expect("good");
+        config.tls.ca_pem = Some("not a certificate".to_owned());
+        let error = Transport::new(&config, &CloudOptions::default()).expect_err("refused").to_string();
+        assert!(error.contains("BEGIN CERTIFICATE"), "{error}");
+    }
 }

@@ -1,0 +1,367 @@
+//! Keystone: tokens, and where the services are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use openstack::auth::AuthType;
+use openstack::{EndpointFilters, Error as SessionError, ErrorKind};
+use reqwest::header::HeaderValue;
+use reqwest::{Client, RequestBuilder, Url};
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use crate::catalog::{CatalogEntry, find_endpoint};
+use crate::config::{ApplicationCredential, Auth, CloudConfig, Domain, Project, User};
+use crate::error::{CloudError, Failure};
+use crate::fault;
+use crate::observer::Observer;
+use crate::retry::Retry;
+use crate::transport::{chain, request_id, retry_after};
+
+const OPERATION: &str = "token_create";
+/// A token is renewed this long before its end, or at 9/10 of its life where that is shorter.
+const RENEW_BEFORE: Duration = Duration::from_mins(5);
+/// After a failed renewal of a token that still works, the next attempt waits this long.
+const RENEW_AGAIN: Duration = Duration::from_secs(15);
+
+/// A token and what came with it.
+pub(crate) struct Token {
+    pub(crate) header: HeaderValue,
+    pub(crate) generation: u64,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) project_id: String,
+    pub(crate) project_name: String,
+    pub(crate) user_id: String,
+    pub(crate) catalog: Vec<CatalogEntry>,
+    /// By this machine's monotonic clock, from the token's own life span: a wrong wall clock does no harm.
+    usable_until: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    token: Option<Arc<Token>>,
+    renew_at: Option<Instant>,
+    generation: u64,
+}
+
+/// Logs in with the configured credentials and keeps the token fresh. One login at a time, whoever asks.
+pub(crate) struct Keystone {
+    url: Url,
+    auth: Auth,
+    client: Client,
+    request_timeout: Duration,
+    observer: Arc<dyn Observer>,
+    state: RwLock<State>,
+    login: Mutex<()>,
+}
+
+impl std::fmt::Debug for Keystone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keystone").field("url", &self.url.as_str()).finish_non_exhaustive()
+    }
+}
+
+impl Keystone {
+    pub(crate) fn new(
+        config: &CloudConfig,
+        client: Client,
+        request_timeout: Duration,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, CloudError> {
+        Ok(Self {
+            url: tokens_url(&config.auth_url)?,
+            auth: config.auth.clone(),
+            client,
+            request_timeout,
+            observer,
+            state: RwLock::default(),
+            login: Mutex::new(()),
+        })
+    }
+
+    /// A token that is good for a while. Logs in when there is none or it nears its end; callers that come meanwhile wait for
+    /// that one login. A renewal that fails leaves the old token in use while it lasts. May be cancelled.
+    pub(crate) async fn token(&self) -> Result<Arc<Token>, CloudError> {
+        if let Some(token) = self.fresh().await {
+            return Ok(token);
+        }
+        let _one_at_a_time = self.login.lock().await;
+        if let Some(token) = self.fresh().await {
+            return Ok(token);
+        }
+        match self.log_in().await {
+            Ok(token) => Ok(token),
+            Err(error) => {
+                let mut state = self.state.write().await;
+                match state.token.clone() {
+                    Some(token) if token.usable_until > Instant::now() => {
+                        tracing::warn!(%error, "the token could not be renewed; the old one stays in use until it ends");
+                        state.renew_at = Some(Instant::now() + RENEW_AGAIN);
+                        Ok(token)
+                    }
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Forgets the token of this generation: a service refused it. A newer one stays.
+    pub(crate) async fn invalidate(&self, generation: u64) {
+        let mut state = self.state.write().await;
+        if state.token.as_ref().is_some_and(|token| token.generation == generation) {
+            state.token = None;
+            state.renew_at = None;
+        }
+    }
+
+    async fn fresh(&self) -> Option<Arc<Token>> {
+        let state = self.state.read().await;
+        let due = state.renew_at?;
+        (Instant::now() < due).then(|| state.token.clone()).flatten()
+    }
+
+    async fn log_in(&self) -> Result<Arc<Token>, CloudError> {
+        let started = Instant::now();
+        let mut retry = Retry::within(self.request_timeout);
+        loop {
+            // A login changes nothing, so it may be repeated whatever went wrong on the way.
+            let (error, wish) = match self.ask(started).await {
+                Ok(token) => return Ok(token),
+                Err(CloudError::Throttled { failure, retry_after }) => {
+                    (CloudError::Throttled { failure, retry_after }, retry_after)
+                }
+                Err(error) if error.is_transient() => (error, None),
+                Err(error) => return Err(error),
+            };
+            match retry.next(wish) {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => return Err(error),
+            }
+        }
+    }
+
+    async fn ask(&self, started: Instant) -> Result<Arc<Token>, CloudError> {
+        let asked = Instant::now();
+        let failure = |status: Option<u16>, fault: String, request_id: Option<String>| Failure {
+            operation: OPERATION,
+            object: format!("Keystone at {}", self.url),
+            status,
+            fault,
+            request_id,
+            elapsed: started.elapsed(),
+        };
+        let answer = async {
+            let answer = self.client.post(self.url.clone()).json(&login_body(&self.auth)).send().await?;
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            answer.bytes().await.map(|body| (status, headers, body))
+        }
+        .await;
+        let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
+        self.observer.request("identity", OPERATION, code, asked.elapsed());
+        self.observer.token_issued((200..300).contains(&code));
+        let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
+            sent: !error.is_connect(),
+            failure: failure(None, chain(&error.without_url()), None),
+        })?;
+        let id = request_id(&headers);
+        if !status.is_success() {
+            let code = status.as_u16();
+            return Err(match fault::classify(failure(Some(code), fault::text(code, &body), id), retry_after(&headers)) {
+                // Keystone's own 404 and 403 speak about credentials: an unknown project, a disabled user.
+                CloudError::Forbidden(failure) => CloudError::Auth(failure),
+                CloudError::NotFound { request_id, .. } => CloudError::Auth(failure(
+                    Some(code),
+                    format!("{} (is {} really a Keystone v3?)", fault::text(code, &body), self.url),
+                    request_id,
+                )),
+                other => other,
+            });
+        }
+        let decode = |reason: String| CloudError::Decode(failure(Some(status.as_u16()), reason, id.clone()));
+        let mut header = headers
+            .get("x-subject-token")
+            .cloned()
+            .ok_or_else(|| decode("the answer has no X-Subject-Token".to_owned()))?;
+        header.set_sensitive(true);
+        let TokenBody { token } = serde_json::from_slice(&body).map_err(|error| decode(error.to_string()))?;
+        let life = Duration::try_from(token.expires_at.duration_since(token.issued_at)).unwrap_or_default();
+        let mut state = self.state.write().await;
+        state.generation += 1;
+        let token = Arc::new(Token {
+            header,
+            generation: state.generation,
+            expires_at: token.expires_at,
+            project_id: token.project.id,
+            project_name: token.project.name,
+            user_id: token.user.id,
+            catalog: token.catalog,
+            usable_until: asked + life,
+        });
+        state.renew_at = Some(asked + life.mul_f64(0.9).max(life.saturating_sub(RENEW_BEFORE)));
+        state.token = Some(Arc::clone(&token));
+        Ok(token)
+    }
+}
+
+/// The session's view of Keystone: token and catalogue.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionAuth(pub(crate) Arc<Keystone>);
+
+fn session_error(error: &CloudError) -> SessionError {
+    SessionError::new(ErrorKind::AuthenticationFailed, error.to_string())
+}
+
+#[async_trait]
+impl AuthType for SessionAuth {
+    async fn authenticate(&self, _: &Client, request: RequestBuilder) -> Result<RequestBuilder, SessionError> {
+        let token = self.0.token().await.map_err(|error| session_error(&error))?;
+        Ok(request.header("x-auth-token", token.header.clone()))
+    }
+
+    async fn get_endpoint(&self, _: &Client, service: &str, filters: &EndpointFilters) -> Result<Url, SessionError> {
+        let token = self.0.token().await.map_err(|error| session_error(&error))?;
+        let interface = filters.interfaces.first().map(ToString::to_string).unwrap_or_default();
+        find_endpoint(&token.catalog, service, &interface, filters.region.as_deref(), &token.project_id)
+            .ok_or_else(|| SessionError::new(ErrorKind::EndpointNotFound, service))
+    }
+
+    async fn refresh(&self, _: &Client) -> Result<(), SessionError> {
+        self.0.token().await.map(|_| ()).map_err(|error| session_error(&error))
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenBody {
+    token: TokenDocument,
+}
+
+#[derive(Deserialize)]
+struct TokenDocument {
+    issued_at: Timestamp,
+    expires_at: Timestamp,
+    user: Named,
+    project: Named,
+    #[serde(default)]
+    catalog: Vec<CatalogEntry>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+    #[serde(default)]
+    name: String,
+}
+
+fn tokens_url(auth_url: &str) -> Result<Url, CloudError> {
+    let setup = |reason: String| CloudError::Setup(format!("auth-url {auth_url:?}: {reason}"));
+    let mut url = Url::parse(auth_url).map_err(|error| setup(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(setup("it must begin with https:// or http://".to_owned()));
+    }
+    let last = url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let mut path = url.path_segments_mut().map_err(|()| setup("it has no host".to_owned()))?;
+    path.pop_if_empty();
+    if last == "v2.0" {
+        path.pop();
+    }
+    if last != "v3" {
+        path.push("v3");
+    }
+    path.extend(["auth", "tokens"]);
+    drop(path);
+    Ok(url)
+}
+
+fn domain_json(domain: &Domain) -> Value {
+    match domain {
+        Domain::Id(id) => json!({ "id": id }),
+        Domain::Name(name) => json!({ "name": name }),
+    }
+}
+
+fn user_json(user: &User) -> Value {
+    match user {
+        User::Id(id) => json!({ "id": id }),
+        User::Name { name, domain } => json!({ "name": name, "domain": domain_json(domain) }),
+    }
+}
+
+/// The login request. Holds the secret: it goes to Keystone and nowhere else.
+fn login_body(auth: &Auth) -> Value {
+    match auth {
+        Auth::Password { user, password, project } => {
+            let mut user = user_json(user);
+            user["password"] = json!(password.expose_secret());
+            let project = match project {
+                Project::Id(id) => json!({ "id": id }),
+                Project::Name { name, domain } => json!({ "name": name, "domain": domain_json(domain) }),
+            };
+            json!({ "auth": {
+                "identity": { "methods": ["password"], "password": { "user": user } },
+                "scope": { "project": project },
+            }})
+        }
+        // An application credential brings its project with it; Keystone refuses a scope beside it.
+        Auth::ApplicationCredential { credential, secret } => {
+            let mut body = match credential {
+                ApplicationCredential::Id(id) => json!({ "id": id }),
+                ApplicationCredential::Name { name, user } => json!({ "name": name, "user": user_json(user) }),
+            };
+            body["secret"] = json!(secret.expose_secret());
+            json!({ "auth": { "identity": {
+                "methods": ["application_credential"], "application_credential": body,
+            }}})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("https://keystone.example:5000", "https://keystone.example:5000/v3/auth/tokens")]
+    #[case("https://keystone.example:5000/v3", "https://keystone.example:5000/v3/auth/tokens")]
+    #[case("https://keystone.example/identity/v3/", "https://keystone.example/identity/v3/auth/tokens")]
+    #[case("http://keystone.example/identity/v2.0", "http://keystone.example/identity/v3/auth/tokens")]
+    fn an_auth_url_is_taken_with_and_without_its_version(#[case] auth_url: &str, #[case] expected: &str) {
+        assert_eq!(tokens_url(auth_url).expect("good").as_str(), expected);
+    }
+
+    #[rstest]
+    #[case("keystone.example:5000")]
+    #[case("ftp://keystone.example")]
+    #[case("")]
+    fn an_auth_url_without_http_is_refused_by_name(#[case] auth_url: &str) {
+        let error = tokens_url(auth_url).expect_err("refused").to_string();
+        assert!(error.contains("auth-url"), "{error}");
+    }
+
+    #[test]
+    fn a_password_login_is_scoped_to_its_project() {
+        let body = login_body(&Auth::Password {
+            user: User::Name { name: "csi".into(), domain: Domain::Name("Default".into()) },
+            password: "pw".to_owned().into(),
+            project: Project::Id("p1".into()),
+        });
+        assert_eq!(body["auth"]["identity"]["password"]["user"]["domain"]["name"], "Default");
+        assert_eq!(body["auth"]["scope"]["project"]["id"], "p1");
+    }
+
+    #[test]
+    fn an_application_credential_by_name_names_its_user_and_no_scope() {
+        let body = login_body(&Auth::ApplicationCredential {
+            credential: ApplicationCredential::Name { name: "ac".into(), user: User::Id("u1".into()) },
+            secret: "s".to_owned().into(),
+        });
+        assert_eq!(body["auth"]["identity"]["application_credential"]["user"]["id"], "u1");
+        assert!(body["auth"].get("scope").is_none());
+    }
+}

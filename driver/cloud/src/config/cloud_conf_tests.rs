@@ -1,0 +1,165 @@
+use proptest::prelude::*;
+use rstest::rstest;
+use tempfile::TempDir;
+
+use super::super::Tls;
+use super::*;
+
+const FULL: &str = r#"
+; shared with the cloud controller manager
+[Global]
+auth-url = "https://keystone.example:5000/v3"
+Username = csi
+password = "p;#\"\\ w"
+tenant-name = cluster
+domain-name = Default
+tenant-domain-id = d1
+region = R1
+os-endpoint-type = internalURL
+ca-file = /etc/ca.pem
+tls-insecure = true
+shoe-size = 42
+
+[LoadBalancer]
+enabled = false
+
+[BlockStorage]
+bs-version = v3
+node-volume-attach-limit = 200
+rescan-on-resize
+ignore-volume-az = yes
+
+[Metadata]
+search-order = metadataService
+request-timeout = 1m0.5s
+
+[Garden]
+flowers = 3
+"#;
+
+#[test]
+fn a_full_file_is_understood() {
+    let config = CloudConfig::from_cloud_conf(FULL).expect("good");
+    let Auth::Password { user, password, project } = &config.auth else { panic!("{:?}", config.auth) };
+    assert_eq!(*user, User::Name { name: "csi".into(), domain: Domain::Name("Default".into()) });
+    assert_eq!(password.expose_secret(), "p;#\"\\ w");
+    assert_eq!(*project, Project::Name { name: "cluster".into(), domain: Domain::Id("d1".into()) });
+    assert_eq!((config.region.as_deref(), config.interface), (Some("R1"), Interface::Internal));
+    assert_eq!(config.tls, Tls { ca_file: Some("/etc/ca.pem".into()), ca_pem: None, insecure: true });
+    assert_eq!(config.block_storage.node_volume_attach_limit, Some(200));
+    assert!(config.block_storage.rescan_on_resize && config.block_storage.ignore_volume_az);
+    assert!(!config.block_storage.ignore_volume_microversion);
+    assert_eq!(config.metadata.search_order, ["metadataService"]);
+    assert_eq!(config.metadata.request_timeout, Some(Duration::from_millis(60_500)));
+    assert_eq!(
+        config.warnings,
+        [
+            "cloud.conf line 13: key shoe-size of section [global] is not known and has no effect",
+            "cloud.conf: section [garden] is not known and has no effect",
+        ]
+    );
+}
+
+#[rstest]
+#[case("[Global]\npassword=p\nusername=u\n", "user-domain-name is missing")]
+#[case("[Global]\npassword=p\nuser-id=u\n", "tenant-name is missing")]
+#[case("[Global]\npassword=p\n", "username is missing")]
+#[case("[Global]\nauth-url=https://k\n", "password is missing; log in with username and password, or with application-credential-id")]
+#[case("[Global]\npassword=p\nuser-id=u\ntenant-id=t\n", "auth-url is missing")]
+#[case("[Global]\nauth-url=keystone\npassword=p\nuser-id=u\ntenant-id=t\n", "must begin with https://")]
+#[case("[Global]\napplication-credential-id=i\n", "application-credential-secret is missing")]
+#[case("[Global]\napplication-credential-secret=s\n", "application-credential-id is missing")]
+#[case("[Global]\napplication-credential-secret=s\napplication-credential-name=n\n", "username is missing")]
+#[case("[Global]\ntrust-id=t\n", "[Global] trust-id is not supported")]
+#[case("[Global \"second\"]\nauth-url=k\n", "several clouds in one driver are not supported yet")]
+#[case("[Global]\n\nos-endpoint-type=outside\n", "cloud.conf line 3: [global] os-endpoint-type must be public")]
+#[case("[BlockStorage]\nrescan-on-resize=maybe\n", "line 2: [blockstorage] rescan-on-resize must be true or false")]
+#[case("[BlockStorage]\nnode-volume-attach-limit=many\n", "must be a number")]
+#[case("[Metadata]\nsearch-order=dns\n", "known are configDrive and metadataService")]
+#[case("[Metadata]\nrequest-timeout=soon\n", "must be a time")]
+fn errors_name_the_place_the_key_and_the_remedy(#[case] text: &str, #[case] expected: &str) {
+    let error = CloudConfig::from_cloud_conf(text).expect_err("bad").to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_later_file_overrides_an_earlier_one_key_by_key() {
+    let folder = TempDir::new().expect("folder");
+    let (first, second) = (folder.path().join("a.conf"), folder.path().join("b.conf"));
+    std::fs::write(&first, "[Global]\nauth-url=https://a\nuser-id=u\npassword=p\ntenant-id=t\nregion=A\n").expect("written");
+    std::fs::write(&second, "[global]\nregion=B\n").expect("written");
+    let config = CloudConfig::load(&[first, second]).expect("good");
+    assert_eq!((config.auth_url.as_str(), config.region.as_deref()), ("https://a", Some("B")));
+}
+
+#[test]
+fn clouds_yaml_fills_what_cloud_conf_leaves_open() {
+    let folder = TempDir::new().expect("folder");
+    let (conf, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));
+    let yaml = "clouds: {mine: {region_name: Y, auth: {auth_url: 'https://y', application_credential_id: i, application_credential_secret: s}}}";
+    std::fs::write(&clouds, yaml).expect("written");
+    let text = format!("[Global]\nuse-clouds=true\nclouds-file={}\ncloud=mine\nregion=C\n", clouds.display());
+    std::fs::write(&conf, text).expect("written");
+    let config = CloudConfig::load(&[conf]).expect("good");
+    assert_eq!((config.auth_url.as_str(), config.region.as_deref()), ("https://y", Some("C")));
+    assert!(matches!(config.auth, Auth::ApplicationCredential { .. }));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = CloudConfig::load(&["/no/such/cloud.conf".into()]).expect_err("missing").to_string();
+    assert!(error.contains("/no/such/cloud.conf"), "{error}");
+}
+
+#[rstest]
+#[case("5s", Some(5_000))]
+#[case("1h2m3s4ms", Some(3_723_004))]
+#[case("0", Some(0))]
+#[case("5", None)]
+#[case("5 parsecs", None)]
+#[case("", None)]
+fn times_are_read_as_go_writes_them(#[case] text: &str, #[case] millis: Option<u64>) {
+    assert_eq!(duration(text), millis.map(Duration::from_millis));
+}
+
+fn debug_with_secret(config: &CloudConfig) -> String {
+    let secret = match &config.auth {
+        Auth::Password { password, .. } => password.expose_secret(),
+        Auth::ApplicationCredential { secret, .. } => secret.expose_secret(),
+    };
+    format!("{config:?} {secret:?}")
+}
+
+#[test]
+fn no_debug_output_shows_a_secret() {
+    let config = CloudConfig::from_cloud_conf(FULL).expect("good");
+    assert!(!format!("{config:?}").contains("p;#"));
+}
+
+proptest! {
+    #[test]
+    fn a_written_configuration_reads_back_the_same(
+        secret in "[^\r]+", name in "[^\r]+", region in proptest::option::of("[^\r]+"),
+        by_credential: bool, by_id: bool, insecure: bool, limit in proptest::option::of(1_u32..),
+        interface in prop_oneof![Just(Interface::Public), Just(Interface::Internal), Just(Interface::Admin)],
+        millis in proptest::option::of(1_u64..1_000_000),
+    ) {
+        let user = if by_id { User::Id(name.clone()) } else { User::Name { name: name.clone(), domain: Domain::Name(name.clone()) } };
+        let auth = if by_credential {
+            let credential = if by_id { ApplicationCredential::Id(name) } else { ApplicationCredential::Name { name, user } };
+            Auth::ApplicationCredential { credential, secret: secret.into() }
+        } else {
+            let project = if by_id { Project::Id(name) } else { Project::Name { name: name.clone(), domain: Domain::Id(name) } };
+            Auth::Password { user, password: secret.into(), project }
+        };
+        let config = CloudConfig {
+            auth_url: "https://keystone.example".to_owned(), auth, region, interface,
+            tls: Tls { ca_file: Some("/etc/config/ca.crt".into()), ca_pem: None, insecure },
+            block_storage: BlockStorageOptions { node_volume_attach_limit: limit, ignore_volume_az: insecure, ..Default::default() },
+            metadata: MetadataOptions { request_timeout: millis.map(Duration::from_millis), ..Default::default() },
+            warnings: Vec::new(),
+        };
+        let read = CloudConfig::from_cloud_conf(&config.to_cloud_conf(None)).expect("reads back");
+        prop_assert_eq!(debug_with_secret(&read), debug_with_secret(&config));
+    }
+}

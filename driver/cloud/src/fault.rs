@@ -1,0 +1,143 @@
+//! The faults of OpenStack's services, whose shapes differ by service, age and middleware.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::error::{CloudError, Failure, ObjectKind};
+
+const LONGEST_TEXT: usize = 400;
+
+/// The text of a fault: `{"itemNotFound":{"message":…}}`, `{"error":{…}}`, `{"message":…}`, `{"errors":[{"detail":…}]}`, else
+/// the body without its markup.
+pub(crate) fn text(status: u16, body: &[u8]) -> String {
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(json) => message(&json).unwrap_or_else(|| json.to_string()),
+        Err(_) => without_markup(&String::from_utf8_lossy(body)),
+    };
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.is_empty() {
+        let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        return reason.unwrap_or("no text").to_owned();
+    }
+    match text.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn message(json: &Value) -> Option<String> {
+    let object = json.as_object()?;
+    for key in ["message", "detail", "faultstring", "title"] {
+        if let Some(text) = object.get(key).and_then(Value::as_str) {
+            return Some(text.to_owned());
+        }
+    }
+    object.values().find_map(|inner| match inner {
+        Value::Array(list) => list.iter().find_map(message),
+        other => message(other),
+    })
+}
+
+fn without_markup(text: &str) -> String {
+    let mut plain = String::new();
+    let mut in_tag = false;
+    for character in text.chars() {
+        match character {
+            '<' => in_tag = true,
+            '>' if in_tag => {
+                in_tag = false;
+                plain.push(' ');
+            }
+            _ if !in_tag => plain.push(character),
+            _ => {}
+        }
+    }
+    plain
+}
+
+/// What an answer other than success means.
+pub(crate) fn classify(failure: Failure, retry_after: Option<Duration>) -> CloudError {
+    let fault = failure.fault.to_ascii_lowercase();
+    match failure.status.unwrap_or_default() {
+        401 => CloudError::Auth(failure),
+        // Nova reports its quotas as 403.
+        403 if fault.contains("quota") => CloudError::Quota(failure),
+        403 => CloudError::Forbidden(failure),
+        404 => CloudError::NotFound {
+            kind: ObjectKind::Resource,
+            id: format!("{} ({})", failure.object, failure.fault),
+            request_id: failure.request_id,
+        },
+        409 => CloudError::Conflict(failure),
+        // Cinder reports its quotas as 413; rate limits of old middleware come as 413, too.
+        413 if fault.contains("quota") || fault.contains("exceed") || fault.contains("maximum") => CloudError::Quota(failure),
+        413 | 429 | 498 => CloudError::Throttled { failure, retry_after },
+        500.. => CloudError::Server(failure),
+        _ => CloudError::BadRequest(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(404, r#"{"itemNotFound":{"code":404,"message":"Volume x could not be found."}}"#, "Volume x could not be found.")]
+    #[case(401, r#"{"error":{"code":401,"message":"Authentication required","title":"Unauthorized"}}"#, "Authentication required")]
+    #[case(400, r#"{"message":"bad"}"#, "bad")]
+    #[case(406, r#"{"errors":[{"status":406,"detail":"Version 9.9 is not supported"}]}"#, "Version 9.9 is not supported")]
+    #[case(503, "<html><body><h1>503 Service\nUnavailable</h1></body></html>", "503 Service Unavailable")]
+    #[case(502, "", "Bad Gateway")]
+    #[case(418, "[]", "[]")]
+    fn the_text_of_a_fault_is_found_in_every_shape(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
+        assert_eq!(text(status, body.as_bytes()), expected);
+    }
+
+    #[test]
+    fn a_long_fault_is_cut_between_characters() {
+        let body = "ä".repeat(LONGEST_TEXT + 1);
+        assert_eq!(text(500, body.as_bytes()).chars().count(), LONGEST_TEXT + 1);
+    }
+
+    fn classified(status: u16, fault: &str) -> CloudError {
+        let failure = Failure {
+            operation: "volume_create",
+            object: "volume pvc-1".to_owned(),
+            status: Some(status),
+            fault: fault.to_owned(),
+            request_id: Some("req-1".to_owned()),
+            elapsed: Duration::ZERO,
+        };
+        classify(failure, None)
+    }
+
+    #[rstest]
+    #[case(400, "Invalid input", "BadRequest")]
+    #[case(401, "Authentication required", "Auth")]
+    #[case(403, "Policy doesn't allow volume:create to be performed.", "Forbidden")]
+    #[case(403, "Quota exceeded for instances", "Quota")]
+    #[case(404, "Volume could not be found.", "NotFound")]
+    #[case(409, "Cannot 'attach_volume' while in task_state rebooting", "Conflict")]
+    #[case(413, "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.", "Quota")]
+    #[case(413, "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes quota.", "Quota")]
+    #[case(413, "This request was rate-limited.", "Throttled")]
+    #[case(429, "Too many requests", "Throttled")]
+    #[case(500, "The server has either erred", "Server")]
+    #[case(504, "Gateway Time-out", "Server")]
+    fn each_status_has_one_meaning(#[case] status: u16, #[case] fault: &str, #[case] expected: &str) {
+        let error = classified(status, fault);
+        assert!(format!("{error:?}").starts_with(expected), "{error:?}");
+        assert_eq!(error.request_id(), Some("req-1"));
+    }
+
+    #[test]
+    fn an_error_tells_operation_object_status_and_request() {
+        assert_eq!(
+            classified(500, "boom").to_string(),
+            "volume_create of volume pvc-1: HTTP 500: boom (after 0.0 s, request req-1)"
+        );
+    }
+}

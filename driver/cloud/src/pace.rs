@@ -1,0 +1,202 @@
+//! When to look: learned from how long each kind of operation took before, so that most waits need one look and none comes late.
+//!
+//! A wait's first look is aimed at the time that the operation last needed. A hit lets the aim creep towards the latest time at
+//! which a look was known to come too early; one kind of operation at a time, so that at most one look per volume's life is spent on
+//! learning. A cloud that has only answered hits may be far quicker than assumed: until the first miss every hit halves the aims.
+
+use std::time::Duration;
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Create,
+    Delete,
+    Attach,
+    Detach,
+    /// An operation that somebody else began comes to its end.
+    Settle,
+}
+
+const KINDS: usize = 5;
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Attach => "attach",
+            Self::Detach => "detach",
+            Self::Settle => "settle",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The first guess, from the times of Cinder and Nova on an idle cloud with a file driver.
+    fn prior(self) -> f64 {
+        match self {
+            Self::Create => 0.9,
+            Self::Delete => 0.4,
+            Self::Attach => 1.2,
+            Self::Detach => 0.7,
+            Self::Settle => 0.5,
+        }
+    }
+}
+
+/// No look comes sooner than this after a request.
+const SOONEST: f64 = 0.02;
+/// No first look comes later: one slow operation must not make the next, quick one late.
+const LATEST_FIRST: f64 = 3.0;
+/// Between aim and floor there is nothing left to win below this, or below this share of the aim.
+const CLOSE: f64 = 0.1;
+const CLOSE_SHARE: f64 = 0.15;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Learned {
+    /// When the next first look is due.
+    aim: f64,
+    /// When an operation was last found finished.
+    good: f64,
+    /// The latest look that came too early; sinks slowly, for a cloud may get quicker.
+    floor: f64,
+}
+
+/// What was learned about all kinds.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    kinds: [Option<Learned>; KINDS],
+    scale: f64,
+    searching: bool,
+    probing: Option<Kind>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { kinds: [None; KINDS], scale: 1.0, searching: true, probing: None }
+    }
+}
+
+impl Pace {
+    /// The time from the request to the first look.
+    pub(crate) fn first_look(&self, kind: Kind) -> Duration {
+        let aim = self.kinds[kind.index()].map_or(kind.prior() * self.scale, |learned| learned.aim);
+        Duration::from_secs_f64(aim.clamp(SOONEST, LATEST_FIRST))
+    }
+
+    /// The time from a look at `elapsed`, the `looks`th, that found the operation unfinished to the next one. After a first
+    /// look that came too early the last known good time comes next; then gaps that grow with age.
+    pub(crate) fn next_gap(&self, kind: Kind, elapsed: Duration, looks: u32) -> Duration {
+        let elapsed = elapsed.as_secs_f64();
+        let gap = if elapsed < 30.0 { (elapsed / 5.0).clamp(0.1, 1.0) } else { (elapsed / 30.0).clamp(1.0, 10.0) };
+        let known = self.kinds[kind.index()].map_or(kind.prior() * self.scale_before_last(), |learned| learned.good);
+        let to_known = known - elapsed;
+        let gap = if looks == 1 && to_known > 0.05 { to_known.min(1.0) } else { gap };
+        Duration::from_secs_f64(gap)
+    }
+
+    fn scale_before_last(&self) -> f64 {
+        if self.searching { (self.scale * 2.0).min(1.0) } else { self.scale }
+    }
+
+    /// An operation was found finished at `found`, by look number `looks`; the look before came at `too_early`.
+    pub(crate) fn finished(&mut self, kind: Kind, looks: u32, found: Duration, too_early: Option<Duration>) {
+        let found = found.as_secs_f64();
+        let before = self.kinds[kind.index()].unwrap_or_default();
+        if self.probing == Some(kind) {
+            self.probing = None;
+        }
+        let learned = match too_early {
+            Some(too_early) if looks > 1 => {
+                if self.searching {
+                    self.scale = self.scale_before_last();
+                    self.searching = false;
+                }
+                // One slow operation moves the aim only part of the way.
+                let usual = if before.good > 0.0 { before.good } else { kind.prior() };
+                let good = found.min(usual * 1.5).max(SOONEST);
+                Learned { aim: good, good, floor: too_early.as_secs_f64().min(good) }
+            }
+            _ => {
+                let room = found - before.floor;
+                let aim = if self.searching {
+                    self.scale /= 2.0;
+                    found / 2.0
+                } else if room > CLOSE.max(found * CLOSE_SHARE) && self.probing.is_none() {
+                    self.probing = Some(kind);
+                    before.floor + room * 0.6
+                } else {
+                    found
+                };
+                Learned { aim, good: found, floor: before.floor * 0.97 }
+            }
+        };
+        self.kinds[kind.index()] = Some(learned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lives of a volume in a cloud with fixed latencies: the looks needed in each, and the worst lateness in the last one.
+    fn lives(count: usize, latencies: [(Kind, f64); 4]) -> (Vec<u32>, f64) {
+        let mut pace = Pace::default();
+        let mut looks_per_life = Vec::new();
+        let mut late = 0.0_f64;
+        for _ in 0..count {
+            let mut total = 0;
+            late = 0.0;
+            for (kind, latency) in latencies {
+                let mut at = pace.first_look(kind);
+                let mut before = None;
+                let mut looks = 1;
+                while at.as_secs_f64() < latency {
+                    before = Some(at);
+                    at += pace.next_gap(kind, at, looks);
+                    looks += 1;
+                }
+                pace.finished(kind, looks, at, before);
+                total += looks;
+                late = late.max(at.as_secs_f64() - latency);
+            }
+            looks_per_life.push(total);
+        }
+        (looks_per_life, late)
+    }
+
+    #[test]
+    fn at_the_latencies_of_real_services_a_life_takes_six_looks_at_most() {
+        let real = [(Kind::Create, 0.8), (Kind::Attach, 1.1), (Kind::Detach, 0.6), (Kind::Delete, 0.3)];
+        let (looks, late) = lives(40, real);
+        assert!(looks.iter().all(|looks| *looks <= 6), "{looks:?}");
+        assert!(looks.iter().sum::<u32>() <= 40 * 5, "{looks:?}");
+        assert!(late <= 0.2, "{late}");
+    }
+
+    #[test]
+    fn a_cloud_that_answers_at_once_is_found_out_and_never_needs_a_second_look() {
+        let at_once = [(Kind::Create, 0.0), (Kind::Attach, 0.0), (Kind::Detach, 0.0), (Kind::Delete, 0.0)];
+        let (looks, late) = lives(6, at_once);
+        assert!(looks.iter().all(|looks| *looks == 4), "{looks:?}");
+        assert!(late <= 0.05, "{late}");
+    }
+
+    #[test]
+    fn one_slow_operation_does_not_make_the_next_one_late() {
+        let mut pace = Pace::default();
+        pace.finished(Kind::Create, 9, Duration::from_secs(600), Some(Duration::from_secs(590)));
+        assert!(pace.first_look(Kind::Create) <= Duration::from_secs(2));
+    }
+
+    #[test]
+    fn gaps_grow_with_age_and_stay_bounded() {
+        let pace = Pace::default();
+        let gap = |elapsed| pace.next_gap(Kind::Create, Duration::from_secs_f64(elapsed), 5).as_secs_f64();
+        assert!((gap(0.2) - 0.1).abs() < 1e-6);
+        assert!((gap(20.0) - 1.0).abs() < 1e-6);
+        assert!((gap(3600.0) - 10.0).abs() < 1e-6);
+    }
+}

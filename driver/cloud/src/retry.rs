@@ -1,0 +1,68 @@
+//! When to try again: a bounded number of times, within a budget of time, with jitter so that many callers do not come back at once.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const MAX_ATTEMPTS: u32 = 5;
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
+/// The repeats of one request.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    deadline: Instant,
+    attempt: u32,
+}
+
+impl Retry {
+    /// Repeats that begin within `budget` from now.
+    pub(crate) fn within(budget: Duration) -> Self {
+        Self { deadline: Instant::now() + budget, attempt: 1 }
+    }
+
+    /// The pause before the next attempt; `None` when there shall be none. `at_least` is what the service asked for.
+    pub(crate) fn next(&mut self, at_least: Option<Duration>) -> Option<Duration> {
+        if self.attempt >= MAX_ATTEMPTS {
+            return None;
+        }
+        let ceiling = FIRST_DELAY.saturating_mul(1 << self.attempt.min(16)).min(LONGEST_DELAY);
+        self.attempt += 1;
+        let delay = at_least.unwrap_or_default().saturating_add(jitter(ceiling));
+        (Instant::now() + delay < self.deadline).then_some(delay)
+    }
+}
+
+/// A random share, a half to the whole, of a duration.
+pub(crate) fn jitter(of: Duration) -> Duration {
+    // A fresh `RandomState` is keyed at random: enough to spread callers, and no random generator is needed for more.
+    let random = RandomState::new().build_hasher().finish();
+    let share = 0.5 + (random >> 40) as f64 / f64::from(1_u32 << 24) / 2.0;
+    of.mul_f64(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn repeats_end_after_a_fixed_number() {
+        let mut retry = Retry::within(Duration::from_hours(1));
+        let delays: Vec<Duration> = std::iter::from_fn(|| retry.next(None)).collect();
+        assert_eq!(delays.len(), 4);
+        assert!(delays.iter().all(|delay| *delay <= LONGEST_DELAY), "{delays:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wish_of_the_service_is_a_lower_bound() {
+        let mut retry = Retry::within(Duration::from_hours(1));
+        let delay = retry.next(Some(Duration::from_secs(7))).expect("time is left");
+        assert!(delay >= Duration::from_secs(7) && delay < Duration::from_secs(8), "{delay:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wish_beyond_the_budget_ends_the_repeats() {
+        assert_eq!(Retry::within(Duration::from_secs(30)).next(Some(Duration::from_mins(1))), None);
+    }
+}
