@@ -25,7 +25,7 @@ use crate::simulator::{Simulator, SimulatorConfig};
 use crate::{Command, Image, Progress, Tools, images, wait_for};
 use pki::Pki;
 
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One node.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ impl Cluster {
             node.start_containerd(&mut self.daemons).await?;
             node.start_kubelet(&pki, &mut self.daemons)?;
         }
-        let basics = [images::pause(&directory.join("init"))?, images::busybox().await?];
+        let basics = [images::pause(&directory.join("init")), images::busybox().await?];
         for image in &basics {
             self.import(image).await?;
         }
@@ -263,6 +263,27 @@ impl Cluster {
     /// The administrator's kubeconfig for use in the cluster's network (`nsenter --net`).
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         Ok(self.first_node()?.admin_kubeconfig())
+    }
+
+    /// What somebody at a terminal needs to use the cluster.
+    pub fn how_to_reach(&self) -> Result<String> {
+        let pid = self.first_node()?.pid();
+        let mut lines = vec![
+            format!("export KUBECONFIG={}", self.kubeconfig()?.display()),
+            format!(
+                "alias kubectl='nsenter --target {pid} --net -- {}'",
+                self.tools.path("kubectl")?.display()
+            ),
+        ];
+        for node in &self.nodes {
+            let (name, pid) = (node.name(), node.pid());
+            lines.push(format!(
+                "# a shell on {name}: nsenter --target {pid} --net --mount --pid"
+            ));
+        }
+        lines.push(format!("# logs: {}", self.logs()?.display()));
+        lines.push("# to remove it: cargo run -p harness -- down".to_owned());
+        Ok(lines.join("\n"))
     }
 
     /// A command that runs `program` with the cluster's network as its own, for example a client that talks to services.

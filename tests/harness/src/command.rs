@@ -5,9 +5,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncWriteExt;
 
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A program, its arguments and the time that it may take (60 s unless told).
 #[derive(Debug, Clone)]
@@ -107,14 +108,14 @@ impl Command {
             let mut child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{}`", self.describe()))?;
+            let mut group = Group::of(&child);
             if let (Some(bytes), Some(mut stdin)) = (self.stdin.clone(), child.stdin.take()) {
                 // A program that ends without reading all closes the pipe; its status tells more than that error.
                 tokio::spawn(async move { stdin.write_all(&bytes).await });
             }
-            child
-                .wait_with_output()
-                .await
-                .with_context(|| format!("cannot read from `{}`", self.describe()))
+            let output = child.wait_with_output().await;
+            group.ended();
+            output.with_context(|| format!("cannot read from `{}`", self.describe()))
         };
         let output = tokio::time::timeout(self.timeout, run).await.map_err(|_| {
             anyhow!(
@@ -147,10 +148,10 @@ impl Command {
             let mut child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{}`", self.describe()))?;
-            child
-                .wait()
-                .await
-                .with_context(|| format!("cannot wait for `{}`", self.describe()))
+            let mut group = Group::of(&child);
+            let status = child.wait().await;
+            group.ended();
+            status.with_context(|| format!("cannot wait for `{}`", self.describe()))
         };
         let status = tokio::time::timeout(self.timeout, run).await.map_err(|_| {
             anyhow!(
@@ -163,6 +164,28 @@ impl Command {
             bail!("`{}` failed ({status}); what it printed is above", self.describe());
         }
         Ok(())
+    }
+}
+
+/// The process group of a running command: killed when the run is given up, with all that the command has started.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &tokio::process::Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.take() {
+            // It may have ended a moment ago.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 
@@ -190,6 +213,28 @@ mod tests {
             error.contains("sh -c") && error.contains("exit status: 3") && error.contains("oh no"),
             "{error}"
         );
+    }
+
+    #[tokio::test]
+    async fn what_a_stopped_program_has_started_is_stopped_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let script = format!("sleep 600 & echo $! > {}; wait", file.display());
+        let command = Command::new("sh")
+            .args(["-c", &script])
+            .timeout(Duration::from_millis(500));
+        command.output().await.unwrap_err();
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let stat = format!("/proc/{}/stat", pid.trim());
+        crate::wait_for("the end of the grandchild", Duration::from_secs(5), async || {
+            // Whoever adopted it may take its time to collect it.
+            match std::fs::read_to_string(&stat) {
+                Ok(text) if !text.contains(") Z ") => bail!("it runs: {text}"),
+                _ => Ok(()),
+            }
+        })
+        .await
+        .unwrap();
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use crate::{Command, Image, Product, Tools, workspace_root};
 const INIT_SOURCE: &str = include_str!("scripts/init.c");
 
 /// The name of the image for pods of the demo and of tests: a shell with the usual small programs.
-pub(crate) const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:stable";
+pub const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:stable";
 
 /// Compiles the program that is the init of the nodes' namespaces and the pause program of pods.
 pub(crate) async fn compile_init(output: &Path) -> Result<()> {
@@ -19,7 +19,7 @@ pub(crate) async fn compile_init(output: &Path) -> Result<()> {
         .args(["-static", "-O2", "-Wall", "-Werror", "-x", "c", "-", "-o"])
         .arg(output)
         .stdin(INIT_SOURCE)
-        .timeout(Duration::from_secs(60))
+        .timeout(Duration::from_mins(1))
         .output()
         .await
         .map(drop)
@@ -29,8 +29,8 @@ pub(crate) async fn compile_init(output: &Path) -> Result<()> {
 }
 
 /// The image of pod sandboxes.
-pub(crate) fn pause(init: &Path) -> Result<Image> {
-    Ok(Image::new(PAUSE_IMAGE).file(init, "/pause").entrypoint("/pause"))
+pub(crate) fn pause(init: &Path) -> Image {
+    Image::new(PAUSE_IMAGE).file(init, "/pause").entrypoint("/pause")
 }
 
 /// A shell and its friends, from the distribution's static busybox.
@@ -85,6 +85,76 @@ pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
     Ok(images)
 }
 
-async fn from_list(image: Image, _list: &str, _binary: &Path) -> Result<Image> {
+/// Fills an image from a list of files, one per line, `#` starting a comment:
+/// `PATH` is a file of this machine with the shared libraries that it needs, `bin/NAME PATH` a program of this repository
+/// (the image runs the first of them), `PATH -> TARGET` a symbolic link, `PATH/` an empty directory.
+async fn from_list(mut image: Image, list: &str, binary: &Path) -> Result<Image> {
+    let lines = list
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim());
+    for line in lines.filter(|line| !line.is_empty()) {
+        if let Some((path, target)) = line.split_once(" -> ") {
+            image = image.link(path.trim(), target.trim());
+        } else if let Some((source, path)) = line.split_once(char::is_whitespace) {
+            let name = source
+                .strip_prefix("bin/")
+                .with_context(|| format!("`{line}`: only bin/NAME can go elsewhere"))?;
+            let built = binary.with_file_name(name);
+            let path = path.trim();
+            image = image.program(&built, path).await?;
+            if image.entrypoint.is_empty() {
+                image = image.entrypoint(path);
+            }
+        } else if let Some(directory) = line.strip_suffix('/') {
+            image = image.directory(directory);
+        } else {
+            image = image.program(Path::new(line), line).await?;
+        }
+    }
+    anyhow::ensure!(
+        !image.entrypoint.is_empty(),
+        "the list of files has no line `bin/NAME PATH`"
+    );
     Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Entry;
+
+    #[tokio::test]
+    async fn a_list_of_files_becomes_an_image_that_runs_our_program() {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("cinder-csi-driver");
+        std::fs::copy("/bin/true", &binary).unwrap();
+        let list = "# comment\nbin/cinder-csi-driver /bin/cinder-csi-driver\n/bin/cat  # with its libraries\n/bin/also -> /bin/cat\n/csi/\n";
+        let image = from_list(Image::new("x:1"), list, &binary).await.unwrap();
+        assert_eq!(image.entrypoint, ["/bin/cinder-csi-driver"]);
+        let files = |wanted: &str| {
+            image
+                .entries
+                .iter()
+                .filter(|entry| matches!(entry, Entry::File { path, .. } if path.contains(wanted)))
+                .count()
+        };
+        // The library that both need is there once.
+        assert_eq!(
+            (files("/bin/cinder-csi-driver"), files("/bin/cat"), files("libc.so")),
+            (1, 1, 1)
+        );
+        assert!(image.entries.contains(&Entry::Link {
+            path: "/bin/also".into(),
+            target: "/bin/cat".into()
+        }));
+        assert!(image.entries.contains(&Entry::Directory { path: "/csi".into() }));
+    }
+
+    #[tokio::test]
+    async fn a_list_without_our_program_is_refused() {
+        let error = from_list(Image::new("x:1"), "/bin/cat\n", Path::new("/nowhere"))
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("bin/NAME PATH"), "{error}");
+    }
 }

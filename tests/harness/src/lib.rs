@@ -32,16 +32,15 @@ mod product;
 mod progress;
 mod run;
 mod simulator;
-mod story;
 mod tools;
 
 pub use cluster::{Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::Command;
 pub use image::{Entry, Image};
+pub use images::BUSYBOX_IMAGE;
 pub use poll::wait_for;
 pub use product::{Product, Profile};
 pub use progress::Progress;
 pub use run::{KeptRun, clean_up_all, find_runs};
 pub use simulator::{Access, Simulator, SimulatorConfig};
-pub use story::{Call, Story};
 pub use tools::{Tools, workspace_root};

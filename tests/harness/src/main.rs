@@ -1,62 +1,58 @@
-//! `harness`: a cluster for a demo, or to play with.
+//! `harness`: a cluster of real parts on this machine, for the demo or to play with.
 
-use std::time::Duration;
+mod demo;
+mod down;
+mod interrupt;
+mod up;
 
-use anyhow::{Context, Result};
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
-use harness::{Cluster, ClusterConfig, clean_up_all};
 
 #[derive(Debug, Parser)]
-#[command(about)]
+#[command(
+    name = "harness",
+    about = "A Kubernetes cluster of real parts on one machine, with a simulated OpenStack"
+)]
 struct Arguments {
     #[command(subcommand)]
-    command: Verb,
+    verb: Verb,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Starts a cluster and leaves it running.
-    Up {
-        /// How many nodes.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
-        nodes: u8,
-        /// Without the OpenStack simulator.
-        #[arg(long)]
-        no_simulator: bool,
-    },
-    /// Removes every cluster that was left running.
+    /// Shows the life of one volume, from the installation of the operator to its removal
+    Demo(demo::DemoArgs),
+    /// Starts a cluster and leaves it running until `harness down`
+    Up(up::UpArgs),
+    /// Removes every cluster that was left running
     Down,
+    /// Packs the images of the product and prints where they are
+    Images,
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    match Arguments::parse().command {
-        Verb::Up { nodes, no_simulator } => up(nodes, no_simulator).await,
-        Verb::Down => {
-            let removed = clean_up_all()?;
-            eprintln!("{removed} removed");
-            Ok(())
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // Giving the work up drops the cluster, and that removes it.
+    let done = interrupt::unless_interrupted(async {
+        match arguments.verb {
+            Verb::Demo(arguments) => demo::run(arguments).await,
+            Verb::Up(arguments) => up::run(arguments).await,
+            Verb::Down => down::run(),
+            Verb::Images => up::images().await,
+        }
+    })
+    .await;
+    match done {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
+            eprintln!("harness: {error:#}");
+            ExitCode::FAILURE
+        }
+        None => {
+            eprintln!("harness: interrupted; everything was removed");
+            ExitCode::from(130)
         }
     }
-}
-
-async fn up(nodes: u8, no_simulator: bool) -> Result<()> {
-    let mut config = ClusterConfig::with_nodes(nodes);
-    if no_simulator {
-        config.simulator = None;
-    }
-    let cluster = Cluster::start(config).await?;
-    let pid = cluster.first_node()?.pid();
-    let kubeconfig = cluster.kubeconfig()?;
-    let kubectl = cluster.tools().path("kubectl")?.to_owned();
-    let logs = cluster.logs()?.to_owned();
-    cluster.keep().context("the cluster could not be kept")?;
-    println!(
-        "export KUBECONFIG={}\nalias in-cluster='nsenter --target {pid} --net --'\nin-cluster {} get nodes\nlogs: {}",
-        kubeconfig.display(),
-        kubectl.display(),
-        logs.display()
-    );
-    let _ = Duration::ZERO;
-    Ok(())
 }

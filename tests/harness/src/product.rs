@@ -1,15 +1,17 @@
 //! The programs of this repository, built and installed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::run::cache_directory;
 use crate::{Cluster, Command, Progress, images, wait_for, workspace_root};
 
 /// A cold release build takes about 4 minutes on two cores.
 const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
-const OPERATOR_TIMEOUT: Duration = Duration::from_secs(60);
+const OPERATOR_TIMEOUT: Duration = Duration::from_mins(1);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How the product's programs are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +71,44 @@ impl Product {
             }
         }
         cargo.run_visibly().await.context("the product does not build")?;
-        Ok(Self {
+        let built = Self {
             driver: output.join("cinder-csi-driver"),
             operator: output.join("cinder-csi-operator"),
+        };
+        if profile == Profile::Release {
+            Ok(built)
+        } else {
+            built.stripped(&output).await
+        }
+    }
+
+    /// Copies without symbols: a development build is ten times as large with them.
+    async fn stripped(&self, output: &Path) -> Result<Self> {
+        let directory = output.join("stripped");
+        tokio::fs::create_dir_all(&directory)
+            .await
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let strip = async |program: &Path| -> Result<PathBuf> {
+            let copy = directory.join(program.file_name().context("a program without a name")?);
+            let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+            if modified(&copy) < modified(program) {
+                Command::new("strip").arg("-o").arg(&copy).arg(program).output().await?;
+            }
+            Ok(copy)
+        };
+        Ok(Self {
+            driver: strip(&self.driver).await?,
+            operator: strip(&self.operator).await?,
         })
+    }
+
+    /// Packs the product's images and returns the archives.
+    pub async fn pack_images(&self) -> Result<Vec<PathBuf>> {
+        let mut archives = Vec::new();
+        for image in images::product(self).await? {
+            archives.push(image.pack(&cache_directory().join("images")).await?);
+        }
+        Ok(archives)
     }
 }
 
@@ -98,6 +134,14 @@ fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from)
 }
 
+fn default_manifests() -> Result<String> {
+    let path = workspace_root().join("config/default");
+    Ok(path
+        .to_str()
+        .context("the path of the workspace is not UTF-8")?
+        .to_owned())
+}
+
 async fn static_target_installed(target: &str) -> bool {
     let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", target]);
     match libraries.directory(workspace_root()).output().await {
@@ -112,28 +156,33 @@ impl Cluster {
     pub async fn install_product(&self) -> Result<()> {
         let product = Product::build(Profile::from_environment()?, self.progress()).await?;
         self.load_images(&product).await?;
+        self.install_manifests().await
+    }
+
+    /// Applies `config/default` and waits until the operator runs.
+    pub async fn install_manifests(&self) -> Result<()> {
         self.progress().say("installing config/default");
-        let manifests = workspace_root().join("config/default");
-        let manifests = manifests.to_str().context("the path of the workspace is not UTF-8")?;
-        self.kubectl(&["apply", "--server-side", "-k", manifests]).await?;
+        self.kubectl(&["apply", "-k", &default_manifests()?]).await?;
         wait_for("the operator's Deployment", OPERATOR_TIMEOUT, async || {
-            let limit = Duration::from_secs(10);
-            self.kubectl_within(
-                limit,
-                &[
-                    "-n",
-                    "cinder-csi",
-                    "wait",
-                    "--for=condition=Available",
-                    "--timeout=5s",
-                    "deployment",
-                    "--all",
-                ],
-            )
-            .await
+            let words = [
+                "wait",
+                "-n",
+                "cinder-csi",
+                "--for=condition=Available",
+                "--timeout=5s",
+                "deployment",
+                "--all",
+            ];
+            self.kubectl_within(Duration::from_secs(10), &words).await
         })
         .await?;
         Ok(())
+    }
+
+    /// Deletes what `config/default` installed.
+    pub async fn remove_manifests(&self) -> Result<()> {
+        let words = ["delete", "-k", &default_manifests()?, "--timeout=60s"];
+        self.kubectl_within(REMOVAL_TIMEOUT, &words).await.map(drop)
     }
 
     /// Packs the images of the product and of its sidecars and imports them on every node.

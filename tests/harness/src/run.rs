@@ -18,7 +18,7 @@ const OWNER: &str = "owner";
 const ROOM_FOR_SOCKETS: usize = 60;
 
 /// Whoever holds the lock of all runs makes or removes one directory.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The directory of one cluster and the keeper process that removes everything when this process ends.
 #[derive(Debug)]

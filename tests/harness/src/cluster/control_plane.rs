@@ -11,7 +11,7 @@ use super::{ClusterConfig, Node};
 use crate::{Command, wait_for};
 
 /// etcd and the API server take 3–5 s on two idle cores.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Starts etcd and the API server and waits until it is ready, then starts the rest.
 pub(crate) async fn start(node: &Node, pki: &Pki, config: &ClusterConfig, daemons: &mut Vec<Daemon>) -> Result<()> {

@@ -50,10 +50,17 @@ impl Pki {
             .iter()
             .map(|node| Ok((node.clone(), random_token()?)))
             .collect::<Result<Vec<_>>>()?;
-        let mut tokens = format!("{admin_token},admin,admin,\"system:masters\"\n");
-        for (node, token) in &node_tokens {
-            tokens.push_str(&format!("{token},system:node:{node},{node},\"system:nodes\"\n"));
-        }
+        let admin = format!(
+            "{admin_token},admin,admin,\"system:masters\"
+"
+        );
+        let nodes = node_tokens.iter().map(|(node, token)| {
+            format!(
+                "{token},system:node:{node},{node},\"system:nodes\"
+"
+            )
+        });
+        let tokens: Vec<_> = std::iter::once(admin).chain(nodes).collect();
 
         let pki = Self {
             directory: directory.to_owned(),
@@ -66,7 +73,7 @@ impl Pki {
         pki.write("apiserver.key", &server_key.serialize_pem())?;
         pki.write("accounts.key", &accounts.serialize_pem())?;
         pki.write("accounts.pub", &accounts.public_key_pem())?;
-        pki.write("tokens.csv", &tokens)?;
+        pki.write("tokens.csv", &tokens.concat())?;
         Ok(pki)
     }
 
@@ -110,9 +117,10 @@ fn write_private(path: &Path, content: &str) -> Result<()> {
 }
 
 fn random_token() -> Result<String> {
+    use base64::Engine;
     let mut bytes = [0; 24];
     fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
         .context("no random numbers")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
 }

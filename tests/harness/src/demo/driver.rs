@@ -1,0 +1,174 @@
+//! The `CinderCSIDriver` of the demo: asked for, watched, removed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use harness::{Cluster, wait_for, workspace_root};
+use serde_json::{Value, json};
+
+/// Where the operator and what it makes live.
+pub(crate) const NAMESPACE: &str = "cinder-csi";
+/// The container of the driver, in the controller's pods as on the nodes.
+pub(crate) const CONTAINER: &str = "cinder-csi-driver";
+
+const AVAILABLE_TIMEOUT: Duration = Duration::from_mins(2);
+const REMOVAL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The object of `config/samples`.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    name: String,
+}
+
+impl Driver {
+    /// Applies `config/samples`.
+    pub(crate) async fn ask_for(cluster: &Cluster) -> Result<Self> {
+        let samples = workspace_root().join("config/samples");
+        let samples = samples.to_str().context("the path of the workspace is not UTF-8")?;
+        print!("{}", cluster.kubectl(&["apply", "-k", samples]).await?);
+        let drivers = cluster.get(&["cindercsidrivers"]).await?;
+        let drivers = drivers["items"].as_array().context("a list without items")?;
+        let [driver] = drivers.as_slice() else {
+            bail!(
+                "config/samples has {} CinderCSIDrivers; the demo shows one",
+                drivers.len()
+            );
+        };
+        let name = driver["metadata"]["name"]
+            .as_str()
+            .context("an object without a name")?
+            .to_owned();
+        Ok(Self { name })
+    }
+
+    /// The name of the CSI driver.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn object(&self, cluster: &Cluster) -> Result<Value> {
+        cluster.get(&["cindercsidriver", &self.name]).await
+    }
+
+    /// Makes the Secret that the object refers to, with an application credential of the simulated cloud.
+    pub(crate) async fn give_credentials(&self, cluster: &Cluster) -> Result<()> {
+        let object = self.object(cluster).await?;
+        let cloud = &object["spec"]["clouds"][0];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let secret = text(&cloud["credentialsSecretRef"]["name"]).context("the sample's cloud refers to no Secret")?;
+        let key = text(&cloud["credentialsSecretRef"]["key"]).context("the sample's Secret has no key")?;
+        let entry = text(&cloud["cloudName"]).context("the sample's cloud names no entry of clouds.yaml")?;
+        let access = cluster.simulator()?.access();
+        let clouds = json!({"clouds": {entry: {
+            "auth_type": "v3applicationcredential",
+            "region_name": access.region,
+            "auth": {
+                "auth_url": access.auth_url,
+                "application_credential_id": access.application_credential_id,
+                "application_credential_secret": access.application_credential_secret,
+            },
+        }}});
+        // Through standard input: the arguments of a process are seen by everybody.
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": NAMESPACE},
+            "stringData": {key: clouds.to_string()},
+        });
+        print!("{}", cluster.apply(&manifest.to_string()).await?);
+        Ok(())
+    }
+
+    /// Shows the conditions turning until the driver is Available.
+    pub(crate) async fn wait_until_available(&self, cluster: &Cluster) -> Result<()> {
+        let mut shown = BTreeMap::new();
+        wait_for("the condition Available", AVAILABLE_TIMEOUT, async || {
+            let object = self.object(cluster).await?;
+            let mut seen = Vec::new();
+            for condition in object["status"]["conditions"].as_array().unwrap_or(&Vec::new()) {
+                let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+                let line = format!(
+                    "{:<12} {:<7} {}: {}",
+                    text("type"),
+                    text("status"),
+                    text("reason"),
+                    text("message")
+                );
+                if shown.insert(text("type"), line.clone()).as_ref() != Some(&line) {
+                    println!("  {line}");
+                }
+                seen.push((text("type"), text("status"), line));
+            }
+            let is = |kind: &str, status: &str| seen.iter().any(|(k, s, _)| k == kind && s == status);
+            let lines: Vec<_> = seen.iter().map(|(_, _, line)| line.as_str()).collect();
+            ensure!(
+                is("Available", "True") && is("Progressing", "False"),
+                "{}",
+                lines.join("; ")
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Shows what the operator made.
+    pub(crate) async fn show_operands(&self, cluster: &Cluster) -> Result<()> {
+        for words in [
+            &["get", "cindercsidrivers"][..],
+            &[
+                "get",
+                "deployments,daemonsets,pods,serviceaccounts,secrets",
+                "-n",
+                NAMESPACE,
+            ],
+            &["get", "csidrivers,storageclasses"],
+            &[
+                "get",
+                "csinodes",
+                "-o",
+                "custom-columns=NODE:.metadata.name,DRIVERS:.spec.drivers[*].name,ID:.spec.drivers[*].nodeID",
+            ],
+        ] {
+            println!("{}", cluster.kubectl(words).await?);
+        }
+        Ok(())
+    }
+
+    /// A StorageClass of this driver.
+    pub(crate) async fn storage_class(&self, cluster: &Cluster) -> Result<String> {
+        let classes = cluster.get(&["storageclasses"]).await?;
+        let classes = classes["items"].as_array().context("a list without items")?;
+        let ours = classes.iter().find(|class| class["provisioner"] == self.name.as_str());
+        let name = ours.and_then(|class| class["metadata"]["name"].as_str());
+        name.map(str::to_owned)
+            .with_context(|| format!("the operator made no StorageClass of {}", self.name))
+    }
+
+    /// Deletes the object and waits until nothing of what the operator made of it is left.
+    pub(crate) async fn remove(&self, cluster: &Cluster) -> Result<()> {
+        let words = ["delete", "cindercsidriver", &self.name, "--timeout=120s"];
+        print!("{}", cluster.kubectl_within(REMOVAL_TIMEOUT, &words).await?);
+        wait_for("the end of what the operator made", REMOVAL_TIMEOUT, async || {
+            let csi = cluster.get(&["csidrivers,storageclasses,csinodes"]).await?;
+            for object in csi["items"].as_array().context("a list without items")? {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let ours = name == self.name || object["provisioner"] == self.name.as_str();
+                let registered = object["spec"]["drivers"]
+                    .as_array()
+                    .is_some_and(|drivers| drivers.iter().any(|driver| driver["name"] == self.name.as_str()));
+                ensure!(!ours && !registered, "{} {name} is there", object["kind"]);
+            }
+            let selector = format!("csi.openstack.org/instance={}", self.name);
+            let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings";
+            let left = cluster
+                .kubectl(&["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"])
+                .await?;
+            ensure!(
+                left.is_empty(),
+                "left: {}",
+                left.split_whitespace().collect::<Vec<_>>().join(", ")
+            );
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,204 @@
+//! The cluster itself: what the suites rely on, and that nothing of it stays behind. Needs root.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use harness::{Cluster, ClusterConfig, Progress, wait_for};
+
+const PODS: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: listener}
+spec:
+  nodeName: node1
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: docker.io/library/busybox:stable
+    command: [sh, -c, 'while true; do echo here I am | nc -l -p 7000; done']
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: sleeper}
+spec:
+  nodeName: node2
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: docker.io/library/busybox:stable
+    command: [sleep, '3600']
+";
+
+fn quiet(nodes: u8) -> ClusterConfig {
+    let mut config = ClusterConfig::with_nodes(nodes);
+    config.simulator = None;
+    config.progress = Progress::quiet();
+    config
+}
+
+/// All of a run that somebody could find later, by the places where it would be.
+fn remains(run: &Path) -> Result<Vec<String>> {
+    let id = run
+        .file_name()
+        .context("a run without a name")?
+        .to_string_lossy()
+        .into_owned();
+    let mut found = Vec::new();
+    if run.exists() {
+        found.push(format!("files in {}", run.display()));
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    found.extend(
+        mounts
+            .lines()
+            .filter(|line| line.contains(&id))
+            .map(|line| format!("mount {line}")),
+    );
+    for hierarchy in mounts
+        .lines()
+        .filter(|line| line.contains(" - cgroup"))
+        .filter_map(|line| line.split(' ').nth(4))
+    {
+        let groups = std::fs::read_dir(hierarchy)?.flatten();
+        found.extend(
+            groups
+                .filter(|group| group.file_name().to_string_lossy().starts_with(&id))
+                .map(|group| format!("cgroup {group:?}")),
+        );
+    }
+    for process in std::fs::read_dir("/proc")?.flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        if words.contains(&id) {
+            found.push(format!("process {words}"));
+        }
+    }
+    Ok(found)
+}
+
+async fn until_nothing_remains(run: &Path) -> Result<()> {
+    wait_for("the end of everything", Duration::from_mins(1), async || {
+        let found = remains(run)?;
+        ensure!(found.is_empty(), "{found:#?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pods_of_two_nodes_run_reach_each_other_and_the_api_and_nothing_remains_afterwards() -> Result<()> {
+    let cluster = Cluster::start(quiet(2)).await?;
+    let run = cluster.directory()?.to_owned();
+    cluster.apply(PODS).await?;
+    cluster
+        .kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "--timeout=40s",
+            "pod/listener",
+            "pod/sleeper",
+        ])
+        .await?;
+
+    let listener = cluster.get(&["pod", "listener"]).await?;
+    let address = listener["status"]["podIP"].as_str().context("the pod has no address")?;
+    let heard = wait_for("the listener's answer", Duration::from_secs(10), async || {
+        let words = ["exec", "sleeper", "--", "nc", "-w", "2", address, "7000"];
+        let heard = cluster.kubectl(&words).await?;
+        ensure!(!heard.is_empty(), "it said nothing");
+        Ok(heard)
+    });
+    assert_eq!(heard.await?, "here I am\n");
+    // The service address of the API answers without kube-proxy.
+    let reach = "nc -w 3 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached";
+    assert_eq!(
+        cluster.kubectl(&["exec", "sleeper", "--", "sh", "-c", reach]).await?,
+        "reached\n"
+    );
+
+    let other = cluster.node("node2")?;
+    let before = other.containers("default", "main").await?;
+    assert_eq!(
+        before
+            .iter()
+            .map(|container| container.pod.as_str())
+            .collect::<Vec<_>>(),
+        ["sleeper"]
+    );
+    other.kill_container("default", "main").await?;
+    wait_for(
+        "the restart of the killed container",
+        Duration::from_secs(30),
+        async || {
+            let now = other.containers("default", "main").await?;
+            ensure!(now.len() == 1 && now[0].id != before[0].id, "{now:?}");
+            Ok(())
+        },
+    )
+    .await?;
+
+    cluster.stop().await?;
+    until_nothing_remains(&run).await
+}
+
+#[tokio::test]
+async fn devices_of_one_node_are_not_seen_on_another() -> Result<()> {
+    let cluster = Cluster::start(quiet(2)).await?;
+    for node in cluster.nodes() {
+        node.exec(&["ln", "-s", "/dev/null", &format!("/dev/disk/by-id/of-{}", node.name())])
+            .await?;
+    }
+    for node in cluster.nodes() {
+        let links = node.exec(&["ls", "/dev/disk/by-id"]).await?;
+        assert_eq!(links.trim(), format!("of-{}", node.name()));
+        let outside = node.by_id_directory().join(format!("of-{}", node.name()));
+        assert_eq!(std::fs::read_link(outside)?, Path::new("/dev/null"));
+    }
+    cluster.stop().await
+}
+
+/// A cluster of another process, up when this returns.
+async fn foreign_cluster() -> Result<(Child, PathBuf)> {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_harness"))
+        .args(["up", "--foreground", "--no-simulator"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let output = child.stdout.take().context("no pipe")?;
+    let told = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(output).lines();
+        lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from))
+    });
+    let kubeconfig = tokio::time::timeout(Duration::from_mins(3), told)
+        .await??
+        .context("it ended early")?;
+    let run = kubeconfig.parent().context("a file without a directory")?.to_owned();
+    ensure!(
+        !remains(&run)?.is_empty(),
+        "{} is not the directory of a run",
+        run.display()
+    );
+    Ok((child, run))
+}
+
+#[tokio::test]
+async fn nothing_remains_of_a_cluster_whose_owner_was_killed() -> Result<()> {
+    let (mut owner, run) = foreign_cluster().await?;
+    owner.kill()?;
+    owner.wait()?;
+    until_nothing_remains(&run).await
+}
+
+#[tokio::test]
+async fn an_interrupted_owner_removes_its_cluster_before_it_ends_and_says_so() -> Result<()> {
+    let (mut owner, run) = foreign_cluster().await?;
+    let pid = rustix::process::Pid::from_child(&owner);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
+    let status = tokio::task::spawn_blocking(move || owner.wait()).await??;
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(remains(&run)?, Vec::<String>::new());
+    Ok(())
+}
