@@ -1,0 +1,303 @@
+//! Carries a plan out: the only place, besides events and the Lease, that writes to the API server.
+//!
+//! Objects are written by server-side apply under one field manager. Creating never takes over fields of an object that
+//! appeared in between (no force); changing and deleting name the uid of the object that was looked at, so that nobody
+//! else's object of the same name is hit. Every call may be repeated, and one that was cut short is finished by the next
+//! reconcile.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, GROUP, KIND, VERSION};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
+};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::{
+    events::Notice,
+    metrics::Metrics,
+    objects::Key,
+    operands::KINDS,
+    plan::{Action, Desired, Plan, Unrepairable, differences},
+    status::FailedWrite,
+};
+
+/// Owner of every field that the operator writes.
+pub const FIELD_MANAGER: &str = "cinder-csi-operator";
+
+/// How many fields are remembered that an apply could not change.
+const REMEMBERED_FIELDS: usize = 5;
+
+/// A write that did not succeed.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The kind is not among those that the operator makes.
+    #[error("the operator makes no objects of kind {0}")]
+    UnknownKind(&'static str),
+    /// The API server refused it.
+    #[error("{message}")]
+    Refused {
+        /// Its sentence, with the reason in front where it gives one.
+        message: String,
+        /// HTTP status.
+        code: u16,
+    },
+    /// The API server could not be reached, or its answer could not be read.
+    #[error("the API server did not answer as it should: {0}")]
+    Call(#[source] Box<kube::Error>),
+    /// An object could not be turned into JSON.
+    #[error("cannot encode the object: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
+impl From<kube::Error> for ApplyError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused {
+                message: if status.reason.is_empty() {
+                    status.message.clone()
+                } else {
+                    format!("{}: {}", status.reason, status.message)
+                },
+                code: status.code,
+            },
+            other => Self::Call(Box::new(other)),
+        }
+    }
+}
+
+/// Writes to the API server and counts it.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    metrics: Arc<Metrics>,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+/// An untyped API for the object.
+pub(crate) fn api_for(client: &Client, key: &Key) -> Result<Api<DynamicObject>, ApplyError> {
+    let kind = KINDS
+        .iter()
+        .find(|kind| kind.kind == key.kind)
+        .ok_or(ApplyError::UnknownKind(key.kind))?;
+    let resource = kind.api_resource();
+    Ok(match &key.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
+}
+
+impl Writer {
+    /// A writer that counts in `metrics`.
+    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+        Self { client, metrics }
+    }
+
+    /// Applies; `uid` is that of the object to be changed, `None` when it is to be created. Returns what the API server made
+    /// of it.
+    pub async fn apply(&self, desired: &Desired, uid: Option<&str>) -> Result<Value, ApplyError> {
+        let api = api_for(&self.client, &desired.key)?;
+        let mut object = desired.object.clone();
+        let mut params = PatchParams::apply(FIELD_MANAGER);
+        if let Some(uid) = uid {
+            object["metadata"]["uid"] = json!(uid);
+            params = params.force();
+        }
+        let result = api.patch(&desired.key.name, &params, &Patch::Apply(&object)).await;
+        self.metrics.api_write(desired.key.kind, "apply", result.is_ok());
+        Ok(serde_json::to_value(result?)?)
+    }
+
+    /// Deletes the object of this uid; dependents go first, so that the object is gone when its pods are. One that is gone
+    /// already is fine.
+    pub async fn delete(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
+        let api = api_for(&self.client, key)?;
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            propagation_policy: Some(PropagationPolicy::Foreground),
+            ..DeleteParams::default()
+        };
+        let result = match api.delete(&key.name, &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        };
+        self.metrics.api_write(key.kind, "delete", result.is_ok());
+        Ok(result?)
+    }
+
+    /// Adds or removes the finalizer, if the object is still the one that was read.
+    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<(), ApplyError> {
+        let mut finalizers = driver.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        if wanted {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = json!({"metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": driver.metadata.resource_version,
+            "uid": driver.metadata.uid,
+        }});
+        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let result = api
+            .patch_metadata(&driver.name_any(), &params, &Patch::Merge(&patch))
+            .await;
+        self.metrics.api_write(KIND, "patch", result.is_ok());
+        Ok(result.map(drop)?)
+    }
+
+    /// Writes the whole status.
+    pub async fn set_status(&self, driver: &CinderCSIDriver, status: &CinderCSIDriverStatus) -> Result<(), ApplyError> {
+        let patch = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": KIND,
+            "metadata": {"name": driver.name_any(), "uid": driver.metadata.uid},
+            "status": status,
+        });
+        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let result = api
+            .patch_status(&driver.name_any(), &params, &Patch::Apply(&patch))
+            .await;
+        self.metrics.api_write(KIND, "status", result.is_ok());
+        Ok(result.map(drop)?)
+    }
+}
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Objects as they are after the writes; `None` for those that are gone.
+    pub written: BTreeMap<Key, Option<Value>>,
+    /// What was done, as events.
+    pub notices: Vec<Notice>,
+    /// What failed. Nothing of a later stage was tried after a failure.
+    pub failures: Vec<FailedWrite>,
+    /// Kinds of objects that had been changed by somebody else.
+    pub repaired: Vec<&'static str>,
+}
+
+/// Carries the plan out, stage by stage.
+pub async fn carry_out(writer: &Writer, plan: &Plan, unrepairable: &mut Unrepairable) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut created = Vec::new();
+    let mut failed_stage = None;
+    for action in &plan.actions {
+        let stage = stage_of(action);
+        // What comes after a failure may need what failed; orphans are removed only by a complete run.
+        if failed_stage.is_some_and(|failed| stage.is_none_or(|stage| stage > failed)) {
+            break;
+        }
+        if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created, unrepairable).await {
+            outcome.failures.push(FailedWrite {
+                key,
+                message: error.to_string(),
+            });
+            failed_stage = failed_stage.or(stage).or(Some(crate::operands::Stage::Base));
+        }
+    }
+    if !created.is_empty() {
+        outcome.notices.insert(
+            0,
+            Notice::normal("Created", "Apply", format!("created {}", created.join(", "))),
+        );
+    }
+    outcome
+}
+
+fn stage_of(action: &Action) -> Option<crate::operands::Stage> {
+    match action {
+        Action::Create(desired)
+        | Action::Update { desired, .. }
+        | Action::Repair { desired, .. }
+        | Action::Recreate { desired, .. } => Some(desired.stage),
+        Action::Prune { .. } => None,
+    }
+}
+
+async fn carry_out_one(
+    writer: &Writer,
+    action: &Action,
+    outcome: &mut Outcome,
+    created: &mut Vec<String>,
+    unrepairable: &mut Unrepairable,
+) -> Result<(), (Key, ApplyError)> {
+    match action {
+        Action::Create(desired) => {
+            let made = writer
+                .apply(desired, None)
+                .await
+                .map_err(|error| (desired.key.clone(), error))?;
+            created.push(desired.key.to_string());
+            note(desired, made, outcome, unrepairable);
+        }
+        Action::Update { desired, uid } => {
+            let made = writer
+                .apply(desired, Some(uid))
+                .await
+                .map_err(|error| (desired.key.clone(), error))?;
+            outcome
+                .notices
+                .push(Notice::normal("Updated", "Apply", format!("updated {}", desired.key)));
+            note(desired, made, outcome, unrepairable);
+        }
+        Action::Repair { desired, uid, fields } => {
+            let made = writer
+                .apply(desired, Some(uid))
+                .await
+                .map_err(|error| (desired.key.clone(), error))?;
+            let sentence = format!(
+                "{} had been changed ({}) and was put right",
+                desired.key,
+                fields.join(", ")
+            );
+            outcome.notices.push(Notice::normal("DriftRepaired", "Apply", sentence));
+            outcome.repaired.push(desired.key.kind);
+            note(desired, made, outcome, unrepairable);
+        }
+        Action::Recreate { desired, uid, fields } => {
+            let failed = |error| (desired.key.clone(), error);
+            writer.delete(&desired.key, uid).await.map_err(failed)?;
+            let made = writer.apply(desired, None).await.map_err(failed)?;
+            let sentence = format!(
+                "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",
+                desired.key,
+                fields.join(", ")
+            );
+            outcome.notices.push(Notice::normal("Recreated", "Apply", sentence));
+            note(desired, made, outcome, unrepairable);
+        }
+        Action::Prune { key, uid } => {
+            writer.delete(key, uid).await.map_err(|error| (key.clone(), error))?;
+            let sentence = format!("removed {key}, which is no longer wanted");
+            outcome.notices.push(Notice::normal("Pruned", "Apply", sentence));
+            outcome.written.insert(key.clone(), None);
+        }
+    }
+    Ok(())
+}
+
+/// Remembers the result, and the fields that did not become what was asked for: asking again would change nothing.
+fn note(desired: &Desired, made: Value, outcome: &mut Outcome, unrepairable: &mut Unrepairable) {
+    let left = differences(&desired.object, &made, REMEMBERED_FIELDS);
+    if left.is_empty() {
+        unrepairable.remove(&desired.key);
+    } else {
+        tracing::warn!(object = %desired.key, fields = left.join(", "), "the API server or a webhook keeps other values than asked for");
+        unrepairable.insert(desired.key.clone(), (desired.hash().to_owned(), left));
+    }
+    outcome.written.insert(desired.key.clone(), Some(made));
+}

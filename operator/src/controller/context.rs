@@ -1,0 +1,197 @@
+//! What all reconciles share.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use cinder_csi_crds::CinderCSIDriver;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, ResourceExt};
+use tokio::time::Instant;
+
+use super::condition_names;
+use crate::{
+    apply::Writer,
+    args::VERSION,
+    credentials::Checker,
+    error::ReconcileError,
+    events::Events,
+    images::ImageSet,
+    metrics::Metrics,
+    observe::Cluster,
+    plan::Unrepairable,
+    resolve::{Environment, KubernetesVersion},
+};
+
+/// How long the version of the API server and the cluster's identity are taken for granted.
+const FACTS_HOLD: Duration = Duration::from_secs(600);
+
+/// The namespace whose uid identifies the cluster.
+const IDENTIFYING_NAMESPACE: &str = "kube-system";
+
+/// What all reconciles share.
+pub struct Context {
+    /// Reads.
+    pub client: Client,
+    /// Writes.
+    pub writer: Writer,
+    /// Events.
+    pub events: Events,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// What is watched.
+    pub cluster: Cluster,
+    /// Tries credentials.
+    pub checker: Checker,
+    /// The operator's namespace.
+    pub namespace: String,
+    /// The images of this installation.
+    pub images: ImageSet,
+    /// The longest time between two looks at an object where nothing happens.
+    pub idle_interval: Duration,
+    /// The longest time that one reconcile may take.
+    pub reconcile_timeout: Duration,
+    facts: Mutex<Option<(Facts, Instant)>>,
+    memories: Mutex<HashMap<String, Memory>>,
+}
+
+#[derive(Debug, Clone)]
+struct Facts {
+    kubernetes_version: Option<KubernetesVersion>,
+    cluster_uid: Option<String>,
+}
+
+/// What is remembered of one object, to save work.
+#[derive(Debug, Default)]
+struct Memory {
+    failures: u32,
+    unrepairable: Unrepairable,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a [`Context`] is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// What is watched.
+    pub cluster: Cluster,
+    /// Events.
+    pub events: Events,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Tries credentials.
+    pub checker: Checker,
+    /// The operator's namespace.
+    pub namespace: String,
+    /// The images of this installation.
+    pub images: ImageSet,
+    /// The longest time between two looks at an object where nothing happens.
+    pub idle_interval: Duration,
+    /// The longest time that one reconcile may take.
+    pub reconcile_timeout: Duration,
+}
+
+impl Context {
+    /// A context that remembers nothing yet.
+    pub fn new(client: Client, parts: Parts) -> Self {
+        Self {
+            writer: Writer::new(client.clone(), Arc::clone(&parts.metrics)),
+            client,
+            events: parts.events,
+            metrics: parts.metrics,
+            cluster: parts.cluster,
+            checker: parts.checker,
+            namespace: parts.namespace,
+            images: parts.images,
+            idle_interval: parts.idle_interval,
+            reconcile_timeout: parts.reconcile_timeout,
+            facts: Mutex::default(),
+            memories: Mutex::default(),
+        }
+    }
+
+    /// What the resolver needs to know of the cluster.
+    pub(super) async fn environment(&self) -> Result<Environment, ReconcileError> {
+        let facts = self.facts().await?;
+        Ok(Environment {
+            namespace: self.namespace.clone(),
+            operator_version: VERSION.to_owned(),
+            kubernetes_version: facts.kubernetes_version,
+            cluster_uid: facts.cluster_uid,
+            nodes: self.cluster.read(|index| index.nodes().len()),
+            images: self.images.clone(),
+        })
+    }
+
+    async fn facts(&self) -> Result<Facts, ReconcileError> {
+        let known = self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((facts, _)) = known.filter(|(_, at)| at.elapsed() < FACTS_HOLD) {
+            return Ok(facts);
+        }
+        let version = self
+            .client
+            .apiserver_version()
+            .await
+            .map_err(|error| ReconcileError::Version(Box::new(error)))?;
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        // Where it may not be read, the resolver asks for spec.clusterID.
+        let cluster_uid = match namespaces.get_metadata(IDENTIFYING_NAMESPACE).await {
+            Ok(namespace) => namespace.metadata.uid,
+            Err(kube::Error::Api(status)) if status.code == 403 || status.code == 404 => None,
+            Err(error) => return Err(ReconcileError::Version(Box::new(error))),
+        };
+        let facts = Facts {
+            kubernetes_version: KubernetesVersion::parse(&version.major, &version.minor),
+            cluster_uid,
+        };
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some((facts.clone(), Instant::now()));
+        Ok(facts)
+    }
+
+    fn with_memory<T>(&self, driver: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        change(memories.entry(driver.to_owned()).or_default())
+    }
+
+    /// Counts a failed reconcile; returns how many have failed in a row.
+    pub(super) fn blame(&self, driver: &str) -> u32 {
+        self.with_memory(driver, |memory| {
+            memory.failures = memory.failures.saturating_add(1);
+            memory.failures
+        })
+    }
+
+    /// A reconcile succeeded.
+    pub(super) fn forgive(&self, driver: &str) {
+        self.with_memory(driver, |memory| memory.failures = 0);
+    }
+
+    pub(super) fn unrepairable(&self, driver: &str) -> Unrepairable {
+        self.with_memory(driver, |memory| memory.unrepairable.clone())
+    }
+
+    pub(super) fn remember_unrepairable(&self, driver: &str, unrepairable: Unrepairable) {
+        self.with_memory(driver, |memory| memory.unrepairable = unrepairable);
+    }
+
+    /// Forgets an object that is gone.
+    pub(super) fn forget(&self, driver: &CinderCSIDriver) {
+        let name = driver.name_any();
+        let clouds: Vec<String> = driver.spec.clouds.iter().map(|cloud| cloud.name.clone()).collect();
+        self.metrics.forget(&name, &condition_names(), &clouds);
+        self.checker.forget(&name);
+        self.memories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&name);
+    }
+}

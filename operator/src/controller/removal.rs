@@ -1,0 +1,172 @@
+//! Carries the steps of a removal out. What the next step is, [`crate::teardown`] says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, runtime::controller::Action};
+use serde_json::Value;
+use tracing::info;
+
+use super::Pass;
+use crate::{
+    error::ReconcileError,
+    events::Notice,
+    objects::{Key, kind},
+    observe,
+    operands::operands,
+    plan::{Desired, uid_of},
+    resolve::{Registration, Resolved, resolve},
+    status::{Removal, Seen},
+    teardown::{Remains, Step, hasten_unregistration, listed, next_step},
+};
+
+/// How long until a step that takes its time is looked at again, should no watch tell of its end before.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// More steps than a removal has; what is left after them is done by the next reconcile.
+const MOST_STEPS: usize = 10;
+
+impl Pass<'_> {
+    /// Takes the driver away, as far as it can be now.
+    pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
+        let context = self.context;
+        let unregistering = resolve(self.driver, &context.environment().await?)
+            .ok()
+            .map(|mut resolved| {
+                resolved.node.registration = Registration::Unregister;
+                resolved
+            });
+        let mut notices = Vec::new();
+        for _ in 0..MOST_STEPS {
+            let mut seen = self.seen();
+            if seen.volumes.is_empty() && seen.attachments.is_empty() {
+                // The index may lag behind, and what follows cannot be taken back.
+                (seen.volumes, seen.attachments) = observe::blockers(&context.client, &self.owner.name).await?;
+            }
+            let live = observe::live(&context.client, &self.owner, &context.namespace).await?;
+            let (registered, out_of_reach) = context
+                .cluster
+                .read(|index| index.registered_by_readiness(&self.owner.name));
+            let step = next_step(&Remains {
+                volumes: &seen.volumes,
+                attachments: &seen.attachments,
+                live: &live,
+                registered: &registered,
+                can_unregister: unregistering.is_some(),
+                now: Timestamp::now(),
+            });
+            info!(driver = self.owner.name, ?step, "removal");
+            match step {
+                // The driver is needed to take these volumes away. But where there is none, none is made.
+                Step::Blocked { .. } if live.keys().any(|key| key.kind == kind::DAEMON_SET) => {
+                    return self.maintain(Some(Removal::Blocked), true).await;
+                }
+                Step::Blocked { .. } => {
+                    self.report(&live, &mut seen, Removal::Blocked, notices).await?;
+                    return Ok(Action::requeue(context.idle_interval));
+                }
+                Step::Delete { objects } => {
+                    if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
+                        notices.extend(left_behind(&registered, &out_of_reach));
+                    }
+                    self.delete(objects, &mut notices).await?;
+                }
+                Step::Unregister => {
+                    if let Some(resolved) = &unregistering {
+                        self.unregister(resolved, &live).await?;
+                    }
+                }
+                Step::Wait { what } => {
+                    self.report(&live, &mut seen, Removal::UnderWay(what), notices).await?;
+                    return Ok(Action::requeue(LOOK_AGAIN));
+                }
+                Step::Finished => {
+                    self.report(&live, &mut seen, Removal::Finished, notices).await?;
+                    return self.finish(finalize).await;
+                }
+            }
+        }
+        Ok(Action::requeue(LOOK_AGAIN))
+    }
+
+    async fn report(
+        &self,
+        live: &BTreeMap<Key, Value>,
+        seen: &mut Seen,
+        removal: Removal,
+        notices: Vec<Notice>,
+    ) -> Result<(), ReconcileError> {
+        seen.removal = Some(removal);
+        self.look_at(live, seen);
+        self.tell(seen, notices).await
+    }
+
+    async fn delete(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {
+        let mut names = Vec::new();
+        for (key, uid) in objects {
+            names.push(key.to_string());
+            let deleted = self.context.writer.delete(&key, &uid).await;
+            deleted.map_err(|source| ReconcileError::Delete { key, source })?;
+        }
+        notices.push(Notice::normal(
+            "Removed",
+            "Remove",
+            format!("removed {}", names.join(", ")),
+        ));
+        Ok(())
+    }
+
+    /// Rolls the DaemonSet to pods that end the registration with the kubelet.
+    async fn unregister(&self, resolved: &Resolved, live: &BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
+        for operand in operands(resolved, None)?
+            .iter()
+            .filter(|operand| operand.kind.kind == kind::DAEMON_SET)
+        {
+            let key = Key::from(operand);
+            let Some(there) = live.get(&key) else { continue };
+            let mut object = serde_json::to_value(&operand.object)?;
+            hasten_unregistration(&mut object, Timestamp::now());
+            let desired = Desired::new(key.clone(), operand.stage, object);
+            let applied = self.context.writer.apply(&desired, Some(&uid_of(there))).await;
+            applied.map_err(|error| ReconcileError::Write {
+                key,
+                message: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, finalize: bool) -> Result<Action, ReconcileError> {
+        if !finalize {
+            return Ok(Action::await_change());
+        }
+        let note = format!("the driver {} was removed and nothing of it is left", self.owner.name);
+        self.context
+            .events
+            .publish(&self.driver.object_ref(&()), Notice::normal("Removed", "Remove", note))
+            .await;
+        self.context
+            .writer
+            .set_finalizer(self.driver, false)
+            .await
+            .map_err(ReconcileError::Finalizer)?;
+        self.context.forget(self.driver);
+        Ok(Action::await_change())
+    }
+}
+
+/// A word about nodes whose kubelet still lists the driver when its pods go.
+fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice> {
+    let nodes: Vec<String> = registered.iter().chain(out_of_reach).cloned().collect();
+    (!nodes.is_empty()).then(|| {
+        Notice::warning(
+            "RegistrationLeft",
+            "Remove",
+            format!(
+                "the kubelets of these nodes could not be told in time that the driver goes, and list it in their CSINode until the \
+                 link in their directory plugins_registry is removed by hand: {}",
+                listed(&nodes)
+            ),
+        )
+    })
+}

@@ -1,0 +1,102 @@
+//! Why the operator stops, and why one reconcile did not succeed.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use thiserror::Error;
+
+use crate::{apply::ApplyError, objects::Key, observe::ObserveError, observe::WatchError, operands::RenderError};
+
+/// Why the program ends with an error.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The log cannot be set up.
+    #[error("cannot set up the log: {0}")]
+    Log(#[from] csi_kit::telemetry::TelemetryError),
+    /// Signals cannot be received.
+    #[error("cannot listen to signals: {0}")]
+    Signals(#[source] io::Error),
+    /// The TLS library was set up before.
+    #[error("the TLS provider was installed twice in one process")]
+    TlsProvider,
+    /// Neither a kubeconfig nor a service account was found.
+    #[error(
+        "cannot tell how to reach the API server: {0}; run in a pod with a service account, or set KUBECONFIG to a file"
+    )]
+    Configure(#[source] Box<kube::config::InferConfigError>),
+    /// The client cannot be made.
+    #[error("cannot make a client of the API server: {0}")]
+    Connect(#[source] Box<kube::Error>),
+    /// Metrics cannot be registered.
+    #[error("cannot register the metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// The common metrics cannot be registered.
+    #[error(transparent)]
+    CommonMetrics(#[from] csi_kit::metrics::MetricsError),
+    /// The admin server cannot listen.
+    #[error("cannot listen on {address} (--admin-address): {source}")]
+    AdminServer {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The CRD is missing.
+    #[error(
+        "the API server does not know CinderCSIDriver of {group}: {source}; apply the CustomResourceDefinition first \
+         (`cinder-csi-operator crd | kubectl apply -f -`)"
+    )]
+    NoCrd {
+        /// The API group.
+        group: &'static str,
+        /// What the API server answered.
+        source: Box<kube::Error>,
+    },
+    /// The cluster cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// `crd` or `render` failed.
+    #[error(transparent)]
+    Render(#[from] crate::render::Error),
+}
+
+/// Why one reconcile did not succeed. It is tried again with a growing pause.
+#[derive(Debug, Error)]
+pub enum ReconcileError {
+    /// Something could not be seen.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The cluster's own facts could not be read.
+    #[error("cannot read the version of the API server: {0}")]
+    Version(#[source] Box<kube::Error>),
+    /// The desired objects could not be made.
+    #[error(transparent)]
+    Operands(#[from] RenderError),
+    /// An object could not be turned into JSON.
+    #[error("cannot encode an object: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// A write failed; the status names it.
+    #[error("cannot write {key}: {message}")]
+    Write {
+        /// The first object that could not be written.
+        key: Key,
+        /// What the API server answered.
+        message: String,
+    },
+    /// An object could not be deleted.
+    #[error("cannot delete {key}: {source}")]
+    Delete {
+        /// Which.
+        key: Key,
+        /// What the API server answered.
+        source: ApplyError,
+    },
+    /// The finalizer could not be set or taken off.
+    #[error("cannot change the finalizer: {0}")]
+    Finalizer(#[source] ApplyError),
+    /// The status could not be written.
+    #[error("cannot write the status: {0}")]
+    Status(#[source] ApplyError),
+    /// It took too long.
+    #[error("the reconcile did not finish within {0:?}")]
+    TimedOut(Duration),
+}

@@ -1,0 +1,500 @@
+//! Leader election on a `coordination.k8s.io` Lease.
+//!
+//! One operator reconciles at a time; the others stand by. What makes that safe:
+//!
+//! * Every write carries the `resourceVersion` that was read, so of two candidates one loses with a conflict.
+//! * A foreign lease counts as expired when it was **seen unchanged** for its whole duration on this process's own
+//!   monotonic clock. The times inside the Lease are for people; nothing compares clocks of two machines.
+//! * The holder gives up [`LeaseSettings::renew_deadline`] after its last successful renewal, which is shorter than the
+//!   duration that others wait for: it has stopped before anybody else starts.
+//! * At a clean end the Lease is released, so that the next holder need not wait.
+//!
+//! Should two operators reconcile for a moment all the same, server-side apply of the same desired state keeps it harmless.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use thiserror::Error;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+/// Who competes for which Lease, and at what pace.
+#[derive(Debug, Clone)]
+pub struct LeaseSettings {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Identity of this candidate; unique per process.
+    pub identity: String,
+    /// How long the others wait before they take over a Lease that nobody renews.
+    pub duration: Duration,
+    /// How long the holder goes on without a successful renewal; shorter than `duration`.
+    pub renew_deadline: Duration,
+    /// Pause between two attempts to acquire or to renew.
+    pub retry: Duration,
+}
+
+impl LeaseSettings {
+    /// Settings with the usual pace: 30 s duration, 20 s deadline, one write every 10 s.
+    pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
+            duration: Duration::from_secs(30),
+            renew_deadline: Duration::from_secs(20),
+            retry: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a Lease could not be read or written.
+#[derive(Debug, Error)]
+pub enum LeaderError {
+    /// The Lease could not be read.
+    #[error("cannot read lease {name}: {source}")]
+    Read {
+        /// `namespace/name` of the Lease.
+        name: String,
+        /// What the API server answered.
+        source: Box<kube::Error>,
+    },
+    /// The Lease could not be written.
+    #[error("cannot write lease {name}: {source}")]
+    Write {
+        /// `namespace/name` of the Lease.
+        name: String,
+        /// What the API server answered.
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer within the time that one attempt has.
+    #[error("lease {name}: no answer from the API server within {limit:?}")]
+    NoAnswer {
+        /// `namespace/name` of the Lease.
+        name: String,
+        /// The time that was allowed.
+        limit: Duration,
+    },
+}
+
+/// What one look at the Lease calls for.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Decision {
+    /// There is no Lease: create it.
+    Create,
+    /// It is ours: renew it.
+    Renew,
+    /// It is free or expired: take it over.
+    TakeOver,
+    /// Somebody else holds it.
+    Wait,
+}
+
+/// Decides from the Lease as read and from how long it was seen unchanged.
+fn decide(lease: Option<&Lease>, identity: &str, unchanged_for: Duration) -> Decision {
+    let Some(lease) = lease else { return Decision::Create };
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or_default();
+    if holder == identity {
+        return Decision::Renew;
+    }
+    let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or_default();
+    let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    if holder.is_empty() || unchanged_for > duration {
+        Decision::TakeOver
+    } else {
+        Decision::Wait
+    }
+}
+
+/// A candidate for one Lease.
+#[derive(Debug)]
+pub struct Elector {
+    api: Api<Lease>,
+    settings: LeaseSettings,
+    /// The `resourceVersion` seen last and since when it has not changed.
+    seen: Option<(String, Instant)>,
+}
+
+impl Elector {
+    /// A candidate that has not looked yet.
+    pub fn new(client: Client, settings: LeaseSettings) -> Self {
+        Self {
+            api: Api::namespaced(client, &settings.namespace),
+            settings,
+            seen: None,
+        }
+    }
+
+    fn lease_name(&self) -> String {
+        format!("{}/{}", self.settings.namespace, self.settings.name)
+    }
+
+    /// Waits until this process holds the Lease; `None` when `shutdown` came first.
+    ///
+    /// Failures are logged and tried again: without a Lease there is nothing else to do. Cancel-safe: an abandoned attempt
+    /// leaves either the old Lease or one that this process will recognise as its own.
+    pub async fn acquire(mut self, shutdown: &CancellationToken) -> Option<Leader> {
+        let mut waiting_for = None;
+        loop {
+            let attempt = tokio::select! {
+                () = shutdown.cancelled() => return None,
+                attempt = self.bounded_attempt() => attempt,
+            };
+            match attempt {
+                Ok(Held::Mine(lease)) => {
+                    info!(lease = self.lease_name(), identity = self.settings.identity, "leading");
+                    return Some(Leader {
+                        renewed: Instant::now(),
+                        lease: *lease,
+                        elector: self,
+                    });
+                }
+                Ok(Held::By(holder)) => {
+                    if waiting_for.as_ref() != Some(&holder) {
+                        info!(lease = self.lease_name(), holder, "standing by");
+                        waiting_for = Some(holder);
+                    }
+                }
+                Err(error) => warn!(%error, "cannot compete for the lease; trying again"),
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return None,
+                () = tokio::time::sleep(self.settings.retry) => {}
+            }
+        }
+    }
+
+    async fn bounded_attempt(&mut self) -> Result<Held, LeaderError> {
+        let limit = self.settings.retry;
+        let name = self.lease_name();
+        tokio::time::timeout(limit, self.attempt())
+            .await
+            .unwrap_or(Err(LeaderError::NoAnswer { name, limit }))
+    }
+
+    async fn attempt(&mut self) -> Result<Held, LeaderError> {
+        let current = self
+            .api
+            .get_opt(&self.settings.name)
+            .await
+            .map_err(|source| LeaderError::Read {
+                name: self.lease_name(),
+                source: Box::new(source),
+            })?;
+        let unchanged_for = self.note(current.as_ref());
+        match decide(current.as_ref(), &self.settings.identity, unchanged_for) {
+            Decision::Wait => Ok(Held::By(holder_of(current.as_ref()))),
+            Decision::Create => self.write(self.mine(None), true).await,
+            Decision::Renew | Decision::TakeOver => self.write(self.mine(current.as_ref()), false).await,
+        }
+    }
+
+    /// Remembers the version that was seen and says for how long it has not changed.
+    fn note(&mut self, lease: Option<&Lease>) -> Duration {
+        let version = lease
+            .and_then(|l| l.metadata.resource_version.clone())
+            .unwrap_or_default();
+        match &self.seen {
+            Some((seen, since)) if *seen == version => since.elapsed(),
+            _ => {
+                self.seen = Some((version, Instant::now()));
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// The Lease as this candidate wants it, on top of what was read.
+    fn mine(&self, current: Option<&Lease>) -> Lease {
+        let now = Timestamp::now();
+        let old = current.and_then(|l| l.spec.as_ref());
+        let same_holder = old.and_then(|s| s.holder_identity.as_deref()) == Some(self.settings.identity.as_str());
+        let transitions = old.and_then(|s| s.lease_transitions).unwrap_or_default();
+        let acquired = if same_holder {
+            old.and_then(|s| s.acquire_time.clone())
+        } else {
+            None
+        };
+        Lease {
+            metadata: current.map_or_else(
+                || ObjectMeta {
+                    name: Some(self.settings.name.clone()),
+                    namespace: Some(self.settings.namespace.clone()),
+                    ..ObjectMeta::default()
+                },
+                |l| l.metadata.clone(),
+            ),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.settings.identity.clone()),
+                lease_duration_seconds: i32::try_from(self.settings.duration.as_secs()).ok(),
+                acquire_time: acquired.or(Some(MicroTime(now))),
+                renew_time: Some(MicroTime(now)),
+                lease_transitions: Some(if same_holder || current.is_none() {
+                    transitions
+                } else {
+                    transitions + 1
+                }),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Writes with the `resourceVersion` that was read; a conflict means that somebody else was faster.
+    async fn write(&mut self, lease: Lease, create: bool) -> Result<Held, LeaderError> {
+        let params = PostParams::default();
+        let written = if create {
+            self.api.create(&params, &lease).await
+        } else {
+            self.api.replace(&self.settings.name, &params, &lease).await
+        };
+        match written {
+            Ok(lease) => {
+                self.note(Some(&lease));
+                Ok(Held::Mine(Box::new(lease)))
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                debug!(lease = self.lease_name(), "somebody else wrote the lease first");
+                Ok(Held::By("another candidate".to_owned()))
+            }
+            Err(source) => Err(LeaderError::Write {
+                name: self.lease_name(),
+                source: Box::new(source),
+            }),
+        }
+    }
+}
+
+/// Who holds the Lease after an attempt.
+#[derive(Debug)]
+enum Held {
+    Mine(Box<Lease>),
+    By(String),
+}
+
+fn holder_of(lease: Option<&Lease>) -> String {
+    lease
+        .and_then(|l| l.spec.as_ref())
+        .and_then(|s| s.holder_identity.clone())
+        .unwrap_or_default()
+}
+
+/// Proof of holding the Lease. It has to be kept alive by [`Leader::keep`].
+#[derive(Debug)]
+pub struct Leader {
+    elector: Elector,
+    lease: Lease,
+    renewed: Instant,
+}
+
+impl Leader {
+    /// Renews until `stop` is cancelled (`Ok`: still held, to be released) or the Lease is lost (`Err`).
+    ///
+    /// A caller that gets `Err` must stop all writes at once.
+    pub async fn keep(&mut self, stop: &CancellationToken) -> Result<(), LeadershipLost> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(self.elector.settings.retry) => {}
+            }
+            // Nothing may outlast the deadline, a renewal that hangs least of all.
+            let left = self
+                .elector
+                .settings
+                .renew_deadline
+                .saturating_sub(self.renewed.elapsed());
+            let attempt = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                attempt = tokio::time::timeout(left, self.elector.bounded_attempt()) => attempt,
+            };
+            match attempt {
+                Ok(Ok(Held::Mine(lease))) => {
+                    self.renewed = Instant::now();
+                    self.lease = *lease;
+                }
+                Ok(Ok(Held::By(holder))) => return Err(LeadershipLost::Taken { holder }),
+                Ok(Err(error)) => warn!(%error, "cannot renew the lease"),
+                Err(_) => {}
+            }
+            if self.renewed.elapsed() >= self.elector.settings.renew_deadline {
+                return Err(LeadershipLost::NotRenewed {
+                    after: self.elector.settings.renew_deadline,
+                });
+            }
+        }
+    }
+
+    /// Gives the Lease back, so that the next holder need not wait for its expiry. Bounded by one retry interval.
+    pub async fn release(self) {
+        let mut lease = self.lease;
+        if let Some(spec) = lease.spec.as_mut() {
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+        }
+        let settings = &self.elector.settings;
+        let params = PostParams::default();
+        let write = self.elector.api.replace(&settings.name, &params, &lease);
+        match tokio::time::timeout(settings.retry, write).await {
+            Ok(Ok(_)) => info!(lease = self.elector.lease_name(), "released"),
+            Ok(Err(error)) => {
+                warn!(%error, lease = self.elector.lease_name(), "could not release the lease; it will expire")
+            }
+            Err(_) => warn!(
+                lease = self.elector.lease_name(),
+                "could not release the lease in time; it will expire"
+            ),
+        }
+    }
+}
+
+/// How leadership ended.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LeadershipLost {
+    /// Another candidate wrote the Lease.
+    #[error("the lease was taken by {holder}")]
+    Taken {
+        /// Its identity, where known.
+        holder: String,
+    },
+    /// No renewal succeeded in time.
+    #[error("the lease could not be renewed for {after:?}")]
+    NotRenewed {
+        /// The deadline that passed.
+        after: Duration,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn lease(holder: &str, seconds: i32) -> Lease {
+        Lease {
+            metadata: ObjectMeta::default(),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                lease_duration_seconds: Some(seconds),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    #[rstest]
+    #[case::there_is_none(None, 0, Decision::Create)]
+    #[case::it_is_mine(Some(lease("me", 30)), 0, Decision::Renew)]
+    #[case::it_is_mine_however_old(Some(lease("me", 30)), 999, Decision::Renew)]
+    #[case::somebody_holds_it(Some(lease("you", 30)), 30, Decision::Wait)]
+    #[case::it_was_seen_unchanged_too_long(Some(lease("you", 30)), 31, Decision::TakeOver)]
+    #[case::it_was_released(Some(lease("", 1)), 0, Decision::TakeOver)]
+    #[case::it_has_no_spec(Some(Lease::default()), 0, Decision::TakeOver)]
+    fn a_lease_is_taken_only_when_free_or_seen_unchanged_for_its_duration(
+        #[case] current: Option<Lease>,
+        #[case] unchanged_secs: u64,
+        #[case] expected: Decision,
+    ) {
+        assert_eq!(
+            decide(current.as_ref(), "me", Duration::from_secs(unchanged_secs)),
+            expected
+        );
+    }
+
+    mod with_an_api {
+        use http::{Request, Response};
+        use kube::client::Body;
+        use serde_json::{Value, json};
+
+        use super::*;
+
+        type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
+
+        fn elector() -> (Elector, Handle) {
+            let (service, handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+            let settings = LeaseSettings::new("ns", "lease", "me");
+            (Elector::new(Client::new(service, "ns"), settings), handle)
+        }
+
+        async fn answer(handle: &mut Handle, method: &str, code: u16, body: Value) -> Value {
+            let (request, send) = handle.next_request().await.expect("a request");
+            assert_eq!(request.method().as_str(), method);
+            let sent = request.into_body().collect_bytes().await.expect("a body");
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            send.send_response(response.expect("a response"));
+            serde_json::from_slice(&sent).unwrap_or_default()
+        }
+
+        fn held(holder: &str, version: &str) -> Value {
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": "lease", "namespace": "ns", "resourceVersion": version},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 30, "leaseTransitions": 4}})
+        }
+
+        fn failure(code: u16, reason: &str) -> Value {
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+                "message": reason})
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn a_candidate_takes_a_lease_that_nobody_renews_and_says_which_version_it_saw() {
+            let (elector, mut api) = elector();
+            let stop = CancellationToken::new();
+            let candidate = tokio::spawn(async move { elector.acquire(&stop).await });
+            for _ in 0..4 {
+                answer(&mut api, "GET", 200, held("you", "7")).await;
+            }
+            // Seen unchanged for 40 s of 30: now it is taken, with the version that was read.
+            answer(&mut api, "GET", 200, held("you", "7")).await;
+            let sent = answer(&mut api, "PUT", 200, held("me", "8")).await;
+            assert_eq!(sent["metadata"]["resourceVersion"], "7");
+            assert_eq!(sent["spec"]["holderIdentity"], "me");
+            assert_eq!(sent["spec"]["leaseTransitions"], 5);
+            assert!(candidate.await.expect("no panic").is_some());
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn the_holder_stops_when_another_candidate_wrote_the_lease() {
+            let (elector, mut api) = elector();
+            let stop = CancellationToken::new();
+            let holder = tokio::spawn(async move {
+                let mut leader = elector.acquire(&stop).await.expect("the lease");
+                leader.keep(&stop).await
+            });
+            answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+            answer(&mut api, "POST", 201, held("me", "1")).await;
+            answer(&mut api, "GET", 200, held("me", "1")).await;
+            answer(&mut api, "PUT", 409, failure(409, "Conflict")).await;
+            let lost = holder.await.expect("no panic").expect_err("lost");
+            assert!(matches!(lost, LeadershipLost::Taken { .. }), "{lost}");
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn the_holder_stops_before_others_may_start_when_the_api_server_hangs() {
+            let (elector, mut api) = elector();
+            let stop = CancellationToken::new();
+            let (duration, begun) = (elector.settings.duration, Instant::now());
+            let holder = tokio::spawn(async move {
+                let mut leader = elector.acquire(&stop).await.expect("the lease");
+                leader.keep(&stop).await
+            });
+            answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+            answer(&mut api, "POST", 201, held("me", "1")).await;
+            // From here on nothing is answered.
+            let lost = holder.await.expect("no panic").expect_err("lost");
+            assert!(matches!(lost, LeadershipLost::NotRenewed { .. }), "{lost}");
+            assert!(begun.elapsed() < duration, "{:?}", begun.elapsed());
+        }
+    }
+}

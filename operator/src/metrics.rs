@@ -1,0 +1,268 @@
+//! What the operator counts. All names start with `cinder_csi_operator_`; label sets are closed and small: no node,
+//! volume or claim name is ever a label.
+
+use std::time::Duration;
+
+use cinder_cloud::Observer;
+use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+/// Prefix of every metric here.
+const PREFIX: &str = "cinder_csi_operator";
+
+/// Bounds of the durations of reconciles and OpenStack calls, in seconds.
+const SECONDS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// The operator's metrics, registered in a registry of their own owner.
+#[derive(Debug)]
+pub struct Metrics {
+    reconciles: IntCounterVec,
+    reconcile_seconds: Histogram,
+    conditions: IntGaugeVec,
+    api_writes: IntCounterVec,
+    drift_repaired: IntCounterVec,
+    credential_valid: IntGaugeVec,
+    deletion_blockers: IntGaugeVec,
+    nodes: IntGaugeVec,
+    leader: IntGauge,
+    openstack_requests: IntCounterVec,
+    openstack_seconds: HistogramVec,
+    openstack_tokens: IntCounterVec,
+}
+
+impl Metrics {
+    /// Makes all metrics; fails only when a name is malformed.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            reconciles: counter("reconcile_total", "Reconciles by result", &["result"])?,
+            reconcile_seconds: Histogram::with_opts(
+                HistogramOpts::new(
+                    format!("{PREFIX}_reconcile_duration_seconds"),
+                    "How long one reconcile took",
+                )
+                .buckets(SECONDS.to_vec()),
+            )?,
+            conditions: gauge(
+                "condition",
+                "1 for the present status of each condition, else 0",
+                &["driver", "type", "status"],
+            )?,
+            api_writes: counter(
+                "api_writes_total",
+                "Writes to the Kubernetes API; none but the Lease at idle",
+                &["kind", "verb", "result"],
+            )?,
+            drift_repaired: counter(
+                "drift_repaired_total",
+                "Objects that had been changed by others and were put right",
+                &["driver", "kind"],
+            )?,
+            credential_valid: gauge(
+                "credential_valid",
+                "1 while the credentials that the spec names log in",
+                &["driver", "cloud"],
+            )?,
+            deletion_blockers: gauge(
+                "deletion_blockers",
+                "Objects that a removal waits for",
+                &["driver", "kind"],
+            )?,
+            nodes: gauge(
+                "nodes",
+                "Nodes by state: desired (should run the driver), registered (kubelet knows it)",
+                &["driver", "state"],
+            )?,
+            leader: IntGauge::with_opts(Opts::new(
+                format!("{PREFIX}_leader"),
+                "1 while this process holds the Lease",
+            ))?,
+            openstack_requests: counter(
+                "openstack_requests_total",
+                "Calls to OpenStack; code 0 is no answer",
+                &["service", "operation", "code"],
+            )?,
+            openstack_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    format!("{PREFIX}_openstack_request_duration_seconds"),
+                    "How long OpenStack took to answer",
+                )
+                .buckets(SECONDS.to_vec()),
+                &["service", "operation"],
+            )?,
+            openstack_tokens: counter("openstack_tokens_total", "Logins to Keystone by result", &["result"])?,
+        })
+    }
+
+    /// Registers everything.
+    pub fn register(&self, registry: &Registry) -> Result<(), Error> {
+        registry.register(Box::new(self.reconciles.clone()))?;
+        registry.register(Box::new(self.reconcile_seconds.clone()))?;
+        registry.register(Box::new(self.conditions.clone()))?;
+        registry.register(Box::new(self.api_writes.clone()))?;
+        registry.register(Box::new(self.drift_repaired.clone()))?;
+        registry.register(Box::new(self.credential_valid.clone()))?;
+        registry.register(Box::new(self.deletion_blockers.clone()))?;
+        registry.register(Box::new(self.nodes.clone()))?;
+        registry.register(Box::new(self.leader.clone()))?;
+        registry.register(Box::new(self.openstack_requests.clone()))?;
+        registry.register(Box::new(self.openstack_seconds.clone()))?;
+        registry.register(Box::new(self.openstack_tokens.clone()))
+    }
+
+    /// One reconcile ended.
+    pub fn reconciled(&self, result: &'static str, took: Duration) {
+        self.reconciles.with_label_values(&[result]).inc();
+        self.reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// The present status (`True`, `False`, `Unknown`) of one condition.
+    pub fn condition(&self, driver: &str, condition: &str, status: &str) {
+        for candidate in ["True", "False", "Unknown"] {
+            self.conditions
+                .with_label_values(&[driver, condition, candidate])
+                .set(i64::from(candidate == status));
+        }
+    }
+
+    /// One write to the Kubernetes API.
+    pub fn api_write(&self, kind: &str, verb: &str, ok: bool) {
+        self.api_writes
+            .with_label_values(&[kind, verb, if ok { "success" } else { "error" }])
+            .inc();
+    }
+
+    /// An object had been changed by somebody else and was put right.
+    pub fn drift_repaired(&self, driver: &str, kind: &str) {
+        self.drift_repaired.with_label_values(&[driver, kind]).inc();
+    }
+
+    /// Whether the credentials that the spec names are good.
+    pub fn credential(&self, driver: &str, cloud: &str, valid: bool) {
+        self.credential_valid
+            .with_label_values(&[driver, cloud])
+            .set(i64::from(valid));
+    }
+
+    /// How many objects of a kind a removal waits for.
+    pub fn deletion_blockers(&self, driver: &str, kind: &str, count: usize) {
+        self.deletion_blockers
+            .with_label_values(&[driver, kind])
+            .set(as_gauge(count));
+    }
+
+    /// Nodes that should run the driver, and those of them that the kubelet registered it on.
+    pub fn nodes(&self, driver: &str, desired: usize, registered: usize) {
+        self.nodes
+            .with_label_values(&[driver, "desired"])
+            .set(as_gauge(desired));
+        self.nodes
+            .with_label_values(&[driver, "registered"])
+            .set(as_gauge(registered));
+    }
+
+    /// Whether this process leads.
+    pub fn leading(&self, leading: bool) {
+        self.leader.set(i64::from(leading));
+    }
+
+    /// Forgets a driver that is gone, so that no gauge of it is left.
+    pub fn forget(&self, driver: &str, conditions: &[&str], clouds: &[String]) {
+        // Removing a label set that was never used is an error of no interest.
+        for condition in conditions {
+            for status in ["True", "False", "Unknown"] {
+                let _ = self.conditions.remove_label_values(&[driver, condition, status]);
+            }
+        }
+        for cloud in clouds {
+            let _ = self.credential_valid.remove_label_values(&[driver, cloud]);
+        }
+        for kind in ["PersistentVolume", "VolumeAttachment"] {
+            let _ = self.deletion_blockers.remove_label_values(&[driver, kind]);
+        }
+        for state in ["desired", "registered"] {
+            let _ = self.nodes.remove_label_values(&[driver, state]);
+        }
+    }
+}
+
+/// The operator's own calls to OpenStack.
+impl Observer for Metrics {
+    fn request(&self, service: &'static str, operation: &'static str, code: u16, elapsed: Duration) {
+        self.openstack_requests
+            .with_label_values(&[service, operation, &code.to_string()])
+            .inc();
+        self.openstack_seconds
+            .with_label_values(&[service, operation])
+            .observe(elapsed.as_secs_f64());
+    }
+
+    fn token_issued(&self, ok: bool) {
+        self.openstack_tokens
+            .with_label_values(&[if ok { "success" } else { "error" }])
+            .inc();
+    }
+}
+
+fn counter(name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
+    IntCounterVec::new(Opts::new(format!("{PREFIX}_{name}"), help), labels)
+}
+
+fn gauge(name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
+    IntGaugeVec::new(Opts::new(format!("{PREFIX}_{name}"), help), labels)
+}
+
+fn as_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{Encoder, TextEncoder};
+
+    use super::*;
+
+    fn text(registry: &Registry) -> String {
+        let mut out = Vec::new();
+        TextEncoder::new()
+            .encode(&registry.gather(), &mut out)
+            .expect("encoded");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn exactly_one_status_of_a_condition_is_set_and_nothing_is_left_of_a_forgotten_driver() {
+        let (metrics, registry) = (Metrics::new().expect("metrics"), Registry::new());
+        metrics.register(&registry).expect("registered");
+        metrics.condition("d", "Available", "Unknown");
+        metrics.condition("d", "Available", "True");
+        metrics.nodes("d", 3, 2);
+        metrics.credential("d", "default", false);
+        let shown = text(&registry);
+        assert!(
+            shown.contains(r#"condition{driver="d",status="True",type="Available"} 1"#),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(r#"condition{driver="d",status="Unknown",type="Available"} 0"#),
+            "{shown}"
+        );
+        assert!(shown.contains(r#"nodes{driver="d",state="registered"} 2"#), "{shown}");
+        metrics.forget("d", &["Available"], &["default".to_owned()]);
+        assert!(!text(&registry).contains(r#"driver="d""#));
+    }
+
+    #[test]
+    fn every_name_has_the_prefix_and_a_help_text() {
+        let (metrics, registry) = (Metrics::new().expect("metrics"), Registry::new());
+        metrics.register(&registry).expect("registered");
+        metrics.reconciled("success", Duration::from_millis(3));
+        metrics.api_write("Secret", "patch", true);
+        metrics.request("identity", "login", 201, Duration::from_millis(3));
+        metrics.token_issued(true);
+        let families = registry.gather();
+        assert!(families.len() >= 5, "{}", families.len());
+        for family in families {
+            assert!(family.name().starts_with(PREFIX), "{}", family.name());
+            assert!(!family.help().is_empty(), "{}", family.name());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
+
+mod index;
+mod nodes;
+mod watches;
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DynamicObject, ListParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+
+use cinder_csi_crds::INSTANCE_LABEL;
+
+pub use index::Index;
+pub(crate) use index::{AttachmentObject, Concerns, Fact, VolumeObject};
+pub use nodes::{NodeFacts, NodesView, view};
+pub use watches::{Cluster, WatchError};
+
+use crate::{
+    apply::{ApplyError, api_for},
+    objects::{Key, Owner},
+    operands::KINDS,
+};
+
+/// Objects per page where there may be very many.
+const PAGE: u32 = 500;
+
+/// The most pages that one look may take: ten times the volumes of the largest clusters that Kubernetes is tested with.
+const MOST_PAGES: usize = 2_000;
+
+/// Something could not be seen.
+#[derive(Debug, Error)]
+pub enum ObserveError {
+    /// A kind could not be listed.
+    #[error("cannot list {plural}: {source}; if this is about permissions, apply the operator's roles again")]
+    List {
+        /// Plural name of the kind.
+        plural: String,
+        /// What the API server answered.
+        source: Box<kube::Error>,
+    },
+    /// An object could not be read.
+    #[error("cannot read {key}: {source}; if this is about permissions, apply the operator's roles again")]
+    Get {
+        /// Which object.
+        key: Key,
+        /// What the API server answered.
+        source: Box<kube::Error>,
+    },
+    /// The kind is not among those that the operator makes.
+    #[error(transparent)]
+    Kind(#[from] ApplyError),
+    /// An object could not be turned into JSON.
+    #[error("cannot decode an object: {0}")]
+    Decode(#[from] serde_json::Error),
+    /// A list did not come to an end.
+    #[error("the list of {plural} does not end: more than {MOST_PAGES} pages of {PAGE}")]
+    Endless {
+        /// Plural name of the kind.
+        plural: String,
+    },
+}
+
+/// The objects of this instance that exist, by their label.
+pub async fn live(client: &Client, owner: &Owner, namespace: &str) -> Result<BTreeMap<Key, Value>, ObserveError> {
+    let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
+    let mut live = BTreeMap::new();
+    for kind in &KINDS {
+        let resource = kind.api_resource();
+        let api: Api<DynamicObject> = if kind.namespaced {
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        } else {
+            Api::all_with(client.clone(), &resource)
+        };
+        let failed = |source| ObserveError::List {
+            plural: kind.plural.to_owned(),
+            source: Box::new(source),
+        };
+        for object in api.list(&params).await.map_err(failed)? {
+            let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
+            live.insert(key, serde_json::to_value(&object)?);
+        }
+    }
+    Ok(live)
+}
+
+/// Adds the objects of these names that exist without the label: somebody else's, or ours that lost it.
+pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: &[Key]) -> Result<(), ObserveError> {
+    for key in wanted {
+        if live.contains_key(key) {
+            continue;
+        }
+        let failed = |source| ObserveError::Get {
+            key: key.clone(),
+            source: Box::new(source),
+        };
+        if let Some(object) = api_for(client, key)?.get_opt(&key.name).await.map_err(failed)? {
+            live.insert(key.clone(), serde_json::to_value(&object)?);
+        }
+    }
+    Ok(())
+}
+
+/// PersistentVolumes and VolumeAttachments of the driver, asked of the API server itself: for decisions that cannot be taken
+/// back.
+pub async fn blockers(client: &Client, driver: &str) -> Result<(Vec<String>, Vec<String>), ObserveError> {
+    Ok((
+        names_of::<VolumeObject>(client, driver).await?,
+        names_of::<AttachmentObject>(client, driver).await?,
+    ))
+}
+
+async fn names_of<K>(client: &Client, driver: &str) -> Result<Vec<String>, ObserveError>
+where
+    K: Fact<Kept = String> + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let plural = K::plural(&()).into_owned();
+    let api: Api<K> = Api::all_with(client.clone(), &());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut names = Vec::new();
+    for _ in 0..MOST_PAGES {
+        let failed = |source| ObserveError::List {
+            plural: plural.clone(),
+            source: Box::new(source),
+        };
+        let page = api.list(&params).await.map_err(failed)?;
+        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        names.extend(
+            page.iter()
+                .filter(|object| object.keep().as_deref() == Some(driver))
+                .map(ResourceExt::name_any),
+        );
+        match next {
+            Some(token) => params = params.continue_token(&token),
+            None => {
+                names.sort();
+                return Ok(names);
+            }
+        }
+    }
+    Err(ObserveError::Endless { plural })
+}
+
+/// The pod template of a Deployment or DaemonSet.
+pub fn pod_template(workload: &Value) -> Option<PodSpec> {
+    serde_json::from_value(workload.pointer("/spec/template/spec")?.clone()).ok()
+}

@@ -1,0 +1,242 @@
+//! Which nodes should run the driver, and on which of them does the kubelet know it?
+//!
+//! The DaemonSet's own counters tell about pods. A pod can be Ready while the kubelet has no driver registered, so health is
+//! judged here by the node's CSINode entry. Which nodes count follows the rules of the DaemonSet controller: node selector,
+//! required node affinity, and taints that the pods do not tolerate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+
+/// What matters of a Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints: key, value, effect.
+    pub taints: Vec<(String, String, String)>,
+    /// Whether its kubelet reports that it is ready. One that does not can neither start nor register anything.
+    pub ready: bool,
+}
+
+/// The nodes of one driver.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodesView {
+    /// On how many nodes the driver should run.
+    pub desired: usize,
+    /// Those of them where the kubelet knows the driver.
+    pub registered: usize,
+    /// Ready nodes where the driver should run and is not registered, sorted.
+    pub unregistered: Vec<String>,
+    /// Nodes that are not Ready and have no registration; nothing can be done on them now. Sorted.
+    pub not_ready: Vec<String>,
+}
+
+/// Taints that the DaemonSet controller lets its pods tolerate on its own.
+/// Source: Kubernetes, «DaemonSet: taints and tolerations».
+const ALWAYS_TOLERATED: &[&str] = &[
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/network-unavailable",
+];
+
+/// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver.
+pub fn view(nodes: &[NodeFacts], template: &PodSpec, registered_on: &BTreeSet<String>) -> NodesView {
+    let mut view = NodesView::default();
+    for node in nodes.iter().filter(|node| is_eligible(node, template)) {
+        view.desired += 1;
+        if registered_on.contains(&node.name) {
+            view.registered += 1;
+        } else if node.ready {
+            view.unregistered.push(node.name.clone());
+        } else {
+            view.not_ready.push(node.name.clone());
+        }
+    }
+    view.unregistered.sort();
+    view.not_ready.sort();
+    view
+}
+
+/// Whether a DaemonSet with this template wants a pod on the node.
+fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
+    let selected = template
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| node.labels.get(key) == Some(value));
+    let required = template
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    let affine =
+        required.is_none_or(|required| required.node_selector_terms.iter().any(|term| matches_term(node, term)));
+    let tolerations = template.tolerations.as_deref().unwrap_or_default();
+    selected && affine && node.taints.iter().all(|taint| is_tolerated(taint, tolerations))
+}
+
+fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
+    let labels = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    // A term without any requirement selects nothing.
+    !(labels.is_empty() && fields.is_empty())
+        && labels
+            .iter()
+            .all(|requirement| holds(requirement, node.labels.get(&requirement.key)))
+        && fields
+            .iter()
+            .all(|requirement| holds(requirement, (requirement.key == "metadata.name").then_some(&node.name)))
+}
+
+fn holds(requirement: &NodeSelectorRequirement, value: Option<&String>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let listed = value.is_some_and(|value| values.contains(value));
+    let compare = |wanted: fn(i64, i64) -> bool| {
+        let bound = values.first().and_then(|bound| bound.parse().ok());
+        let there = value.and_then(|value| value.parse().ok());
+        matches!((there, bound), (Some(there), Some(bound)) if wanted(there, bound))
+    };
+    match requirement.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(|there, bound| there > bound),
+        "Lt" => compare(|there, bound| there < bound),
+        _ => false,
+    }
+}
+
+fn is_tolerated((key, value, effect): &(String, String, String), tolerations: &[Toleration]) -> bool {
+    if effect == "PreferNoSchedule" || ALWAYS_TOLERATED.contains(&key.as_str()) {
+        return true;
+    }
+    tolerations.iter().any(|toleration| {
+        let same_effect = toleration
+            .effect
+            .as_deref()
+            .is_none_or(|wanted| wanted.is_empty() || wanted == effect);
+        let same_key = toleration
+            .key
+            .as_deref()
+            .is_none_or(|wanted| wanted.is_empty() || wanted == key);
+        let same_value = match toleration.operator.as_deref() {
+            Some("Exists") => true,
+            _ => toleration.key.is_some() && toleration.value.as_deref().unwrap_or_default() == value,
+        };
+        same_effect && same_key && same_value
+    })
+}
+
+/// The facts of a taint that are compared.
+pub(super) fn taint_facts(taint: &Taint) -> (String, String, String) {
+    (
+        taint.key.clone(),
+        taint.value.clone().unwrap_or_default(),
+        taint.effect.clone(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn mk_node(name: &str, labels: &[(&str, &str)], taints: &[(&str, &str, &str)]) -> NodeFacts {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        NodeFacts {
+            name: name.to_owned(),
+            labels: labels.iter().map(own).collect(),
+            taints: taints
+                .iter()
+                .map(|(k, v, e)| ((*k).to_owned(), (*v).to_owned(), (*e).to_owned()))
+                .collect(),
+            ready: true,
+        }
+    }
+
+    fn mk_template(mut spec: Value) -> PodSpec {
+        spec["containers"] = json!([]);
+        serde_json::from_value(spec).expect("a pod spec")
+    }
+
+    fn affinity(expression: &Value) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+    }
+
+    #[rstest]
+    #[case::everything(json!({}), true)]
+    #[case::a_selector_that_matches(json!({"nodeSelector": {"zone": "a"}}), true)]
+    #[case::a_selector_that_does_not(json!({"nodeSelector": {"zone": "b"}}), false)]
+    #[case::in_the_list(affinity(&json!({"key": "zone", "operator": "In", "values": ["a", "b"]})), true)]
+    #[case::not_in_the_list(affinity(&json!({"key": "zone", "operator": "NotIn", "values": ["a"]})), false)]
+    #[case::not_in_a_list_without_the_label(affinity(&json!({"key": "x", "operator": "NotIn", "values": ["a"]})), true)]
+    #[case::exists(affinity(&json!({"key": "gpu", "operator": "Exists"})), false)]
+    #[case::does_not_exist(affinity(&json!({"key": "gpu", "operator": "DoesNotExist"})), true)]
+    #[case::greater(affinity(&json!({"key": "cores", "operator": "Gt", "values": ["4"]})), true)]
+    #[case::less(affinity(&json!({"key": "cores", "operator": "Lt", "values": ["8"]})), false)]
+    fn a_node_counts_where_selector_and_affinity_let_the_pod_run(#[case] spec: Value, #[case] expected: bool) {
+        let node = mk_node("n1", &[("zone", "a"), ("cores", "8")], &[]);
+        assert_eq!(
+            view(&[node], &mk_template(spec), &BTreeSet::new()).desired,
+            usize::from(expected)
+        );
+    }
+
+    #[rstest]
+    #[case::no_toleration(json!([]), ("dedicated", "db", "NoSchedule"), false)]
+    #[case::tolerates_everything(json!([{"operator": "Exists"}]), ("dedicated", "db", "NoExecute"), true)]
+    #[case::tolerates_the_key(json!([{"key": "dedicated", "operator": "Exists"}]), ("dedicated", "db", "NoSchedule"), true)]
+    #[case::another_value(json!([{"key": "dedicated", "value": "web"}]), ("dedicated", "db", "NoSchedule"), false)]
+    #[case::another_effect(json!([{"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}]),
+        ("dedicated", "db", "NoSchedule"), false)]
+    #[case::only_preferred(json!([]), ("dedicated", "db", "PreferNoSchedule"), true)]
+    #[case::a_drain(json!([]), ("node.kubernetes.io/unschedulable", "", "NoSchedule"), true)]
+    fn a_taint_keeps_the_driver_away_only_when_nothing_tolerates_it(
+        #[case] tolerations: Value,
+        #[case] taint: (&str, &str, &str),
+        #[case] expected: bool,
+    ) {
+        let template = mk_template(json!({"tolerations": tolerations}));
+        let node = mk_node("n1", &[], &[taint]);
+        assert_eq!(
+            view(&[node], &template, &BTreeSet::new()).desired,
+            usize::from(expected)
+        );
+    }
+
+    #[test]
+    fn a_node_is_healthy_by_its_registration_and_not_by_its_readiness() {
+        let mut down = mk_node("n4", &[], &[]);
+        down.ready = false;
+        let mut down_but_registered = mk_node("n5", &[], &[]);
+        down_but_registered.ready = false;
+        let nodes = [
+            mk_node("n3", &[], &[]),
+            mk_node("n2", &[], &[]),
+            mk_node("n1", &[], &[]),
+            down,
+            down_but_registered,
+        ];
+        let registered = ["n1", "n5", "elsewhere"].map(str::to_owned).into();
+        assert_eq!(
+            view(&nodes, &mk_template(json!({})), &registered),
+            NodesView {
+                desired: 5,
+                registered: 2,
+                unregistered: vec!["n2".to_owned(), "n3".to_owned()],
+                not_ready: vec!["n4".to_owned()],
+            }
+        );
+    }
+}

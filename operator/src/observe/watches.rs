@@ -1,0 +1,261 @@
+//! The watches that feed the [`Index`] and wake the controller.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures::{StreamExt, stream::BoxStream};
+use kube::{
+    Api, Client, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{WatchStreamExt, watcher, watcher::Event},
+};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use tracing::warn;
+
+use super::index::{AttachmentObject, Concerns, Fact, Index, NodeObject, RegistrationObject, VolumeObject};
+
+/// How long changes are gathered before the controller hears of them: a hundred volumes that come at once are one wake-up.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// How long the first lists may take.
+const FIRST_LIST_LIMIT: Duration = Duration::from_secs(120);
+
+/// Why the operator cannot know the cluster.
+#[derive(Debug, Error)]
+pub enum WatchError {
+    /// A first list did not come.
+    #[error(
+        "could not list {kinds} within {limit:?}; check that the operator's ClusterRole allows get, list and watch on them \
+         and that the API server is healthy"
+    )]
+    FirstList {
+        /// The kinds that are missing.
+        kinds: String,
+        /// How long was waited.
+        limit: Duration,
+    },
+}
+
+/// The index with its watches; they end when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    index: Arc<RwLock<Index>>,
+    ready: Vec<(&'static str, watch::Receiver<bool>)>,
+    _watches: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Starts the watches. What comes out of the channel is whom changes concern.
+    pub(crate) fn watch(client: &Client) -> (Self, mpsc::Receiver<Concerns>) {
+        let (wake, woken) = mpsc::channel(16);
+        let mut cluster = Self {
+            index: Arc::default(),
+            ready: Vec::new(),
+            _watches: JoinSet::new(),
+        };
+        cluster.start::<NodeObject>("nodes", client, &wake);
+        cluster.start::<RegistrationObject>("csinodes", client, &wake);
+        cluster.start::<VolumeObject>("persistentvolumes", client, &wake);
+        cluster.start::<AttachmentObject>("volumeattachments", client, &wake);
+        (cluster, woken)
+    }
+
+    /// A cluster that is known from the start and watches nothing.
+    #[cfg(test)]
+    pub(crate) fn fixed(index: Index) -> Self {
+        Self {
+            index: Arc::new(RwLock::new(index)),
+            ready: Vec::new(),
+            _watches: JoinSet::new(),
+        }
+    }
+
+    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &mpsc::Sender<Concerns>)
+    where
+        K: Fact + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K::Scope: 'static,
+    {
+        let (is_ready, ready) = watch::channel(false);
+        self.ready.push((kind, ready));
+        let api: Api<DeserializeGuard<K>> = Api::all_with(client.clone(), &());
+        let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        self._watches
+            .spawn(follow(kind, events, Arc::clone(&self.index), is_ready, wake.clone()));
+    }
+
+    /// Waits until every first list has come.
+    pub async fn wait_until_known(&mut self) -> Result<(), WatchError> {
+        let mut missing = Vec::new();
+        let deadline = tokio::time::Instant::now() + FIRST_LIST_LIMIT;
+        for (kind, ready) in &mut self.ready {
+            if !matches!(
+                tokio::time::timeout_at(deadline, ready.wait_for(|ready| *ready)).await,
+                Ok(Ok(_))
+            ) {
+                missing.push(*kind);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(WatchError::FirstList {
+            kinds: missing.join(", "),
+            limit: FIRST_LIST_LIMIT,
+        })
+    }
+
+    /// Reads the index. Nothing may wait inside.
+    pub fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+type Events<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
+
+/// Follows one watch for ever.
+async fn follow<K>(
+    kind: &'static str,
+    mut events: Events<'static, K>,
+    index: Arc<RwLock<Index>>,
+    is_ready: watch::Sender<bool>,
+    wake: mpsc::Sender<Concerns>,
+) where
+    K: Fact + Send + 'static,
+{
+    let mut listed = BTreeSet::new();
+    let mut gathered = Concerns::default();
+    let mut wake_at = None;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = until(wake_at) => {
+                wake_at = None;
+                // The receiver is gone when the operator ends.
+                if wake.send(std::mem::take(&mut gathered)).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        let event = match event {
+            Some(Ok(event)) => event,
+            Some(Err(error)) => {
+                warn!(kind, %error, "watch failed; it is tried again");
+                continue;
+            }
+            None => return,
+        };
+        let concerned = {
+            let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+            take_in(&mut index, event, &mut listed, &is_ready)
+        };
+        gathered = gathered.and(concerned);
+        if !gathered.is_empty() && wake_at.is_none() {
+            wake_at = Some(tokio::time::Instant::now() + GATHER);
+        }
+    }
+}
+
+async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => futures::future::pending().await,
+    }
+}
+
+/// Takes one event in and says whom it concerns.
+fn take_in<K: Fact>(
+    index: &mut Index,
+    event: Event<DeserializeGuard<K>>,
+    listed: &mut BTreeSet<String>,
+    is_ready: &watch::Sender<bool>,
+) -> Concerns {
+    match event {
+        Event::Init => {
+            listed.clear();
+            Concerns::default()
+        }
+        Event::InitApply(object) => {
+            listed.insert(object.name_any());
+            put(index, &object)
+        }
+        Event::InitDone => {
+            let concerned = index.retain::<K>(listed);
+            listed.clear();
+            is_ready.send_replace(true);
+            concerned
+        }
+        Event::Apply(object) => put(index, &object),
+        Event::Delete(object) => index.remove::<K>(&object.name_any()),
+    }
+}
+
+fn put<K: Fact>(index: &mut Index, object: &DeserializeGuard<K>) -> Concerns {
+    match &object.0 {
+        Ok(object) => index.put(object),
+        Err(invalid) => {
+            warn!(name = invalid.metadata.name, %invalid, "an object of the cluster cannot be read; it is left out");
+            Concerns::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mk_volume(name: &str) -> DeserializeGuard<VolumeObject> {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"csi": {"driver": "a"}}})).expect("a volume")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_wake_once_and_a_list_that_lacks_a_volume_removes_it() {
+        let (sender, receiver) = futures::channel::mpsc::unbounded();
+        let (wake, mut woken) = mpsc::channel(4);
+        let (is_ready, mut ready) = watch::channel(false);
+        let index = Arc::<RwLock<Index>>::default();
+        let following = tokio::spawn(follow::<VolumeObject>(
+            "pv",
+            receiver.boxed(),
+            Arc::clone(&index),
+            is_ready,
+            wake,
+        ));
+        let volumes = || index.read().expect("no poison").volumes_of("a");
+
+        for event in [
+            Event::Init,
+            Event::InitApply(mk_volume("pv1")),
+            Event::InitApply(mk_volume("pv2")),
+            Event::InitDone,
+        ] {
+            sender.unbounded_send(Ok(event)).expect("sent");
+        }
+        let first = woken.recv().await.expect("a wake-up");
+        assert_eq!(first, Concerns::Drivers(["a".to_owned()].into()));
+        assert!(*ready.borrow_and_update());
+        assert_eq!(volumes(), ["pv1", "pv2"]);
+
+        for event in [Event::Init, Event::InitApply(mk_volume("pv2")), Event::InitDone] {
+            sender.unbounded_send(Ok(event)).expect("sent");
+        }
+        woken.recv().await.expect("a wake-up");
+        assert_eq!(volumes(), ["pv2"]);
+
+        sender.unbounded_send(Ok(Event::Apply(mk_volume("pv2")))).expect("sent");
+        drop(sender);
+        following.await.expect("no panic");
+        assert!(woken.recv().await.is_none(), "nothing changed, nobody is woken");
+    }
+}

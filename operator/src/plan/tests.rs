@@ -1,0 +1,241 @@
+use cinder_csi_crds::INSTANCE_LABEL;
+use rstest::rstest;
+
+use super::*;
+
+fn mk_owner() -> Owner {
+    Owner {
+        name: "d".to_owned(),
+        uid: "owner-uid".to_owned(),
+    }
+}
+
+fn mk_key(kind: &'static str, name: &str) -> Key {
+    Key::new(kind, None, name)
+}
+
+fn mk_object(kind: &'static str, name: &str, fields: &Value) -> Value {
+    let mut object = json!({"kind": kind, "metadata": {"name": name, "labels": {(INSTANCE_LABEL): "d"}}});
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+    object
+}
+
+fn mk_desired(kind: &'static str, name: &str, fields: &Value) -> Desired {
+    Desired::new(mk_key(kind, name), Stage::Base, mk_object(kind, name, fields))
+}
+
+/// The object as the API server keeps it after an apply.
+fn mk_live(desired: &Desired) -> Value {
+    let mut live = desired.object.clone();
+    live["metadata"]["uid"] = json!("live-uid");
+    live["metadata"]["resourceVersion"] = json!("7");
+    live["status"] = json!({"some": "thing"});
+    live
+}
+
+fn plan_for(desired: &[Desired], live: impl IntoIterator<Item = (Key, Value)>) -> Plan {
+    plan(
+        &mk_owner(),
+        desired,
+        &live.into_iter().collect(),
+        &Unrepairable::new(),
+        true,
+    )
+}
+
+fn mk_class() -> Desired {
+    mk_desired(
+        kind::STORAGE_CLASS,
+        "fast",
+        &json!({
+            "provisioner": "d", "parameters": {"type": "ssd"}, "reclaimPolicy": "Delete",
+            "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
+        }),
+    )
+}
+
+#[test]
+fn at_rest_nothing_is_written() {
+    let desired = [
+        mk_class(),
+        mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}})),
+        mk_desired(kind::SECRET, "cloud", &json!({"data": {"cloud.conf": "eA=="}})),
+    ];
+    let live = desired.iter().map(|desired| (desired.key.clone(), mk_live(desired)));
+    assert_eq!(plan_for(&desired, live), Plan::default());
+}
+
+#[test]
+fn a_missing_object_is_created() {
+    let desired = mk_class();
+    assert_eq!(plan_for(&[desired.clone()], []).actions, [Action::Create(desired)]);
+}
+
+#[test]
+fn a_changed_field_is_repaired_and_named() {
+    let desired = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
+    let mut live = mk_live(&desired);
+    live["spec"]["replicas"] = json!(0);
+    let plan = plan_for(&[desired.clone()], [(desired.key.clone(), live)]);
+    let fields = vec!["spec.replicas".to_owned()];
+    assert_eq!(
+        plan.actions,
+        [Action::Repair {
+            desired,
+            uid: "live-uid".to_owned(),
+            fields
+        }]
+    );
+}
+
+#[test]
+fn a_difference_that_an_apply_did_not_remove_is_not_written_again() {
+    let desired = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
+    let mut live = mk_live(&desired);
+    live["spec"]["replicas"] = json!(0);
+    let live = BTreeMap::from([(desired.key.clone(), live)]);
+    let known = (desired.hash().to_owned(), vec!["spec.replicas".to_owned()]);
+    let unrepairable = Unrepairable::from([(desired.key.clone(), known)]);
+    assert_eq!(
+        plan(&mk_owner(), &[desired], &live, &unrepairable, true),
+        Plan::default()
+    );
+}
+
+#[test]
+fn a_field_that_is_no_longer_wanted_is_an_update() {
+    let old = mk_desired(
+        kind::DEPLOYMENT,
+        "controller",
+        &json!({"spec": {"replicas": 2, "paused": true}}),
+    );
+    let new = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
+    let plan = plan_for(&[new.clone()], [(old.key.clone(), mk_live(&old))]);
+    assert_eq!(
+        plan.actions,
+        [Action::Update {
+            desired: new,
+            uid: "live-uid".to_owned()
+        }]
+    );
+}
+
+#[test]
+fn an_object_of_somebody_else_is_not_touched_and_the_rest_goes_on() {
+    let (class, account) = (mk_class(), mk_desired("ServiceAccount", "controller", &json!({})));
+    let foreign =
+        json!({"metadata": {"name": "fast", "managedFields": [{"manager": "kubectl-create"}]}, "provisioner": "x"});
+    let plan = plan_for(&[class.clone(), account.clone()], [(class.key.clone(), foreign)]);
+    assert_eq!(
+        plan.obstacles,
+        [Obstacle::Foreign {
+            key: class.key,
+            maker: "kubectl-create".to_owned()
+        }]
+    );
+    assert_eq!(plan.actions, [Action::Create(account)]);
+}
+
+#[test]
+fn beside_another_installation_of_the_driver_nothing_is_written_at_all() {
+    let driver = mk_desired(kind::CSI_DRIVER, "d", &json!({"spec": {"attachRequired": true}}));
+    let account = mk_desired("ServiceAccount", "controller", &json!({}));
+    let foreign = json!({"metadata": {"name": "d", "annotations": {"meta.helm.sh/release-name": "cinder"}}});
+    let plan = plan_for(&[account, driver.clone()], [(driver.key.clone(), foreign)]);
+    assert_eq!(
+        plan.obstacles,
+        [Obstacle::Foreign {
+            key: driver.key,
+            maker: "the Helm release cinder".to_owned()
+        }]
+    );
+    assert_eq!(plan.actions, []);
+}
+
+#[test]
+fn an_orphan_of_ours_is_pruned_and_a_foreign_object_is_not() {
+    let (old, foreign) = (mk_class(), mk_key(kind::STORAGE_CLASS, "other"));
+    let live = [
+        (old.key.clone(), mk_live(&old)),
+        (foreign, json!({"metadata": {"name": "other"}})),
+    ];
+    let prune = Action::Prune {
+        key: old.key,
+        uid: "live-uid".to_owned(),
+    };
+    assert_eq!(plan_for(&[], live.clone()).actions, [prune]);
+    let incomplete = plan(&mk_owner(), &[], &BTreeMap::from(live), &Unrepairable::new(), false);
+    assert_eq!(incomplete, Plan::default(), "an incomplete intent prunes nothing");
+}
+
+#[rstest]
+#[case::parameters("parameters", json!({"type": "hdd"}))]
+#[case::one_parameter_more("parameters", json!({"type": "ssd", "fs": "xfs"}))]
+#[case::reclaim_policy("reclaimPolicy", json!("Retain"))]
+#[case::binding_mode("volumeBindingMode", json!("Immediate"))]
+fn a_storage_class_whose_fixed_fields_changed_is_made_anew(#[case] field: &str, #[case] old: Value) {
+    let desired = mk_class();
+    let mut live = mk_live(&desired);
+    live[field] = old;
+    let plan = plan_for(&[desired.clone()], [(desired.key.clone(), live)]);
+    let fields = vec![field.to_owned()];
+    assert_eq!(
+        plan.actions,
+        [Action::Recreate {
+            desired,
+            uid: "live-uid".to_owned(),
+            fields
+        }]
+    );
+}
+
+#[rstest]
+#[case::attach_required(kind::CSI_DRIVER, json!({"attachRequired": true}), json!({"attachRequired": false}), "spec.attachRequired")]
+#[case::selector(
+    kind::DAEMON_SET,
+    json!({"selector": {"matchLabels": {"a": "new"}}}),
+    json!({"selector": {"matchLabels": {"a": "old"}}}),
+    "spec.selector"
+)]
+fn what_would_harm_running_pods_is_never_made_anew(
+    #[case] kind: &'static str,
+    #[case] wanted: Value,
+    #[case] there: Value,
+    #[case] field: &str,
+) {
+    let desired = mk_desired(kind, "x", &json!({"spec": wanted}));
+    let mut live = mk_live(&desired);
+    live["spec"] = there;
+    let plan = plan_for(&[desired.clone()], [(desired.key.clone(), live)]);
+    assert_eq!(plan.actions, []);
+    assert_eq!(
+        plan.obstacles,
+        [Obstacle::Immutable {
+            key: desired.key,
+            fields: vec![field.to_owned()]
+        }]
+    );
+}
+
+#[test]
+fn an_object_that_is_being_deleted_is_left_to_go() {
+    let desired = mk_class();
+    let mut live = mk_live(&desired);
+    live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    live["parameters"] = json!({});
+    assert_eq!(plan_for(&[desired.clone()], [(desired.key, live)]), Plan::default());
+}
+
+#[test]
+fn the_hash_of_a_secret_tells_nothing_about_its_values() {
+    let one = mk_desired(kind::SECRET, "s", &json!({"data": {"cloud.conf": "b25l"}}));
+    let other = mk_desired(kind::SECRET, "s", &json!({"data": {"cloud.conf": "b3RoZXI="}}));
+    assert_eq!(one.hash(), other.hash());
+    let plan = plan_for(&[other], [(one.key.clone(), mk_live(&one))]);
+    assert!(
+        matches!(&plan.actions[..], [Action::Repair { fields, .. }] if fields == &["data.cloud.conf"]),
+        "{plan:?}"
+    );
+}

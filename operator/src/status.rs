@@ -1,0 +1,479 @@
+//! What the operator says about a driver: a pure function from what was seen to the status.
+//!
+//! Reasons are part of the API and stable; messages name the thing, what is wrong with it and what to do. Nothing in a status
+//! changes by itself: no times but those of transitions, no counters of attempts.
+
+use cinder_csi_crds::{
+    Blocker, CinderCSIDriverStatus, CloudStatus, ConditionType, ControllerStatus, DeletionStatus, ManagementState,
+    NodesStatus, VolumesStatus,
+};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use serde_json::Value;
+
+use crate::{
+    events::Notice,
+    objects::Key,
+    observe::NodesView,
+    plan::Obstacle,
+    resolve::Problem,
+    teardown::{blockers_sentence, listed},
+};
+
+mod issues;
+
+pub(crate) use issues::Issue;
+
+/// How many names a list in the status holds.
+const NAMED: usize = 10;
+
+/// The longest message of a condition that the API server takes.
+const LONGEST_MESSAGE: usize = 32_768;
+
+/// A cloud as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudView {
+    /// Its name in the spec.
+    pub name: String,
+    /// Whether the credentials that the Secret holds now log in.
+    pub authenticated: bool,
+    /// Why not.
+    pub refusal: Option<Problem>,
+    /// Hash of the credentials in use; `None` when none have ever been good.
+    pub hash: Option<String>,
+}
+
+/// A Deployment or DaemonSet as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// `namespace/name`.
+    pub name: String,
+    /// Pods wanted.
+    pub desired: i32,
+    /// Pods of the wanted version.
+    pub updated: i32,
+    /// Pods that serve.
+    pub available: i32,
+    /// Why its controller gave up, when it did.
+    pub stalled: Option<String>,
+}
+
+impl Workload {
+    /// Reads the status of a live Deployment; its counters mean nothing before its controller has seen the spec.
+    pub fn of_deployment(live: &Value) -> Self {
+        let status = current_status(live);
+        let stalled = status["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == "Progressing" && condition["status"] == "False");
+        Self {
+            name: name_of(live),
+            desired: live["spec"]["replicas"].as_i64().map_or(1, saturating),
+            updated: count(status, "updatedReplicas"),
+            available: count(status, "availableReplicas"),
+            stalled: stalled.map(|condition| condition["message"].as_str().unwrap_or_default().to_owned()),
+        }
+    }
+
+    /// Reads the status of a live DaemonSet.
+    pub fn of_daemon_set(live: &Value) -> Self {
+        let status = current_status(live);
+        Self {
+            name: name_of(live),
+            desired: count(status, "desiredNumberScheduled"),
+            updated: count(status, "updatedNumberScheduled"),
+            available: count(status, "numberAvailable"),
+            stalled: None,
+        }
+    }
+
+    fn is_rolled_out(&self) -> bool {
+        self.updated >= self.desired && self.available >= self.desired
+    }
+}
+
+fn name_of(live: &Value) -> String {
+    let text = |field: &str| live["metadata"][field].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+fn current_status(live: &Value) -> &Value {
+    let seen = live["status"]["observedGeneration"].as_i64().unwrap_or_default();
+    if seen >= live["metadata"]["generation"].as_i64().unwrap_or_default() {
+        &live["status"]
+    } else {
+        &Value::Null
+    }
+}
+
+fn count(status: &Value, field: &str) -> i32 {
+    status[field].as_i64().map_or(0, saturating)
+}
+
+fn saturating(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn counted(names: &[String]) -> i32 {
+    i32::try_from(names.len()).unwrap_or(i32::MAX)
+}
+
+/// How far a removal is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// Volumes are in the way.
+    Blocked,
+    /// The object is being deleted and is Unmanaged.
+    Held,
+    /// It goes on; what it waits for.
+    UnderWay(String),
+    /// Nothing is left.
+    Finished,
+}
+
+/// A write that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// Of which object.
+    pub key: Key,
+    /// What the API server answered, without anything that changes from try to try.
+    pub message: String,
+}
+
+/// All that a status is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Generation of the spec.
+    pub generation: Option<i64>,
+    /// What the spec asks for.
+    pub state: ManagementState,
+    /// What stands against the spec.
+    pub problems: Vec<Problem>,
+    /// The clouds.
+    pub clouds: Vec<CloudView>,
+    /// What the operator will not do on its own.
+    pub obstacles: Vec<Obstacle>,
+    /// Writes that failed.
+    pub failures: Vec<FailedWrite>,
+    /// The controller.
+    pub controller: Option<Workload>,
+    /// The DaemonSet.
+    pub daemon_set: Option<Workload>,
+    /// The nodes.
+    pub nodes: NodesView,
+    /// PersistentVolumes, sorted.
+    pub volumes: Vec<String>,
+    /// VolumeAttachments, sorted.
+    pub attachments: Vec<String>,
+    /// How far a removal is, when one was asked for.
+    pub removal: Option<Removal>,
+    /// Version of the driver that is wanted.
+    pub version: String,
+}
+
+/// Makes the status. Transition times stay where a condition's status did not change.
+pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
+    let issues = issues::of(seen);
+    let verdicts = [
+        (ConditionType::Available, available(seen, &issues)),
+        (ConditionType::Progressing, progressing(seen, &issues)),
+        (ConditionType::Degraded, degraded(seen, &issues)),
+    ];
+    let conditions = verdicts
+        .map(|(type_, verdict)| condition(previous, seen, type_, verdict, now))
+        .into();
+    let is_gone = seen.removal == Some(Removal::Finished);
+    CinderCSIDriverStatus {
+        observed_generation: seen.generation,
+        version: if is_gone { None } else { version(previous, seen) },
+        conditions,
+        controller: seen.controller.as_ref().map(|controller| ControllerStatus {
+            desired: controller.desired,
+            ready: controller.available,
+        }),
+        nodes: (!is_gone).then(|| NodesStatus {
+            desired: i32::try_from(seen.nodes.desired).unwrap_or(i32::MAX),
+            registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
+            unregistered: seen.nodes.unregistered.iter().take(NAMED).cloned().collect(),
+        }),
+        clouds: seen
+            .clouds
+            .iter()
+            .map(|cloud| CloudStatus {
+                name: cloud.name.clone(),
+                authenticated: cloud.authenticated,
+                secret_hash: cloud.hash.as_ref().map(|hash| hash.chars().take(16).collect()),
+            })
+            .collect(),
+        volumes: Some(VolumesStatus {
+            persistent_volumes: counted(&seen.volumes),
+            attachments: counted(&seen.attachments),
+        }),
+        deletion: deletion(seen),
+    }
+}
+
+/// The version is the one in place everywhere; while an update runs it stays the old one.
+fn version(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> Option<String> {
+    let is_in_place = |workload: &Option<Workload>| workload.as_ref().is_some_and(Workload::is_rolled_out);
+    if is_in_place(&seen.controller) && is_in_place(&seen.daemon_set) {
+        return Some(seen.version.clone());
+    }
+    previous.and_then(|previous| previous.version.clone())
+}
+
+fn deletion(seen: &Seen) -> Option<DeletionStatus> {
+    let removal = seen.removal.as_ref()?;
+    if *removal != Removal::Blocked {
+        return (*removal != Removal::Finished).then(DeletionStatus::default);
+    }
+    let blocker = |kind: &str, names: &[String]| Blocker {
+        kind: kind.to_owned(),
+        count: counted(names),
+        names: names.iter().take(NAMED).cloned().collect(),
+    };
+    let blockers = [
+        blocker("PersistentVolume", &seen.volumes),
+        blocker("VolumeAttachment", &seen.attachments),
+    ];
+    Some(DeletionStatus {
+        blockers: blockers.into_iter().filter(|blocker| blocker.count > 0).collect(),
+    })
+}
+
+/// Status, reason and message of a condition.
+type Verdict = (&'static str, String, String);
+
+fn verdict(status: &'static str, reason: &str, message: impl Into<String>) -> Verdict {
+    (status, reason.to_owned(), message.into())
+}
+
+fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
+    if seen.removal == Some(Removal::Finished) {
+        return verdict(
+            "False",
+            "Removed",
+            "the driver was removed and nothing of it is left; set spec.managementState to \
+            Managed to have it again",
+        );
+    }
+    let Some(controller) = &seen.controller else {
+        let cause = issues.first().map_or_else(
+            || "it has not been made yet".to_owned(),
+            |issue| format!("it has not been made, because {}", issue.message),
+        );
+        return verdict("False", "ControllerMissing", format!("there is no controller: {cause}"));
+    };
+    if controller.available == 0 {
+        return verdict(
+            "False",
+            "ControllerDown",
+            format!(
+                "no pod of Deployment {} is available; `kubectl describe` of it and of its pods tells why",
+                controller.name
+            ),
+        );
+    }
+    let nodes = &seen.nodes;
+    if nodes.desired == 0 {
+        return verdict(
+            "False",
+            "NoNodes",
+            "no node matches spec.node (nodeSelector, affinity, tolerations): no pod can use \
+            a volume",
+        );
+    }
+    if !nodes.unregistered.is_empty() {
+        return verdict(
+            "False",
+            "NodesUnregistered",
+            format!(
+                "{} of {} nodes have no CSINode entry of the driver, and their pods cannot use volumes: {}; look at the node pods \
+             there and their logs",
+                nodes.unregistered.len(),
+                nodes.desired,
+                listed(&nodes.unregistered)
+            ),
+        );
+    }
+    if nodes.registered == 0 {
+        return verdict(
+            "False",
+            "NodesNotReady",
+            format!("none of {} nodes is Ready: {}", nodes.desired, listed(&nodes.not_ready)),
+        );
+    }
+    verdict(
+        "True",
+        "AsExpected",
+        "the controller serves, and the driver is registered on every Ready node that should have it",
+    )
+}
+
+fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
+    match &seen.removal {
+        Some(Removal::Blocked) => {
+            return verdict(
+                "True",
+                "DeletionBlocked",
+                blockers_sentence(&seen.volumes, &seen.attachments),
+            );
+        }
+        Some(Removal::Held) => {
+            return verdict(
+                "False",
+                "DeletionHeld",
+                "the object is being deleted, and spec.managementState is Unmanaged: \
+                nothing is taken away; set it to Managed to let the removal begin",
+            );
+        }
+        Some(Removal::UnderWay(what)) => {
+            return verdict(
+                "True",
+                "Removing",
+                format!("the driver is being removed; waiting for {what}"),
+            );
+        }
+        Some(Removal::Finished) => return verdict("False", "Removed", "nothing is left to do"),
+        None => {}
+    }
+    if seen.state == ManagementState::Unmanaged {
+        return verdict(
+            "False",
+            "Unmanaged",
+            "spec.managementState is Unmanaged: the operator reports and changes nothing",
+        );
+    }
+    let mut parts = Vec::new();
+    if let Some(controller) = seen
+        .controller
+        .as_ref()
+        .filter(|controller| !controller.is_rolled_out())
+    {
+        parts.push(format!(
+            "controller: {} of {} pods updated, {} available",
+            controller.updated, controller.desired, controller.available
+        ));
+    }
+    if let Some(daemon_set) = seen
+        .daemon_set
+        .as_ref()
+        .filter(|daemon_set| !daemon_set.is_rolled_out())
+    {
+        parts.push(format!(
+            "node pods: {} of {} updated, {} available",
+            daemon_set.updated, daemon_set.desired, daemon_set.available
+        ));
+    }
+    if !seen.nodes.unregistered.is_empty() {
+        parts.push(format!(
+            "nodes: {} of {} registered",
+            seen.nodes.registered, seen.nodes.desired
+        ));
+    }
+    if !parts.is_empty() {
+        return verdict("True", "RollingOut", parts.join("; "));
+    }
+    if seen.controller.is_none() || seen.daemon_set.is_none() {
+        return match issues.first() {
+            Some(issue) => verdict(
+                "False",
+                "Stopped",
+                format!("nothing can be made until this is mended: {}", issue.message),
+            ),
+            None => verdict("True", "Installing", "the objects of the driver are being made"),
+        };
+    }
+    verdict("False", "AsExpected", "everything is as the spec wants it")
+}
+
+fn degraded(seen: &Seen, issues: &[Issue]) -> Verdict {
+    let Some(first) = issues.first() else {
+        let message = if seen.removal == Some(Removal::Finished) {
+            "the driver was removed"
+        } else {
+            "nothing needs help"
+        };
+        return verdict("False", "AsExpected", message);
+    };
+    let mut message = issues
+        .iter()
+        .map(|issue| issue.message.as_str())
+        .collect::<Vec<_>>()
+        .join(" | ");
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    verdict("True", first.reason, message)
+}
+
+fn condition(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    type_: ConditionType,
+    (status, reason, message): Verdict,
+    now: Timestamp,
+) -> Condition {
+    let old = previous.and_then(|previous| find(previous, type_));
+    let last_transition_time = match old {
+        Some(old) if old.status == status => old.last_transition_time.clone(),
+        _ => Time(whole_seconds(now)),
+    };
+    Condition {
+        type_: type_.as_str().to_owned(),
+        status: status.to_owned(),
+        reason,
+        message,
+        observed_generation: seen.generation,
+        last_transition_time,
+    }
+}
+
+/// The API server keeps no fractions of a second; a time that came back different would look like a change.
+fn whole_seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+/// The condition of a type.
+pub fn find(status: &CinderCSIDriverStatus, type_: ConditionType) -> Option<&Condition> {
+    status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == type_.as_str())
+}
+
+/// The events that the change from one status to the next is worth: one per condition whose status or reason changed.
+pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
+    let changed = |type_: &ConditionType| {
+        let old = previous.and_then(|previous| find(previous, *type_));
+        let new = find(next, *type_)?;
+        let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
+        // The first status of a healthy kind is no news.
+        let is_quiet_start = old.is_none() && new.reason == "AsExpected";
+        (!is_same && !is_quiet_start).then(|| notice(*type_, new))
+    };
+    ConditionType::ALL.iter().filter_map(changed).collect()
+}
+
+fn notice(type_: ConditionType, new: &Condition) -> Notice {
+    let reason = match (type_, new.status.as_str(), new.reason.as_str()) {
+        (ConditionType::Available, "True", _) => "Available",
+        (ConditionType::Available, ..) => "NotAvailable",
+        (ConditionType::Progressing, _, "DeletionBlocked") => "DeletionBlocked",
+        (ConditionType::Progressing, "True", _) => "Progressing",
+        (ConditionType::Progressing, ..) => "NotProgressing",
+        (ConditionType::Degraded, "True", _) => "Degraded",
+        (ConditionType::Degraded, ..) => "NotDegraded",
+    };
+    let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
+    let is_bad = matches!(reason, "NotAvailable" | "Degraded" | "DeletionBlocked");
+    if is_bad {
+        Notice::warning(reason, "Observe", note)
+    } else {
+        Notice::normal(reason, "Observe", note)
+    }
+}
+
+#[cfg(test)]
+mod tests;

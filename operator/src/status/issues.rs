@@ -1,0 +1,90 @@
+//! What needs a human, the gravest first.
+
+use super::Seen;
+use crate::{
+    objects::{Key, kind},
+    plan::Obstacle,
+};
+
+/// One thing that needs a human.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Issue {
+    /// A stable word; the reason of Degraded when it is the gravest.
+    pub(crate) reason: &'static str,
+    /// The thing, what is wrong with it, what to do.
+    pub(crate) message: String,
+}
+
+/// All issues, the gravest first.
+pub(crate) fn of(seen: &Seen) -> Vec<Issue> {
+    let problems = seen.problems.iter().map(|problem| Issue {
+        reason: problem.reason,
+        message: problem.message.clone(),
+    });
+    let refusals = seen.clouds.iter().filter_map(|cloud| {
+        let refusal = cloud.refusal.as_ref()?;
+        let consequence = match &cloud.hash {
+            Some(_) => "The driver goes on with the credentials that were accepted last",
+            None => "The driver is not started before credentials have been accepted",
+        };
+        Some(Issue {
+            reason: refusal.reason,
+            message: format!("{}. {consequence}", refusal.message),
+        })
+    });
+    let failures = seen.failures.iter().map(|failure| Issue {
+        reason: "ApplyFailed",
+        message: format!("{} could not be written: {}", failure.key, failure.message),
+    });
+    let stalled = seen.controller.iter().filter_map(|controller| {
+        let message = controller.stalled.as_ref()?;
+        Some(Issue {
+            reason: "ControllerStalled",
+            message: format!(
+                "Deployment {} does not get its pods running: {message}",
+                controller.name
+            ),
+        })
+    });
+    problems
+        .chain(seen.obstacles.iter().map(obstacle))
+        .chain(refusals)
+        .chain(failures)
+        .chain(stalled)
+        .collect()
+}
+
+fn obstacle(obstacle: &Obstacle) -> Issue {
+    match obstacle {
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Issue {
+            reason: "ForeignObject",
+            message: format!(
+                "{key} exists and was not made for this object but by {maker}: another installation of this driver runs in the \
+                 cluster, and nothing is done beside it. Uninstall it (volumes and pods that use them stay), or delete this object"
+            ),
+        },
+        Obstacle::Foreign { key, maker } => Issue {
+            reason: "ForeignObject",
+            message: format!("{key} exists, was made by {maker} and is left alone. {}", remedy(key)),
+        },
+        Obstacle::Immutable { key, fields } => Issue {
+            reason: "ImmutableField",
+            message: format!(
+                "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and making it anew could harm \
+                 running pods. Put the spec back, or delete the object yourself at a time without volumes in use",
+                fields.join(", ")
+            ),
+        },
+    }
+}
+
+fn remedy(key: &Key) -> String {
+    match key.kind {
+        kind::STORAGE_CLASS => format!(
+            "Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass {}`; volumes made from it \
+             stay)",
+            key.name
+        ),
+        _ => "Delete or rename it if nothing needs it any more".to_owned(),
+    }
+}

@@ -1,0 +1,361 @@
+//! Taking a driver away without harming a volume. A pure function says the next step; the controller does it and asks again.
+//!
+//! Every step is derived from what exists, never from memory: an operator that is killed in the middle goes on where it was.
+//! The order is
+//!
+//! 1. nothing, while a PersistentVolume or VolumeAttachment of the driver exists: it needs the driver to go away in order;
+//! 2. StorageClasses: nobody asks for new volumes any more;
+//! 3. the controller, and the end of its pods;
+//! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
+//!    registration for the next one. So the DaemonSet is first rolled to pods that end the registration on purpose, and the
+//!    step is over when no CSINode of a Ready node names the driver, or after [`UNREGISTER_LIMIT`];
+//! 5. the DaemonSet, and the end of its pods;
+//! 6. accounts, roles, the Secret;
+//! 7. the CSIDriver object, which pods with volumes must never miss.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    objects::{Key, kind},
+    plan::uid_of,
+};
+
+/// Annotation on the DaemonSet: since when its pods end the registration.
+pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
+
+/// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
+pub const UNREGISTER_LIMIT: Duration = Duration::from_secs(300);
+
+/// What the next step is judged by.
+#[derive(Debug)]
+pub struct Remains<'a> {
+    /// PersistentVolumes of the driver, sorted.
+    pub volumes: &'a [String],
+    /// VolumeAttachments of the driver, sorted.
+    pub attachments: &'a [String],
+    /// Objects of this instance that exist.
+    pub live: &'a BTreeMap<Key, Value>,
+    /// Ready nodes whose kubelet knows the driver.
+    pub registered: &'a [String],
+    /// Whether a DaemonSet that ends the registration can be made; not from a spec that cannot be resolved.
+    pub can_unregister: bool,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+/// One step of a removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Volumes exist.
+    Blocked {
+        /// PersistentVolumes, sorted.
+        volumes: Vec<String>,
+        /// VolumeAttachments, sorted.
+        attachments: Vec<String>,
+    },
+    /// These are to be deleted; the API server removes them after what depends on them.
+    Delete {
+        /// The objects with their uids.
+        objects: Vec<(Key, String)>,
+    },
+    /// The DaemonSet is to be rolled to pods that end the registration.
+    Unregister,
+    /// Something takes its time.
+    Wait {
+        /// What, for people. It does not change by itself.
+        what: String,
+    },
+    /// Nothing is left.
+    Finished,
+}
+
+/// Says the next step.
+pub fn next_step(remains: &Remains<'_>) -> Step {
+    if !(remains.volumes.is_empty() && remains.attachments.is_empty()) {
+        return Step::Blocked {
+            volumes: remains.volumes.to_vec(),
+            attachments: remains.attachments.to_vec(),
+        };
+    }
+    let of = |kind: &str| -> Vec<(&Key, &Value)> { remains.live.iter().filter(|(key, _)| key.kind == kind).collect() };
+    let classes = of(kind::STORAGE_CLASS);
+    if !classes.is_empty() {
+        return delete_or_wait(&classes, "the StorageClasses to go");
+    }
+    let controller = of(kind::DEPLOYMENT);
+    if !controller.is_empty() {
+        return delete_or_wait(&controller, "the controller's pods to end");
+    }
+    let node = of(kind::DAEMON_SET);
+    if !node.is_empty() {
+        let is_going = node.iter().all(|(_, object)| is_being_deleted(object));
+        return match unregistration(&node, remains) {
+            Some(step) if !is_going => step,
+            _ => delete_or_wait(&node, "the node pods to end"),
+        };
+    }
+    let rest: Vec<_> = remains
+        .live
+        .iter()
+        .filter(|(key, _)| key.kind != kind::CSI_DRIVER)
+        .collect();
+    if !rest.is_empty() {
+        return delete_or_wait(&rest, "accounts, roles and the Secret to go");
+    }
+    let driver = of(kind::CSI_DRIVER);
+    if !driver.is_empty() {
+        return delete_or_wait(&driver, "the CSIDriver object to go");
+    }
+    Step::Finished
+}
+
+/// What is still to be done about the registrations; `None` when that is over.
+fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Option<Step> {
+    if remains.registered.is_empty() || !remains.can_unregister {
+        return None;
+    }
+    let since = |(_, object): &(&Key, &Value)| unregistering_since(object);
+    let Some(since) = daemon_sets.iter().map(since).min().flatten() else {
+        return Some(Step::Unregister);
+    };
+    let waited = remains.now.duration_since(since);
+    if waited.unsigned_abs() > UNREGISTER_LIMIT {
+        return None;
+    }
+    let what = format!(
+        "the kubelets of these nodes to forget the driver: {}",
+        listed(remains.registered)
+    );
+    Some(Step::Wait { what })
+}
+
+/// Since when the pods of a DaemonSet end the registration.
+pub fn unregistering_since(daemon_set: &Value) -> Option<Timestamp> {
+    daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE]
+        .as_str()?
+        .parse()
+        .ok()
+}
+
+/// Completes a DaemonSet whose pods end the registration: it says since when, and all its pods are replaced at once, because
+/// no volume is left that one of them could be needed for.
+pub fn hasten_unregistration(daemon_set: &mut Value, since: Timestamp) {
+    let metadata = &mut daemon_set["metadata"];
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = json!({});
+    }
+    metadata["annotations"][UNREGISTERING_SINCE] = json!(format!("{since:.0}"));
+    daemon_set["spec"]["updateStrategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0}});
+}
+
+fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
+    let there: Vec<_> = objects
+        .iter()
+        .filter(|(_, object)| !is_being_deleted(object))
+        .map(|(key, object)| ((*key).clone(), uid_of(object)))
+        .collect();
+    if there.is_empty() {
+        Step::Wait { what: what.to_owned() }
+    } else {
+        Step::Delete { objects: there }
+    }
+}
+
+fn is_being_deleted(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Names for a sentence, ten at most.
+pub(crate) fn listed(names: &[String]) -> String {
+    const NAMED: usize = 10;
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
+}
+
+/// The sentence about what stands in the way.
+pub(crate) fn blockers_sentence(volumes: &[String], attachments: &[String]) -> String {
+    let mut parts = Vec::new();
+    if !volumes.is_empty() {
+        parts.push(format!(
+            "{} PersistentVolume(s) of it exist: {}",
+            volumes.len(),
+            listed(volumes)
+        ));
+    }
+    if !attachments.is_empty() {
+        parts.push(format!(
+            "{} VolumeAttachment(s) of it exist: {}",
+            attachments.len(),
+            listed(attachments)
+        ));
+    }
+    format!(
+        "the driver stays while {}. Delete the claims and pods that use these volumes; a PersistentVolume with reclaim policy \
+         Retain is deleted by hand and leaves its data in Cinder",
+        parts.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const ALL: [&str; 6] = [
+        kind::STORAGE_CLASS,
+        kind::DEPLOYMENT,
+        kind::DAEMON_SET,
+        kind::SECRET,
+        "ClusterRole",
+        kind::CSI_DRIVER,
+    ];
+
+    fn now() -> Timestamp {
+        "2026-01-01T10:00:00Z".parse().expect("a time")
+    }
+
+    fn mk_live(kinds: &[&'static str]) -> BTreeMap<Key, Value> {
+        let entry = |kind: &&'static str| {
+            let key = Key::new(kind, None, "x");
+            (key, json!({"metadata": {"name": "x", "uid": kind}}))
+        };
+        kinds.iter().map(entry).collect()
+    }
+
+    fn step(live: &BTreeMap<Key, Value>, registered: &[String]) -> Step {
+        next_step(&Remains {
+            volumes: &[],
+            attachments: &[],
+            live,
+            registered,
+            can_unregister: true,
+            now: now(),
+        })
+    }
+
+    fn deletes(step: &Step) -> Vec<&'static str> {
+        match step {
+            Step::Delete { objects } => objects.iter().map(|(key, _)| key.kind).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case::a_volume(&["pv1"], &[])]
+    #[case::an_attachment(&[], &["va1"])]
+    fn nothing_is_deleted_while_a_volume_or_an_attachment_exists(
+        #[case] volumes: &[&str],
+        #[case] attachments: &[&str],
+    ) {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (volumes, attachments, live) = (own(volumes), own(attachments), mk_live(&ALL));
+        let remains = Remains {
+            volumes: &volumes,
+            attachments: &attachments,
+            live: &live,
+            registered: &[],
+            can_unregister: true,
+            now: now(),
+        };
+        let expected = Step::Blocked {
+            volumes: volumes.clone(),
+            attachments: attachments.clone(),
+        };
+        assert_eq!(next_step(&remains), expected);
+    }
+
+    #[test]
+    fn objects_go_in_the_order_in_which_nothing_misses_another() {
+        let mut live = mk_live(&ALL);
+        let mut order = Vec::new();
+        loop {
+            let next = step(&live, &[]);
+            if next == Step::Finished {
+                break;
+            }
+            order.push(deletes(&next));
+            live.retain(|key, _| !order.iter().flatten().any(|gone| *gone == key.kind));
+        }
+        assert_eq!(
+            order,
+            [
+                vec![kind::STORAGE_CLASS],
+                vec![kind::DEPLOYMENT],
+                vec![kind::DAEMON_SET],
+                vec!["ClusterRole", kind::SECRET],
+                vec![kind::CSI_DRIVER],
+            ]
+        );
+    }
+
+    #[test]
+    fn the_next_kind_waits_until_the_one_before_is_gone_and_not_only_going() {
+        let mut live = mk_live(&ALL[1..]);
+        for (key, object) in &mut live {
+            if key.kind == kind::DEPLOYMENT {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+        }
+        assert_eq!(
+            step(&live, &[]),
+            Step::Wait {
+                what: "the controller's pods to end".to_owned()
+            }
+        );
+    }
+
+    #[rstest]
+    #[case::not_begun(None, true, Step::Unregister)]
+    #[case::under_way(Some("2026-01-01T09:59:00Z"), true,
+        Step::Wait { what: "the kubelets of these nodes to forget the driver: n1".to_owned() })]
+    #[case::took_too_long(Some("2026-01-01T09:54:00Z"), true,
+        Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
+    #[case::impossible(None, false,
+        Step::Delete { objects: vec![(Key::new(kind::DAEMON_SET, None, "x"), "DaemonSet".to_owned())] })]
+    fn node_pods_go_only_after_the_kubelets_forgot_the_driver_or_the_time_for_it_passed(
+        #[case] since: Option<&str>,
+        #[case] can_unregister: bool,
+        #[case] expected: Step,
+    ) {
+        let mut live = mk_live(&[kind::DAEMON_SET, kind::CSI_DRIVER]);
+        if let (Some(since), Some(daemon_set)) = (since, live.values_mut().next_back()) {
+            hasten_unregistration(daemon_set, since.parse().expect("a time"));
+            assert_eq!(
+                daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"],
+                "100%"
+            );
+        }
+        let registered = ["n1".to_owned()];
+        let remains = Remains {
+            volumes: &[],
+            attachments: &[],
+            live: &live,
+            registered: &registered,
+            can_unregister,
+            now: now(),
+        };
+        assert_eq!(next_step(&remains), expected);
+    }
+
+    #[test]
+    fn a_sentence_names_ten_and_counts_the_rest() {
+        let names: Vec<String> = (1..=12).map(|number| format!("pv{number}")).collect();
+        let sentence = blockers_sentence(&names, &[]);
+        assert!(
+            sentence.contains("12 PersistentVolume(s)") && sentence.contains("pv10 and 2 more"),
+            "{sentence}"
+        );
+        assert!(
+            !sentence.contains("pv11") && !sentence.contains("VolumeAttachment"),
+            "{sentence}"
+        );
+    }
+}

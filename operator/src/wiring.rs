@@ -1,0 +1,319 @@
+//! Puts the parts together: client, metrics, admin server, leader election, watches, controller.
+
+use std::{future::ready, io, sync::Arc};
+
+use cinder_cloud::CloudOptions;
+use cinder_csi_crds::{CinderCSIDriver, GROUP, INSTANCE_LABEL};
+use csi_kit::{
+    admin::AdminServer,
+    endpoint::TcpAddress,
+    metrics::{BuildInfo, Metrics as Registry},
+    signals, telemetry,
+};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{DynamicObject, ListParams, PartialObjectMeta},
+    runtime::{
+        Controller, Predicate, PredicateConfig, WatchStreamExt, controller, predicates, reflector,
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    args::{Args, Command, RunArgs, VERSION},
+    controller::{Context, Parts, Watched, error_policy, reconcile},
+    credentials::{Checker, RealKeystone},
+    error::Error,
+    events::Events,
+    leader::{Elector, LeaseSettings},
+    metrics::Metrics,
+    observe::{Cluster, Concerns},
+    operands::KINDS,
+    render,
+};
+
+/// Name under which the operator reports events and competes for its Lease.
+const PROGRAM: &str = "cinder-csi-operator";
+
+/// How long changes of one object are gathered before it is reconciled.
+const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// How many objects are reconciled at once.
+const CONCURRENCY: u16 = 4;
+
+/// How long reconciles may take to end after shutdown was asked for.
+const DRAIN: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Does what the command line says.
+pub async fn execute(args: Args) -> Result<(), Error> {
+    match args.command {
+        Command::Run(args) => run(args).await,
+        Command::Crd => Ok(render::crd(&mut io::stdout().lock())?),
+        Command::Render(args) => Ok(render::render(&args, &mut io::stdout().lock())?),
+    }
+}
+
+/// Runs the operator until a signal or the loss of the Lease.
+async fn run(args: RunArgs) -> Result<(), Error> {
+    telemetry::init(&args.log_level, args.log_format)?;
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| Error::TlsProvider)?;
+    let shutdown = signals::shutdown().map_err(Error::Signals)?;
+    let identity = args
+        .pod_name
+        .clone()
+        .unwrap_or_else(|| format!("{PROGRAM}-{}", uuid::Uuid::new_v4()));
+    info!(version = VERSION, identity, namespace = args.namespace, "starting");
+
+    let registry = Registry::new(BuildInfo {
+        program: "cinder_csi_operator",
+        version: VERSION,
+        revision: option_env!("CINDER_CSI_REVISION").unwrap_or_default(),
+    })?;
+    let metrics = Arc::new(Metrics::new()?);
+    metrics.register(registry.registry())?;
+    let client = client().await?;
+
+    let (phase, phases) = watch::channel(Phase::Starting);
+    let admin = admin_server(&args, registry, phases, &shutdown).await?;
+    check_crd(&client).await?;
+
+    let settings = LeaseSettings::new(
+        &args.namespace,
+        &args.lease_name,
+        &format!("{identity}_{}", uuid::Uuid::new_v4()),
+    );
+    phase.send_replace(Phase::StandingBy);
+    let result = match Elector::new(client.clone(), settings).acquire(&shutdown).await {
+        None => Ok(()),
+        Some(mut leader) => {
+            metrics.leading(true);
+            // Reconciles end with this token: after a loss of the Lease at once, after a signal when they are done.
+            let stop = CancellationToken::new();
+            let work = lead(&args, client, Arc::clone(&metrics), &identity, phase, shutdown.clone());
+            let result = tokio::select! {
+                result = work => {
+                    stop.cancel();
+                    leader.release().await;
+                    result
+                }
+                Err(lost) = leader.keep(&stop) => {
+                    warn!(%lost, "no longer leading; ending, so that a fresh process stands by");
+                    Ok(())
+                }
+            };
+            metrics.leading(false);
+            result
+        }
+    };
+    shutdown.cancel();
+    // It ends within its own drain time.
+    if let Err(error) = admin.await {
+        warn!(%error, "the admin server ended badly");
+    }
+    info!("ended");
+    result
+}
+
+/// How far the program is, for `/readyz`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    StandingBy,
+    Listing,
+    Leading,
+}
+
+async fn admin_server(
+    args: &RunArgs,
+    registry: Registry,
+    phases: watch::Receiver<Phase>,
+    shutdown: &CancellationToken,
+) -> Result<tokio::task::JoinHandle<io::Result<()>>, Error> {
+    let failed = |source| Error::AdminServer {
+        address: args.admin_address,
+        source,
+    };
+    let server = AdminServer::new(registry).readiness(move || {
+        let phase = *phases.borrow();
+        ready(match phase {
+            Phase::Starting => Err("starting".to_owned()),
+            Phase::Listing => Err("reading the cluster".to_owned()),
+            // One that stands by is ready: it can take over.
+            Phase::StandingBy | Phase::Leading => Ok(()),
+        })
+    });
+    let bound = server
+        .bind(&TcpAddress::from(args.admin_address))
+        .await
+        .map_err(failed)?;
+    info!(address = %bound.local_addr(), "admin server listens");
+    Ok(tokio::spawn(bound.serve(shutdown.clone())))
+}
+
+async fn client() -> Result<Client, Error> {
+    let mut config = Config::infer()
+        .await
+        .map_err(|error| Error::Configure(Box::new(error)))?;
+    // Failures are shown in the status and tried again by the reconcile; hidden repeats would only delay that.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| Error::Connect(Box::new(error)))
+}
+
+/// Fails with the remedy when the CRD is not there.
+async fn check_crd(client: &Client) -> Result<(), Error> {
+    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+    let listed = drivers.list_metadata(&ListParams::default().limit(1)).await;
+    listed.map(drop).map_err(|source| Error::NoCrd {
+        group: GROUP,
+        source: Box::new(source),
+    })
+}
+
+/// Reconciles until `shutdown`.
+async fn lead(
+    args: &RunArgs,
+    client: Client,
+    metrics: Arc<Metrics>,
+    identity: &str,
+    phase: watch::Sender<Phase>,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    phase.send_replace(Phase::Listing);
+    let (mut cluster, woken) = Cluster::watch(&client);
+    tokio::select! {
+        known = cluster.wait_until_known() => known?,
+        () = shutdown.cancelled() => return Ok(()),
+    }
+    phase.send_replace(Phase::Leading);
+
+    let options = CloudOptions {
+        user_agent: format!("{PROGRAM}/{VERSION}"),
+        observer: Arc::clone(&metrics) as Arc<dyn cinder_cloud::Observer>,
+        ..CloudOptions::default()
+    };
+    let context = Context::new(
+        client.clone(),
+        Parts {
+            cluster,
+            events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics)),
+            metrics,
+            checker: Checker::new(Box::new(RealKeystone { options }), args.credentials_check_interval),
+            namespace: args.namespace.clone(),
+            images: args.images.image_set(),
+            idle_interval: args.credentials_check_interval,
+            reconcile_timeout: args.reconcile_timeout,
+        },
+    );
+    let stopped = shutdown.clone();
+    let work = controller(&client, &args.namespace, woken)
+        .graceful_shutdown_on(async move { stopped.cancelled().await })
+        .run(reconcile, error_policy, Arc::new(context))
+        .for_each(|result| {
+            // Failed reconciles were logged by the error policy; what is left are objects that went in between.
+            if let Err(controller::Error::QueueError(error)) = result {
+                warn!(%error, "a watch failed; it is tried again");
+            }
+            ready(())
+        });
+    tokio::pin!(work);
+    tokio::select! {
+        () = &mut work => {}
+        () = shutdown.cancelled() => {
+            if tokio::time::timeout(DRAIN, work).await.is_err() {
+                warn!("a reconcile did not end in time and was cut; the next start finishes it");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The controller with everything that wakes it.
+fn controller(client: &Client, namespace: &str, woken: mpsc::Receiver<Concerns>) -> Controller<Watched> {
+    let drivers: Api<Watched> = Api::all_with(client.clone(), &());
+    let (store, writer) = reflector::store::<Watched>();
+    let changes = watcher(drivers, watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .touched_objects()
+        // Not our own writes of the status; the uid tells a new object of an old name apart.
+        .predicate_filter(
+            predicates::generation
+                .combine(predicates::finalizers)
+                .combine(predicates::annotations),
+            PredicateConfig::default(),
+        );
+    let mut controller = Controller::for_stream(changes, store.clone())
+        .with_config(
+            controller::Config::default()
+                .debounce(DEBOUNCE)
+                .concurrency(CONCURRENCY),
+        )
+        .reconcile_on(concerned(woken, store.clone()));
+    for kind in &KINDS {
+        let resource = kind.api_resource();
+        let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        } else {
+            Api::all_with(client.clone(), &resource)
+        };
+        let ours = watcher::Config::default().labels(INSTANCE_LABEL);
+        controller = controller.watches_with(api, resource, ours, |object| {
+            object.labels().get(INSTANCE_LABEL).map(|driver| ObjectRef::new(driver))
+        });
+    }
+    let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
+    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
+    let (of_secrets, of_maps) = (store.clone(), store);
+    controller
+        .watches(secrets, watcher::Config::default(), move |secret| {
+            using(&of_secrets, &secret.name_any())
+        })
+        .watches(maps, watcher::Config::default(), move |map| {
+            using(&of_maps, &map.name_any())
+        })
+}
+
+/// The drivers whose credentials or CA bundle are in the object of this name.
+fn using(drivers: &Store<Watched>, name: &str) -> Vec<ObjectRef<Watched>> {
+    let uses = |driver: &CinderCSIDriver| {
+        driver.spec.clouds.iter().any(|cloud| {
+            cloud.credentials_secret_ref.name == name
+                || cloud
+                    .ca_bundle_ref
+                    .as_ref()
+                    .is_some_and(|reference| reference.name == name)
+        })
+    };
+    drivers
+        .state()
+        .iter()
+        .filter(|driver| driver.0.as_ref().is_ok_and(uses))
+        .map(|driver| ObjectRef::from_obj(driver.as_ref()))
+        .collect()
+}
+
+/// Turns changes of the cluster into the drivers that they concern.
+fn concerned(woken: mpsc::Receiver<Concerns>, drivers: Store<Watched>) -> impl Stream<Item = ObjectRef<Watched>> {
+    futures::stream::unfold(woken, |mut woken| async move {
+        woken.recv().await.map(|concerns| (concerns, woken))
+    })
+    .flat_map(move |concerns| {
+        let concerned = drivers.state().into_iter().filter(move |driver| match &concerns {
+            Concerns::All => true,
+            Concerns::Drivers(names) => names.contains(&driver.name_any()),
+        });
+        futures::stream::iter(
+            concerned
+                .map(|driver| ObjectRef::from_obj(driver.as_ref()))
+                .collect::<Vec<_>>(),
+        )
+    })
+}
