@@ -1,1 +1,13 @@
-//! placeholder
+//! Tests against programs that nobody here wrote: csi-sanity, the Go driver, the kubelet's own way to dial.
+//!
+//! Every test runs in a [`lab`]: network and mount namespaces of its own with an empty `/dev/disk/by-id` and Nova's metadata
+//! address, in which the OpenStack simulator backs volumes with loop devices. Tests run side by side without seeing each
+//! other, and what a test leaves behind is an error of that test.
+
+pub mod contracts;
+pub mod drivers;
+pub mod lab;
+pub mod process;
+pub mod programs;
+pub mod sanity;
+pub mod simulator;

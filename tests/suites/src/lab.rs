@@ -1,0 +1,227 @@
+//! Namespaces of a test's own.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::future::Future;
+use std::os::fd::AsFd as _;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use futures::FutureExt as _;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::process::Process;
+
+/// Where Nova's metadata service answers inside every instance.
+pub const METADATA_ADDRESS: &str = "169.254.169.254";
+/// Where udev puts the links that a driver finds its devices by.
+pub const BY_ID: &str = "/dev/disk/by-id";
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Makes the namespaces' inside, then holds them open.
+const KEEPER: &str = r#"
+set -e
+ip link set lo up
+ip address add "$METADATA_ADDRESS/32" dev lo
+mkdir -p /dev/disk
+mount -t tmpfs -o mode=755 tmpfs /dev/disk
+mkdir "$BY_ID"
+touch "$READY"
+exec sleep infinity
+"#;
+
+/// Network and mount namespaces with the metadata address on their loopback device and an empty `/dev/disk/by-id`, and a
+/// directory for what the test writes. Gone when the test ends, even when it is killed.
+#[derive(Debug)]
+pub struct Lab {
+    directory: TempDir,
+    keeper: Process,
+}
+
+/// Runs a test in a lab of its own, on a thread of its own inside the lab's network: what the test starts and what it
+/// connects to is in there too. Afterwards nothing may be left. Panics with the whole chain of reasons.
+pub fn in_lab<Test, Fut>(test: Test)
+where
+    Test: FnOnce(std::rc::Rc<Lab>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<()>>,
+{
+    let result = thread::spawn(move || -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot make a runtime")?;
+        runtime.block_on(async {
+            let lab = std::rc::Rc::new(Lab::start().await?);
+            lab.enter_network()?;
+            let result = AssertUnwindSafe(test(lab.clone())).catch_unwind().await;
+            // Ends what the test started in the background and did not end itself.
+            let lab = std::rc::Rc::try_unwrap(lab).map_err(|_shared| anyhow!("the test kept its lab"));
+            let left = match lab {
+                Ok(lab) => lab.finish().await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(result) => result.and(left),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    })
+    .join();
+    match result {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => panic_with(&error),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[expect(clippy::panic, reason = "it is how a test fails")]
+fn panic_with(error: &anyhow::Error) {
+    panic!("{error:?}");
+}
+
+impl Lab {
+    async fn start() -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("cinder-csi-")
+            .tempdir()
+            .context("cannot make a directory")?;
+        let ready = directory.path().join("lab-ready");
+        let mut command = Command::new("setpriv");
+        command
+            .args([
+                "--pdeathsig",
+                "KILL",
+                "unshare",
+                "--net",
+                "--mount",
+                "--propagation",
+                "private",
+            ])
+            .args(["sh", "-c", KEEPER])
+            .env("METADATA_ADDRESS", METADATA_ADDRESS)
+            .env("BY_ID", BY_ID)
+            .env("READY", &ready);
+        let mut keeper = Process::spawn("unshare", command, &directory.path().join("lab.log"))?;
+        wait_for("the namespaces (they need root)", START_TIMEOUT, async || {
+            keeper.check()?;
+            Ok(ready.exists().then_some(()))
+        })
+        .await?;
+        Ok(Self { directory, keeper })
+    }
+
+    fn enter_network(&self) -> Result<()> {
+        let path = format!("/proc/{}/ns/net", self.keeper.pid()?.as_raw_nonzero());
+        let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .with_context(|| format!("cannot enter {path}: run as root"))
+    }
+
+    /// A place in the test's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A program in the lab's mount namespace. It is killed when the test's thread ends.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
+        self.command_ended_by("KILL", program)
+    }
+
+    /// The same, with another signal at the end of the test's thread.
+    pub fn command_ended_by(&self, signal: &str, program: impl AsRef<OsStr>) -> Result<Command> {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", self.keeper.pid()?.as_raw_nonzero()))
+            .args(["--mount", "--", "setpriv", "--pdeathsig", signal, "--"])
+            .arg(program)
+            .env_remove("RUST_LOG");
+        Ok(command)
+    }
+
+    /// Runs a shell command in the lab and returns what it prints.
+    pub async fn shell(&self, script: &str) -> Result<String> {
+        let mut command = self.command("sh")?;
+        let output = tokio::time::timeout(START_TIMEOUT, command.args(["-ec", script]).output())
+            .await
+            .with_context(|| format!("`{script}` takes longer than {START_TIMEOUT:?}"))?
+            .with_context(|| format!("cannot run `{script}`"))?;
+        if !output.status.success() {
+            bail!(
+                "`{script}` failed ({}): {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Loop devices of files in the test's directory.
+    pub async fn loop_devices(&self) -> Result<Vec<String>> {
+        loop_devices(self.directory.path()).await
+    }
+
+    /// Mount points in the test's directory, as the lab sees them.
+    pub async fn mounts(&self) -> Result<Vec<String>> {
+        let table = self.shell("cat /proc/self/mountinfo").await?;
+        let directory = self.directory.path().display().to_string();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        Ok(points
+            .filter(|point| point.starts_with(&directory))
+            .map(str::to_owned)
+            .collect())
+    }
+
+    async fn finish(self) -> Result<()> {
+        let Self { directory, keeper } = self;
+        keeper.kill().await?;
+        let leaked = wait_for("loop devices to be given back", START_TIMEOUT, async || {
+            Ok(loop_devices(directory.path()).await?.is_empty().then_some(()))
+        })
+        .await;
+        if leaked.is_err() {
+            let devices = loop_devices(directory.path()).await?;
+            for device in &devices {
+                // The test fails anyway; the machine must not run out of devices.
+                let _ = Command::new("losetup").args(["--detach", device]).status().await;
+            }
+            bail!("the test leaked the loop devices {devices:?}");
+        }
+        if std::env::var_os("KEEP_LOGS").is_some() {
+            let _ = directory.keep();
+        }
+        Ok(())
+    }
+}
+
+async fn loop_devices(directory: &Path) -> Result<Vec<String>> {
+    let output = Command::new("losetup")
+        .args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])
+        .output()
+        .await
+        .context("cannot run losetup")?;
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    let directory = directory.display().to_string();
+    let ours = list.lines().filter(|line| line.contains(&directory));
+    Ok(ours
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Asks again and again until the answer is `Some`, at most for `limit`. An error ends the wait at once.
+pub async fn wait_for<T>(what: &str, limit: Duration, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask().await.with_context(|| format!("while waiting for {what}"))? {
+            return Ok(answer);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            bail!("{what}: not after {limit:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

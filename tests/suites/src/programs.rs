@@ -1,0 +1,118 @@
+//! Where the programs under test and their peers are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::SystemTime;
+use std::{env, fs};
+
+use anyhow::{Context as _, Result, bail};
+use harness::workspace_root;
+
+/// One build at a time: tests of one program run side by side.
+static BUILD: Mutex<()> = Mutex::new(());
+
+/// The driver: `CINDER_CSI_DRIVER`, or what cargo builds.
+pub fn driver() -> Result<PathBuf> {
+    of_this_workspace("cinder-csi-driver", "CINDER_CSI_DRIVER")
+}
+
+/// The simulator: `OPENSTACK_SIM`, or what cargo builds.
+pub fn simulator() -> Result<PathBuf> {
+    of_this_workspace("openstack-sim", "OPENSTACK_SIM")
+}
+
+/// csi-sanity: `CSI_SANITY`, or what `tests/tools/build` builds.
+pub fn csi_sanity() -> Result<PathBuf> {
+    of_module("csi", "csi-sanity")
+}
+
+/// The Go driver: `CINDER_CSI_PLUGIN`, or what `tests/tools/build` builds.
+pub fn go_driver() -> Result<PathBuf> {
+    of_module("csi", "cinder-csi-plugin")
+}
+
+fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
+    if let Some(path) = env::var_os(variable) {
+        return Ok(path.into());
+    }
+    let test = env::current_exe().context("cannot tell where this test is")?;
+    let directory = test
+        .ancestors()
+        .nth(2)
+        .context("this test is not in cargo's target directory")?;
+    let binary = directory.join(package);
+    let _one_at_a_time = BUILD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if is_fresh(&binary) {
+        return Ok(binary);
+    }
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--package", package])
+        .current_dir(workspace_root());
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("{package} does not build ({status})");
+    }
+    Ok(binary)
+}
+
+/// Whether no source of `binary` is newer than it, by the list that cargo writes beside it. Asking cargo instead would build
+/// again what a build of the whole workspace has built with other features.
+fn is_fresh(binary: &Path) -> bool {
+    let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
+    let Some(built) = modified(binary) else { return false };
+    let Ok(list) = fs::read_to_string(binary.with_extension("d")) else {
+        return false;
+    };
+    let Some((_, sources)) = list.split_once(": ") else {
+        return false;
+    };
+    sources
+        .split_whitespace()
+        .all(|source| modified(Path::new(source)).is_some_and(|changed| changed <= built))
+}
+
+fn of_module(module: &str, name: &str) -> Result<PathBuf> {
+    let output = Command::new(workspace_root().join("tests/tools/build"))
+        .arg(module)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cannot run tests/tools/build")?;
+    if !output.status.success() {
+        bail!("tests/tools/build {module} failed ({})", output.status);
+    }
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    let path = list.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    path.map(PathBuf::from)
+        .with_context(|| format!("tests/tools/build {module} names no program {name}"))
+}
+
+/// A program of `tests/tools/contracts`, built when it is asked for.
+pub fn contract_program(name: &str) -> Result<PathBuf> {
+    let test = env::current_exe().context("cannot tell where this test is")?;
+    let directory = test
+        .ancestors()
+        .nth(2)
+        .context("this test is not in cargo's target directory")?
+        .join("contracts");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let binary = directory.join(name);
+    let _one_at_a_time = BUILD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let status = Command::new("go")
+        .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
+        .arg(&binary)
+        .arg(format!("./{name}"))
+        .env("CGO_ENABLED", "0")
+        .current_dir(workspace_root().join("tests/tools/contracts"))
+        .status()
+        .context("cannot run go: put Go 1.26 on the PATH")?;
+    if !status.success() {
+        bail!("tests/tools/contracts/{name} does not build ({status})");
+    }
+    Ok(binary)
+}

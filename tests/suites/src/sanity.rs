@@ -1,0 +1,197 @@
+//! csi-sanity and what it reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::drivers::Driver;
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::programs;
+
+/// Specs of csi-sanity v5.6.0 that can run; one more is marked as pending by its authors.
+pub const SPECS: usize = 102;
+const TIMEOUT: Duration = Duration::from_mins(8);
+
+/// How a volume is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// With a file system on it.
+    Mount,
+    /// As a device.
+    Block,
+}
+
+impl Access {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mount => "mount",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// How one spec ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should.
+    Passed,
+    /// Not as it should; with the reason.
+    Failed(String),
+    /// It found that it could not be run; with the reason.
+    Skipped(String),
+    /// Not run because its authors say so.
+    Pending,
+}
+
+/// What a run reported: every spec by its whole name.
+#[derive(Debug)]
+pub struct Report {
+    specs: BTreeMap<String, Outcome>,
+}
+
+impl Report {
+    /// Names of the specs that passed.
+    pub fn passed(&self) -> BTreeSet<&str> {
+        self.those(|outcome| *outcome == Outcome::Passed)
+    }
+
+    /// Names of the specs that failed.
+    pub fn failed(&self) -> BTreeSet<&str> {
+        self.those(|outcome| matches!(outcome, Outcome::Failed(_)))
+    }
+
+    /// Names of the specs that were skipped.
+    pub fn skipped(&self) -> BTreeSet<&str> {
+        self.those(|outcome| matches!(outcome, Outcome::Skipped(_)))
+    }
+
+    fn those(&self, wanted: impl Fn(&Outcome) -> bool) -> BTreeSet<&str> {
+        self.specs
+            .iter()
+            .filter(|(_, outcome)| wanted(outcome))
+            .map(|(name, _)| name.as_str())
+            .collect()
+    }
+
+    /// All failures with their reasons, for a message.
+    pub fn failures(&self) -> String {
+        let failures = self.specs.iter().filter_map(|(name, outcome)| match outcome {
+            Outcome::Failed(reason) => Some(format!("* {name}\n    {}", reason.trim().replace('\n', "\n    "))),
+            _ => None,
+        });
+        failures.collect::<Vec<_>>().join("\n")
+    }
+
+    /// One line: how many ran, passed, failed, were skipped.
+    pub fn summary(&self) -> String {
+        let (passed, failed, skipped) = (self.passed().len(), self.failed().len(), self.skipped().len());
+        format!(
+            "{} specs run: {passed} passed, {failed} failed; {skipped} skipped",
+            passed + failed
+        )
+    }
+
+    fn read(path: &Path) -> Result<Self> {
+        let text = fs::read(path).with_context(|| format!("csi-sanity wrote no report {}", path.display()))?;
+        let suites: Vec<SuiteReport> =
+            serde_json::from_slice(&text).context("csi-sanity's report is not what ginkgo writes")?;
+        let mut specs = BTreeMap::new();
+        for spec in suites
+            .into_iter()
+            .flat_map(|suite| suite.specs)
+            .filter(|spec| spec.kind == "It")
+        {
+            let mut name = spec.containers.unwrap_or_default();
+            name.push(spec.text);
+            let reason = spec.failure.map(|failure| failure.message).unwrap_or_default();
+            let outcome = match spec.state.as_str() {
+                "passed" => Outcome::Passed,
+                "skipped" => Outcome::Skipped(reason),
+                "pending" => Outcome::Pending,
+                other => Outcome::Failed(format!("{other}: {reason}")),
+            };
+            specs.insert(name.join(" "), outcome);
+        }
+        let found = specs.values().filter(|outcome| **outcome != Outcome::Pending).count();
+        if found != SPECS {
+            bail!("csi-sanity has {found} specs and not {SPECS}: has its version changed?");
+        }
+        Ok(Self { specs })
+    }
+}
+
+#[derive(Deserialize)]
+struct SuiteReport {
+    #[serde(rename = "SpecReports")]
+    specs: Vec<SpecReport>,
+}
+
+#[derive(Deserialize)]
+struct SpecReport {
+    #[serde(rename = "ContainerHierarchyTexts")]
+    containers: Option<Vec<String>>,
+    #[serde(rename = "LeafNodeText")]
+    text: String,
+    #[serde(rename = "LeafNodeType")]
+    kind: String,
+    #[serde(rename = "State")]
+    state: String,
+    #[serde(rename = "Failure")]
+    failure: Option<SpecFailure>,
+}
+
+#[derive(Deserialize)]
+struct SpecFailure {
+    #[serde(rename = "Message")]
+    message: String,
+}
+
+/// Runs csi-sanity against a driver to its end, with the suite's defaults but for `access` and the StorageClass `parameters`.
+pub async fn run(lab: &Lab, driver: &Driver, access: Access, parameters: &BTreeMap<&str, &str>) -> Result<Report> {
+    let report = lab.path("sanity-report.json");
+    let mut command = lab.command(programs::csi_sanity()?)?;
+    command
+        .arg(format!("--csi.endpoint=unix://{}", driver.socket().display()))
+        .arg(format!("--csi.mountdir={}", lab.path("target").display()))
+        .arg(format!("--csi.stagingdir={}", lab.path("staging").display()))
+        .arg(format!("--csi.testvolumeaccesstype={}", access.name()))
+        .arg(format!("--ginkgo.json-report={}", report.display()))
+        .args(["--ginkgo.no-color", "--ginkgo.v", "--ginkgo.seed=1"])
+        .arg(format!("--ginkgo.timeout={}s", TIMEOUT.as_secs()));
+    if !parameters.is_empty() {
+        let file = lab.path("parameters.yaml");
+        let lines: Vec<String> = parameters
+            .iter()
+            .map(|(key, value)| format!("{key}: {value}\n"))
+            .collect();
+        fs::write(&file, lines.concat()).context("cannot write the parameters")?;
+        command.arg(format!("--csi.testvolumeparameters={}", file.display()));
+    }
+    let process = Process::spawn("csi-sanity", command, &lab.path("sanity.log"))?;
+    // ginkgo ends the suite itself at its own limit; the grace is for its clean-up.
+    process.wait(TIMEOUT + Duration::from_secs(45)).await?;
+    Report::read(&report)
+}
+
+/// Reads a list of specs: one name per line, as a report has it. A line that begins with `#` gives the reason for those that
+/// follow; a list without a reason is an error.
+pub fn read_list(path: &Path) -> Result<BTreeSet<String>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut reason_given = false;
+    let mut names = BTreeSet::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line.starts_with('#') {
+            reason_given = true;
+        } else if !reason_given {
+            bail!("{}: {line} has no reason above it", path.display());
+        } else if !names.insert(line.to_owned()) {
+            bail!("{}: {line} is there twice", path.display());
+        }
+    }
+    Ok(names)
+}

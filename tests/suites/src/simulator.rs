@@ -1,0 +1,226 @@
+//! The OpenStack simulator in a lab.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::lab::{BY_ID, Lab, METADATA_ADDRESS, wait_for};
+use crate::process::Process;
+use crate::programs;
+
+/// The server that the lab stands for.
+pub const SERVER_ID: &str = "6f1c2f3a-52c0-4a4e-9d59-0c7a3f1be001";
+/// Its availability zone.
+pub const ZONE: &str = "nova";
+/// The latencies of real services, as `--latency` takes them.
+pub const REAL_LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms,extend=300ms";
+
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the simulator writes when it listens.
+#[derive(Debug, Clone, Deserialize)]
+struct Ready {
+    auth_url: String,
+    base_url: String,
+    username: String,
+    password: String,
+    project_name: String,
+    domain_name: String,
+    region: String,
+}
+
+/// A request as the simulator recorded it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Request {
+    /// HTTP method.
+    pub method: String,
+    /// Name of the operation, such as `create_volume`.
+    pub operation: String,
+    /// HTTP status; 0 where the connection was cut.
+    pub status: u16,
+}
+
+/// A cloud with one server, whose devices appear in the lab's `/dev/disk/by-id`, and that server's metadata service.
+#[derive(Debug)]
+pub struct Simulator {
+    cloud: Process,
+    metadata: Process,
+    ready: Ready,
+    http: reqwest::Client,
+    cloud_conf: PathBuf,
+}
+
+impl Simulator {
+    /// Starts both, with the latencies of `--latency`; empty means none.
+    pub async fn start(lab: &Lab, latencies: &str) -> Result<Self> {
+        let program = programs::simulator()?;
+        let ready_file = lab.path("simulator-ready.json");
+        let mut cloud = lab.command_ended_by("TERM", &program)?;
+        cloud
+            .args(["serve", "--listen", "127.0.0.1:0", "--server"])
+            .arg(format!("{SERVER_ID},name=node-0,zone={ZONE},by-id={BY_ID}"))
+            .arg("--ready-file")
+            .arg(&ready_file)
+            .arg("--backing")
+            .arg(lab.path("volumes"));
+        if !latencies.is_empty() {
+            cloud.args(["--latency", latencies]);
+        }
+        let mut cloud = Process::spawn("openstack-sim serve", cloud, &lab.path("simulator.log"))?;
+        let text = wait_for("the simulator", START_TIMEOUT, async || {
+            cloud.check()?;
+            Ok(std::fs::read_to_string(&ready_file).ok())
+        })
+        .await?;
+        let ready: Ready = serde_json::from_str(&text).context("the simulator's ready file is not what was agreed")?;
+
+        let mut metadata = lab.command(&program)?;
+        metadata.args([
+            "metadata",
+            "--listen",
+            &format!("{METADATA_ADDRESS}:80"),
+            "--name",
+            "node-0",
+        ]);
+        metadata.args(["--instance-id", SERVER_ID, "--zone", ZONE]);
+        let mut metadata = Process::spawn("openstack-sim metadata", metadata, &lab.path("metadata.log"))?;
+        let http = reqwest::Client::builder()
+            .timeout(REQUEST_TIMEOUT)
+            .no_proxy()
+            .build()
+            .context("cannot make a client")?;
+        let url = format!("http://{METADATA_ADDRESS}/openstack/latest/meta_data.json");
+        wait_for("the metadata service", START_TIMEOUT, async || {
+            metadata.check()?;
+            Ok(http
+                .get(&url)
+                .send()
+                .await
+                .ok()
+                .filter(|answer| answer.status().is_success()))
+        })
+        .await?;
+
+        let cloud_conf = lab.path("cloud.conf");
+        std::fs::write(&cloud_conf, ready.cloud_conf()).context("cannot write cloud.conf")?;
+        Ok(Self {
+            cloud,
+            metadata,
+            ready,
+            http,
+            cloud_conf,
+        })
+    }
+
+    /// The file that both drivers log in with.
+    pub fn cloud_conf(&self) -> &std::path::Path {
+        &self.cloud_conf
+    }
+
+    /// Everything that exists: volumes, attachments, loop devices.
+    pub async fn state(&self) -> Result<Value> {
+        self.get("state").await
+    }
+
+    /// Names of the volumes that exist.
+    pub async fn volume_names(&self) -> Result<Vec<String>> {
+        let state = self.state().await?;
+        let volumes = state["volumes"]
+            .as_array()
+            .context("the simulator's state has no list of volumes")?;
+        Ok(volumes
+            .iter()
+            .filter_map(|volume| volume["name"].as_str())
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// The requests so far, oldest first.
+    pub async fn log(&self) -> Result<Vec<Request>> {
+        serde_json::from_value(self.get("log").await?).context("the simulator's log is not what was agreed")
+    }
+
+    /// How many requests of this operation were answered so far.
+    pub async fn count(&self, operation: &str) -> Result<usize> {
+        Ok(self
+            .log()
+            .await?
+            .iter()
+            .filter(|request| request.operation == operation)
+            .count())
+    }
+
+    /// Waits until a request of this operation was answered.
+    pub async fn wait_for_request(&self, operation: &str, limit: Duration) -> Result<()> {
+        wait_for(&format!("a request {operation}"), limit, async || {
+            Ok((self.count(operation).await? > 0).then_some(()))
+        })
+        .await
+    }
+
+    /// Sets latencies, as `--latency` takes them.
+    pub async fn set_latency(&self, name: &str, latency: Duration) -> Result<()> {
+        self.post("latency", &json!({ name: latency.as_millis() })).await
+    }
+
+    /// Ends both programs; the cloud gives its loop devices back.
+    pub async fn stop(self) -> Result<()> {
+        self.metadata.stop().await?;
+        self.cloud.stop().await?;
+        Ok(())
+    }
+
+    async fn get(&self, what: &str) -> Result<Value> {
+        let url = format!("{}/_sim/{what}", self.ready.base_url);
+        let answer = self
+            .http
+            .get(&url)
+            .send()
+            .await
+            .and_then(reqwest::Response::error_for_status);
+        let answer = answer.with_context(|| format!("the simulator does not answer; {}", self.cloud.tail()))?;
+        answer.json().await.with_context(|| format!("{url} is no JSON"))
+    }
+
+    async fn post(&self, what: &str, body: &Value) -> Result<()> {
+        let url = format!("{}/_sim/{what}", self.ready.base_url);
+        let answer = self
+            .http
+            .post(&url)
+            .json(body)
+            .send()
+            .await
+            .with_context(|| format!("{url} does not answer"))?;
+        if !answer.status().is_success() {
+            bail!(
+                "{url} refuses {body}: {} {}",
+                answer.status(),
+                answer.text().await.unwrap_or_default()
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Ready {
+    fn cloud_conf(&self) -> String {
+        let Self {
+            auth_url,
+            username,
+            password,
+            project_name,
+            domain_name,
+            region,
+            ..
+        } = self;
+        format!(
+            "[Global]\nauth-url = \"{auth_url}\"\nusername = \"{username}\"\npassword = \"{password}\"\n\
+             tenant-name = \"{project_name}\"\ndomain-name = \"{domain_name}\"\nregion = \"{region}\"\n\n\
+             [Metadata]\nsearch-order = metadataService\n"
+        )
+    }
+}
