@@ -20,7 +20,7 @@ mod storage;
 
 pub use kinds::{KINDS, Kind};
 pub use metadata::{COMPONENT_LABEL, MANAGED_BY, MANAGED_BY_LABEL};
-pub use secret::{CA_FILE, CREDENTIALS_HASH_ANNOTATION, DriverCredentials};
+pub use secret::{CA_FILE, CREDENTIALS_HASH_ANNOTATION, DriverCredentials, cloud_config_name};
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -129,3 +129,60 @@ fn sentences(problems: &[Problem]) -> String {
         .collect::<Vec<_>>()
         .join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use clap::Parser;
+
+    use super::{crd, render};
+    use crate::args::{Args, Command};
+
+    fn mk_args(words: &[&str]) -> crate::args::RenderArgs {
+        let argv = ["cinder-csi-operator", "render"].iter().chain(words);
+        match Args::try_parse_from(argv).unwrap().command {
+            Command::Render(args) => args,
+            other => panic!("not render: {other:?}"),
+        }
+    }
+
+    fn sample(name: &str) -> String {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../config/samples").join(name).display().to_string()
+    }
+
+    #[test]
+    fn the_sample_is_rendered_without_a_cluster() {
+        let mut out = Vec::new();
+
+        render(&mk_args(&[&sample("cindercsidriver.yaml")]), &mut out).unwrap();
+
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("kind: DaemonSet\n") && text.contains("name: cinder-retain\n"), "{text}");
+        assert!(!text.contains("kind: Secret\n"), "{text}");
+    }
+
+    #[test]
+    fn another_object_is_refused_by_its_kind() {
+        let error = render(&mk_args(&[&sample("openstack-credentials.yaml")]), &mut Vec::new()).unwrap_err();
+
+        let text = error.to_string();
+        assert!(text.contains("openstack-credentials.yaml") && text.contains("\"Secret\""), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = render(&mk_args(&["/nowhere/driver.yaml"]), &mut Vec::new()).unwrap_err();
+
+        assert!(error.to_string().contains("/nowhere/driver.yaml"), "{error}");
+    }
+
+    #[test]
+    fn the_crd_is_printed_as_clusters_take_it() {
+        let mut out = Vec::new();
+
+        crd(&mut out).unwrap();
+
+        assert!(String::from_utf8(out).unwrap().contains("kind: CustomResourceDefinition\n"));
+    }
+}

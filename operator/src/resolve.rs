@@ -292,4 +292,4 @@ fn slug(driver_name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -201,7 +201,7 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
         Volume {
             name: CONFIG_VOLUME.into(),
             secret: Some(SecretVolumeSource {
-                secret_name: Some(secret::name(resolved)),
+                secret_name: Some(secret::cloud_config_name(resolved)),
                 default_mode: Some(0o440),
                 ..SecretVolumeSource::default()
             }),

@@ -70,7 +70,7 @@ impl DriverCredentials {
 }
 
 /// Name of the driver's Secret.
-pub(super) fn name(resolved: &Resolved) -> String {
+pub fn cloud_config_name(resolved: &Resolved) -> String {
     format!("{}-cloud-config", resolved.slug)
 }
 
@@ -83,7 +83,7 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
         data.insert(CA_KEY.to_owned(), ByteString(pem.as_bytes().to_vec()));
     }
     Secret {
-        metadata: metadata::namespaced(resolved, name(resolved), Component::Controller),
+        metadata: metadata::namespaced(resolved, cloud_config_name(resolved), Component::Controller),
         // `data` and not `stringData`, which the API server never gives back, so that a change would never be seen.
         data: Some(data),
         type_: Some("Opaque".into()),

@@ -4,14 +4,14 @@ use rstest::rstest;
 use super::{Environment, KubernetesVersion, resolve};
 use crate::images::ImageSet;
 
-fn mk_driver(name: &str) -> CinderCSIDriver {
+pub(crate) fn mk_driver(name: &str) -> CinderCSIDriver {
     CinderCSIDriver::new(
         name,
         CinderCSIDriverSpec::new(vec![Cloud::from_secret("openstack-credentials")]),
     )
 }
 
-fn mk_environment() -> Environment {
+pub(crate) fn mk_environment() -> Environment {
     Environment {
         namespace: "cinder-csi".into(),
         operator_version: "0.1.0".into(),

@@ -1,0 +1,126 @@
+//! The operator's own rights, in the manifests that install it, against those that it grants.
+
+use std::fs;
+use std::path::Path;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{mk_in_cluster, mk_operands};
+
+/// Every document of a manifest of `config/`.
+fn config(path: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config").join(path);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+fn rules_of(object: &Value) -> Vec<PolicyRule> {
+    serde_json::from_value(object["rules"].clone()).unwrap()
+}
+
+fn rules_in(path: &str, kind: &str) -> Vec<PolicyRule> {
+    config(path).iter().filter(|object| object["kind"] == kind).flat_map(rules_of).collect()
+}
+
+/// Whether one of `rules` allows this verb on this resource, under this name or any.
+fn allows(rules: &[PolicyRule], group: &str, resource: &str, name: Option<&str>, verb: &str) -> bool {
+    let holds = |words: &Option<Vec<String>>, word: &str| words.iter().flatten().any(|held| held == word);
+    rules.iter().any(|rule| {
+        let named = rule.resource_names.as_ref().is_none_or(|names| names.iter().any(|held| Some(held.as_str()) == name));
+        holds(&rule.api_groups, group)
+            && holds(&rule.resources, resource)
+            && rule.verbs.iter().any(|held| held == verb)
+            && named
+    })
+}
+
+/// Every single right in `rules`: group, resource, name, verb.
+fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, String)> {
+    let mut rights = Vec::new();
+    for rule in rules {
+        let names: Vec<Option<String>> = match &rule.resource_names {
+            Some(names) => names.iter().cloned().map(Some).collect(),
+            None => vec![None],
+        };
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                for name in &names {
+                    for verb in &rule.verbs {
+                        rights.push((group.clone(), resource.clone(), name.clone(), verb.clone()));
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+#[test]
+fn the_operator_holds_every_right_that_it_grants() {
+    let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    let mut namespace = rules_in("rbac/role.yaml", "Role");
+    namespace.extend(cluster.clone());
+
+    let mut granted = 0;
+    for operand in mk_operands(&mk_in_cluster()) {
+        let held = match operand.kind.kind {
+            "ClusterRole" => &cluster,
+            "Role" => &namespace,
+            _ => continue,
+        };
+        for (group, resource, name, verb) in single_rights(&rules_of(&operand.object.data)) {
+            assert!(
+                allows(held, &group, &resource, name.as_deref(), &verb),
+                "{operand} grants {verb} on {resource} of group {group:?}, which the operator does not hold"
+            );
+            granted += 1;
+        }
+    }
+    assert!(granted > 30, "only {granted} rights were looked at");
+}
+
+#[test]
+fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
+    let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    let namespace = rules_in("rbac/role.yaml", "Role");
+    for kind in &super::super::KINDS {
+        let held = if kind.namespaced { &namespace } else { &cluster };
+        for verb in ["get", "list", "watch", "create", "patch", "delete"] {
+            assert!(allows(held, kind.group, kind.plural, None, verb), "{verb} on {}", kind.plural);
+        }
+    }
+}
+
+#[test]
+fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
+    let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    let all = rules_in("rbac/role.yaml", "Role").into_iter().chain(cluster.clone());
+
+    for (group, resource, _, verb) in single_rights(&all.collect::<Vec<_>>()) {
+        assert!(!["escalate", "bind", "impersonate", "*"].contains(&verb.as_str()), "{verb} on {resource}");
+        assert!(group != "*" && resource != "*");
+    }
+    for (_, resource, _, verb) in single_rights(&cluster) {
+        assert!(resource != "secrets", "{verb} on secrets of every namespace");
+    }
+}
+
+#[test]
+fn the_manifest_of_the_operator_fits_its_program() {
+    use clap::Parser as _;
+
+    use crate::args::{Args, Command, VERSION};
+
+    let deployment = &config("manager/deployment.yaml")[0];
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let argv: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+
+    let args = Args::try_parse_from(std::iter::once("cinder-csi-operator".to_owned()).chain(argv)).unwrap();
+
+    let Command::Run(run) = args.command else { panic!("not run: {args:?}") };
+    assert_eq!(container["ports"][0]["containerPort"], run.admin_address.port());
+    assert_eq!(container["image"], format!("ghcr.io/cinder-csi/cinder-csi-operator:v{VERSION}"));
+    assert_eq!(deployment["metadata"]["namespace"], run.namespace);
+}
