@@ -19,6 +19,7 @@ pub mod identity;
 pub mod layers;
 pub mod liveness;
 pub mod metrics;
+pub mod node;
 pub mod operations;
 pub mod parameters;
 pub mod status;

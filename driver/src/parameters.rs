@@ -10,6 +10,8 @@ use serde::de::value::{Error as DecodeError, MapDeserializer};
 pub const TOPOLOGY_ZONE: &str = "topology.cinder.csi.openstack.org/zone";
 /// Publish context: the device name that Nova thought of. Nodes find the device by its serial and ignore it.
 pub const PUBLISH_DEVICE_PATH: &str = "DevicePath";
+/// Volume context: `true` on a volume that was made from a snapshot or another volume, whose file system may have to grow.
+pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// Volume metadata: the value of `--cluster`.
 pub const METADATA_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
 /// Secrets: the name of the cloud to work on.

@@ -6,11 +6,15 @@
 //! `RESOURCE_EXHAUSTED` are not final. Messages may reach end users: they name the thing, the reason and what to do, and
 //! never a secret.
 
+mod node;
+
 use std::fmt;
 use std::time::Duration;
 
 use cinder_cloud::{CloudError, Failure, ObjectKind};
 use tonic::{Code, Status};
+
+pub use node::{instance, node, not_staged};
 
 /// What was being done to the cloud when an error came; the same error means different things in different acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

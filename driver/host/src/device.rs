@@ -196,6 +196,26 @@ impl Host {
         }
     }
 
+    /// Waits until nobody holds the device exclusively: no mount in whatever mount namespace, no mkfs. A device that is
+    /// gone is idle. Dropping the future changes nothing.
+    pub async fn wait_until_idle(&self, device: &Device, timeout: Duration) -> Result<(), DeviceError> {
+        let deadline = Instant::now() + timeout;
+        let mut pause = FIRST_LOOK;
+        loop {
+            let opened = device.clone();
+            let what = format!("opening {}", device.path.display());
+            let open = move || opened.open(Open::ReadAlone).map(drop);
+            match self.inner.threads.run(what, LOOK_LIMIT, open).await? {
+                Err(error @ DeviceError::Busy { .. }) if Instant::now() >= deadline => return Err(error),
+                Err(DeviceError::Busy { .. }) => {}
+                Err(DeviceError::Access { source, .. }) if is_gone(&source) => return Ok(()),
+                other => return other,
+            }
+            sleep_until((Instant::now() + pause).min(deadline)).await;
+            pause = (pause * 2).min(SLOWEST_LOOK);
+        }
+    }
+
     async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
         let paths = self.inner.paths.clone();
         let volume = volume_id.to_owned();
@@ -205,6 +225,15 @@ impl Host {
             .run(what, LOOK_LIMIT, move || identity::look(&paths, &volume, expected_size))
             .await?
     }
+}
+
+/// What opening says when the disk was unplugged.
+fn is_gone(error: &io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(rustix::io::Errno::NOENT | rustix::io::Errno::NXIO | rustix::io::Errno::NODEV)
+    )
 }
 
 impl Device {

@@ -31,7 +31,12 @@ pub struct Mount {
 impl Mount {
     /// Whether writes are refused here, by this mount or by the whole file system.
     pub fn is_read_only(&self) -> bool {
-        has_option(&self.options, "ro") || has_option(&self.super_options, "ro")
+        self.was_mounted_read_only() || has_option(&self.super_options, "ro")
+    }
+
+    /// Whether this mount was made read-only, as opposed to a file system that the kernel turned read-only after an error.
+    pub fn was_mounted_read_only(&self) -> bool {
+        has_option(&self.options, "ro")
     }
 }
 

@@ -2,6 +2,8 @@
 
 use rustix::mount::MountFlags;
 
+use crate::Mount;
+
 /// An option that cannot be given to the kernel. Its value is not in the message: options may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
@@ -87,6 +89,11 @@ impl MountOptions {
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// Whether `mount` already has every option of a mount that is asked for here.
+    pub fn are_met_by(&self, mount: &Mount) -> bool {
+        Self::parse(&[&mount.options]).is_ok_and(|present| present.flags.contains(self.flags))
     }
 
     /// Whether nothing was asked for.

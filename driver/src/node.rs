@@ -1,0 +1,185 @@
+//! The CSI Node service: a volume that is attached to this machine becomes a directory or a device file of a pod.
+//!
+//! Each RPC checks its fields in the order of the specification (id, path, capability, then whether the volume is staged),
+//! asks [`csi_host`] and encodes the answer. What is staged and published is read from the kernel's list of mounts and
+//! compared with the volume's device each time; nothing is remembered. Changes run in [`Operations`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use csi_host::Host;
+use csi_proto::csi::v1::node_server::Node;
+use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
+use csi_proto::csi::v1::{
+    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
+    NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest,
+    NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+};
+use tonic::{Request, Response, Status};
+
+use crate::args::Args;
+use crate::layers::call;
+use crate::operations::Operations;
+use crate::status;
+
+mod error;
+mod fields;
+mod info;
+mod publish;
+mod stage;
+mod stats;
+
+pub use error::NodeError;
+pub use info::InstanceError;
+
+/// How long NodeStageVolume waits for the device of a volume that Nova says is attached. Hot-plug takes well under a second;
+/// a busy guest may need much longer. It ends before the kubelet's two minutes, so that the kubelet sees the reason.
+const DEVICE_WAIT: Duration = Duration::from_secs(90);
+
+/// Whether access modes with one writer per volume or per node are told apart ([`publish`] has the rules). The controller
+/// claims the same.
+pub const SINGLE_NODE_MULTI_WRITER: bool = true;
+
+/// What the node service is told at its start and does not change.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Nova's id of this machine; asked from the metadata service when absent.
+    pub instance_id: Option<String>,
+    /// Availability zone of this machine; asked from the metadata service when absent.
+    pub availability_zone: Option<String>,
+    /// Base URL of the metadata service.
+    pub metadata_url: String,
+    /// Whether Kubernetes is told the zone.
+    pub topology: bool,
+    /// More segments to tell.
+    pub additional_topology: BTreeMap<String, String>,
+    /// Most volumes that this node may hold; `None` leaves it to Kubernetes.
+    pub max_volumes: Option<u32>,
+}
+
+impl NodeConfig {
+    /// From the flags; `max_volumes` is what cloud.conf says, where there is one.
+    pub fn from_args(args: &Args, max_volumes: Option<u32>) -> Self {
+        Self {
+            instance_id: args.instance_id.clone(),
+            availability_zone: args.availability_zone.clone(),
+            metadata_url: args.metadata_url.clone(),
+            topology: args.with_topology,
+            additional_topology: args.additional_topology.iter().cloned().collect(),
+            max_volumes: args.max_volumes_per_node.or(max_volumes),
+        }
+    }
+}
+
+/// The service. Cheap to clone; clones share the running operations and what is known about this instance.
+#[derive(Debug, Clone)]
+pub struct NodeService {
+    host: Host,
+    operations: Operations,
+    instance: info::Instance,
+}
+
+impl NodeService {
+    /// A service on one machine.
+    pub fn new(config: NodeConfig, host: Host, operations: Operations) -> Self {
+        Self {
+            host,
+            operations,
+            instance: info::Instance::new(config),
+        }
+    }
+
+    /// What NodeGetInfo answers. It asks the metadata service until that has answered once. Bounded by 10 s; dropping the
+    /// future changes nothing.
+    pub async fn info(&self) -> Result<NodeGetInfoResponse, InstanceError> {
+        self.instance.describe().await
+    }
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn node_stage_volume(
+        &self,
+        request: Request<NodeStageVolumeRequest>,
+    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        let volume = |request: &NodeStageVolumeRequest| request.volume_id.clone();
+        call("NodeStageVolume", request, volume, |request| {
+            stage::stage(self, request, deadline)
+        })
+        .await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<NodeUnstageVolumeRequest>,
+    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        let volume = |request: &NodeUnstageVolumeRequest| request.volume_id.clone();
+        call("NodeUnstageVolume", request, volume, |request| {
+            stage::unstage(self, request, deadline)
+        })
+        .await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        let volume = |request: &NodePublishVolumeRequest| request.volume_id.clone();
+        call("NodePublishVolume", request, volume, |request| {
+            publish::publish(self, request, deadline)
+        })
+        .await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        let volume = |request: &NodeUnpublishVolumeRequest| request.volume_id.clone();
+        call("NodeUnpublishVolume", request, volume, |request| {
+            publish::unpublish(self, request, deadline)
+        })
+        .await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let volume = |request: &NodeGetVolumeStatsRequest| request.volume_id.clone();
+        call("NodeGetVolumeStats", request, volume, |request| {
+            stats::stats(self, request)
+        })
+        .await
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _request: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        let mut kinds = vec![rpc::Type::StageUnstageVolume, rpc::Type::GetVolumeStats];
+        if SINGLE_NODE_MULTI_WRITER {
+            kinds.push(rpc::Type::SingleNodeMultiWriter);
+        }
+        let capability = |kind: rpc::Type| NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
+        };
+        Ok(Response::new(NodeGetCapabilitiesResponse {
+            capabilities: kinds.into_iter().map(capability).collect(),
+        }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _request: Request<NodeGetInfoRequest>,
+    ) -> Result<Response<NodeGetInfoResponse>, Status> {
+        Ok(Response::new(
+            self.info().await.map_err(|error| status::instance(&error))?,
+        ))
+    }
+}

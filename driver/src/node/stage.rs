@@ -1,0 +1,227 @@
+//! NodeStageVolume and NodeUnstageVolume: the device of a volume is found, and its file system is made and mounted once
+//! per node. A block volume has nothing to be mounted; its device is found and checked.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use csi_host::mount::Place;
+use csi_host::{Device, DeviceError, FsType, Host, Mount, MountOptions, Prepare};
+use csi_proto::csi::v1::{
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+};
+use tonic::Status;
+
+use super::error::NodeError;
+use super::fields::{self, Use, Wanted};
+use super::{DEVICE_WAIT, NodeService};
+use crate::operations::{Deadline, Progress, Target};
+use crate::{parameters, status};
+
+/// How long an unmounted device may stay in use before NodeUnstageVolume says so. The kernel needs moments.
+const IDLE_WAIT: Duration = Duration::from_secs(20);
+
+/// What NodeStageVolume is to do.
+#[derive(Debug, Clone, PartialEq)]
+struct Stage {
+    volume_id: String,
+    path: PathBuf,
+    wanted: Wanted,
+    has_content_source: bool,
+}
+
+pub(super) async fn stage(
+    service: &NodeService,
+    request: NodeStageVolumeRequest,
+    deadline: Deadline,
+) -> Result<NodeStageVolumeResponse, Status> {
+    let volume_id = fields::volume_id(&request.volume_id)?;
+    let path = fields::path("staging_target_path", &request.staging_target_path)?;
+    let wanted = fields::capability(request.volume_capability.as_ref())?;
+    let path = fields::absolute("staging_target_path", path)?;
+    // The Go driver's and our controller's mark of a volume that was made from another.
+    let has_content_source = request
+        .volume_context
+        .get(parameters::RESIZE_REQUIRED)
+        .is_some_and(|value| value == "true");
+    let stage = Stage {
+        volume_id: volume_id.clone(),
+        path,
+        wanted,
+        has_content_source,
+    };
+    let host = service.host.clone();
+    let work = |progress: Progress| {
+        let stage = stage.clone();
+        async move {
+            stage
+                .run(&host, &progress)
+                .await
+                .map_err(|error| status::node(&error))?;
+            Ok(NodeStageVolumeResponse {})
+        }
+    };
+    service
+        .operations
+        .run(
+            "NodeStageVolume",
+            Target::Volume(volume_id),
+            stage.clone(),
+            deadline,
+            work,
+        )
+        .await
+}
+
+impl Stage {
+    async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
+        progress.set("waiting for the device");
+        let device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;
+        match &self.wanted.usage {
+            Use::Block => {
+                if !self.wanted.reads_only() {
+                    host.forget_unfinished_format(&device).await?;
+                }
+                Ok(())
+            }
+            Use::Filesystem(fs_type, options) => {
+                let options = if self.wanted.reads_only() {
+                    options.clone().read_only()
+                } else {
+                    options.clone()
+                };
+                self.mount(host, &device, *fs_type, &options, progress).await
+            }
+        }
+    }
+
+    async fn mount(
+        &self,
+        host: &Host,
+        device: &Device,
+        wanted: Option<FsType>,
+        options: &MountOptions,
+        progress: &Progress,
+    ) -> Result<(), NodeError> {
+        let path = host.resolve(&self.path).await?;
+        let mounts = host.mounts().await?;
+        if let Some(mount) = mounts.at(&path) {
+            return self.check_staged(mount, device, wanted, options);
+        }
+        let fs_type = match mounts.of_device(device.number).next() {
+            // Mounted at another place, such as the staging path of an earlier kubelet: it is complete and in use, so
+            // it is neither checked nor repaired.
+            Some(elsewhere) => self.usable_type(elsewhere, wanted)?,
+            None => {
+                progress.set("checking, and where it is empty formatting, the device");
+                let prepare = Prepare {
+                    fs_type: wanted,
+                    read_only: options.is_read_only(),
+                    has_content_source: self.has_content_source,
+                };
+                host.prepare_filesystem(device, prepare).await?.fs_type
+            }
+        };
+        let options = match fs_type {
+            // A clone has its source's UUID, and xfs refuses to mount the same one twice.
+            FsType::Xfs => options.clone().with("nouuid"),
+            _ => options.clone(),
+        };
+        progress.set("mounting the file system");
+        host.create_place(&path, Place::Directory, 0o750).await?;
+        host.mount(device, &path, fs_type, &options).await?;
+        tracing::info!(volume = self.volume_id, device = %device.path.display(), %fs_type, "staged");
+        Ok(())
+    }
+
+    /// A staging path that has something mounted serves if it is this volume, of this type and as writable as asked.
+    fn check_staged(
+        &self,
+        mount: &Mount,
+        device: &Device,
+        wanted: Option<FsType>,
+        options: &MountOptions,
+    ) -> Result<(), NodeError> {
+        if mount.device != device.number {
+            return Err(NodeError::StagedOther {
+                volume_id: self.volume_id.clone(),
+                path: self.path.clone(),
+                source_name: mount.source.display().to_string(),
+                device: device.path.display().to_string(),
+            });
+        }
+        let access = |read_only: bool| if read_only { "read-only" } else { "writable" };
+        if self.usable_type(mount, wanted).is_err() || mount.was_mounted_read_only() != options.is_read_only() {
+            return Err(NodeError::StagedDifferently {
+                volume_id: self.volume_id.clone(),
+                path: self.path.clone(),
+                found: format!("{} {}", access(mount.was_mounted_read_only()), mount.fs_type),
+                wanted: format!(
+                    "{} {}",
+                    access(options.is_read_only()),
+                    wanted.map_or("any type", FsType::name)
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn usable_type(&self, mount: &Mount, wanted: Option<FsType>) -> Result<FsType, NodeError> {
+        let found = FsType::from_name(&mount.fs_type);
+        match (found, wanted) {
+            (Some(found), Some(wanted)) if wanted.is_served_by(found) => Ok(found),
+            (Some(found), None) => Ok(found),
+            (_, wanted) => Err(NodeError::OtherType {
+                volume_id: self.volume_id.clone(),
+                found: mount.fs_type.clone(),
+                wanted: wanted.unwrap_or(FsType::Ext4),
+            }),
+        }
+    }
+}
+
+pub(super) async fn unstage(
+    service: &NodeService,
+    request: NodeUnstageVolumeRequest,
+    deadline: Deadline,
+) -> Result<NodeUnstageVolumeResponse, Status> {
+    let volume_id = fields::volume_id(&request.volume_id)?;
+    let path = fields::path("staging_target_path", &request.staging_target_path)?;
+    let path = fields::absolute("staging_target_path", path)?;
+    let host = service.host.clone();
+    let (volume, staged_at) = (volume_id.clone(), path.clone());
+    let work = |progress: Progress| async move {
+        release(&host, &volume, &staged_at, &progress)
+            .await
+            .map_err(|error| status::node(&error))?;
+        Ok(NodeUnstageVolumeResponse {})
+    };
+    service
+        .operations
+        .run("NodeUnstageVolume", Target::Volume(volume_id), path, deadline, work)
+        .await
+}
+
+/// Unmounts the staging path, and answers well only when nothing of this node uses the device any more: after that the
+/// volume is detached, and what was not written back by then is lost.
+async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress) -> Result<(), NodeError> {
+    progress.set("unmounting the file system, which writes back what is dirty");
+    host.unmount(path).await?;
+    let device = match host.find_device(volume_id, None, Duration::ZERO).await {
+        Ok(device) => device,
+        Err(DeviceError::NotFound { .. }) => return Ok(()),
+        // What cannot be told to be the volume is not held by it either; the mount, which was, is gone.
+        Err(error) => {
+            tracing::warn!(volume = volume_id, %error, "the volume is unstaged, but its device could not be looked at");
+            return Ok(());
+        }
+    };
+    progress.set("waiting until the device is no longer in use");
+    if let Some(mount) = host.mounts().await?.of_device(device.number).next() {
+        return Err(NodeError::StillPublished {
+            volume_id: volume_id.to_owned(),
+            path: mount.target.clone(),
+        });
+    }
+    host.wait_until_idle(&device, IDLE_WAIT).await?;
+    Ok(())
+}

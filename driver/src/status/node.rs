@@ -1,0 +1,102 @@
+//! Faults of this machine and what they mean to the kubelet.
+//!
+//! For the kubelet `UNAVAILABLE`, `ABORTED`, `DEADLINE_EXCEEDED`, `CANCELLED` and `RESOURCE_EXHAUSTED` from NodeStageVolume
+//! and NodePublishVolume say that the volume may be mounted nevertheless, and it unmounts before it gives up; every other
+//! code says that nothing was mounted. So whatever may still take effect is `UNAVAILABLE`.
+
+use std::error::Error;
+
+use csi_host::{DeviceError, FilesystemError, MountError, ToolError, UsageError};
+use tonic::{Code, Status};
+
+use crate::node::{InstanceError, NodeError};
+
+/// A volume is not where it was asked for.
+pub fn node(error: &NodeError) -> Status {
+    Status::new(code(error), chain(error))
+}
+
+/// Something comes before its turn.
+pub fn not_staged(problem: &str) -> Status {
+    Status::failed_precondition(problem)
+}
+
+/// It is not known who this node is.
+pub fn instance(error: &InstanceError) -> Status {
+    // The kubelet asks again until it knows.
+    Status::unavailable(chain(error))
+}
+
+fn code(error: &NodeError) -> Code {
+    match error {
+        NodeError::Device(error) => device(error),
+        NodeError::Filesystem(error) => filesystem(error),
+        NodeError::Mount(error) => mount(error),
+        NodeError::Usage(UsageError::NotFound { .. }) | NodeError::NotThere { .. } => Code::NotFound,
+        NodeError::Usage(UsageError::Hung { .. } | UsageError::NoAnswer(_)) => Code::Unavailable,
+        NodeError::Usage(UsageError::Stat { .. }) => Code::Internal,
+        // The path is taken, with this volume used otherwise or with another.
+        NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. } => Code::AlreadyExists,
+        // Something has to be done first, and not by a retry.
+        NodeError::StagedOther { .. }
+        | NodeError::NotStaged { .. }
+        | NodeError::OtherType { .. }
+        | NodeError::PublishedElsewhere { .. }
+        | NodeError::StillPublished { .. } => Code::FailedPrecondition,
+    }
+}
+
+fn device(error: &DeviceError) -> Code {
+    match error {
+        DeviceError::NotFound { .. } => Code::NotFound,
+        DeviceError::Stale { .. }
+        | DeviceError::Ambiguous { .. }
+        | DeviceError::TooSmall { .. }
+        | DeviceError::WrongNode { .. } => Code::FailedPrecondition,
+        DeviceError::Access { .. } => Code::Internal,
+        // A mkfs of an earlier call, or a mount that is still going away.
+        DeviceError::Busy { .. } | DeviceError::NoAnswer(_) => Code::Unavailable,
+    }
+}
+
+fn filesystem(error: &FilesystemError) -> Code {
+    match error {
+        FilesystemError::Device(error) => device(error),
+        FilesystemError::Tool(ToolError::TimedOut { .. }) | FilesystemError::NoAnswer(_) => Code::Unavailable,
+        FilesystemError::Tool(_) | FilesystemError::NotMade { .. } | FilesystemError::Io { .. } => Code::Internal,
+        // The volume is not what the capability needs, and a retry will not change it.
+        FilesystemError::Foreign { .. }
+        | FilesystemError::OtherType { .. }
+        | FilesystemError::EmptyReadOnly { .. }
+        | FilesystemError::UnfinishedCopy { .. }
+        | FilesystemError::Damaged { .. } => Code::FailedPrecondition,
+    }
+}
+
+fn mount(error: &MountError) -> Code {
+    match error {
+        MountError::Option(_) => Code::InvalidArgument,
+        MountError::Busy { .. } | MountError::NoAnswer(_) => Code::Unavailable,
+        MountError::List(_)
+        | MountError::Mount { .. }
+        | MountError::Bind { .. }
+        | MountError::Place { .. }
+        | MountError::Unmount { .. } => Code::Internal,
+    }
+}
+
+/// An error with all its causes, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        // Some errors repeat their cause.
+        if !text.contains(&own) {
+            text.push_str(": ");
+            text.push_str(&own);
+        }
+        cause = error.source();
+    }
+    text
+}
