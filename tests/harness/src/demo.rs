@@ -83,7 +83,7 @@ async fn show(cluster: &Cluster, product: &Product, keep: bool) -> Result<Vec<Ro
             .await?
     );
 
-    title("An administrator asks for a driver: kubectl apply -k config/samples");
+    title("An administrator asks for a driver: kubectl apply -f config/samples/cindercsidriver.yaml");
     let started = Instant::now();
     let driver = Driver::ask_for(cluster).await?;
     driver.give_credentials(cluster).await?;
@@ -96,8 +96,7 @@ async fn show(cluster: &Cluster, product: &Product, keep: bool) -> Result<Vec<Ro
     title("What the operator made of it");
     driver.show_operands(cluster).await?;
 
-    let class = driver.storage_class(cluster).await?;
-    let life = volume::live(cluster, &driver, &class).await?;
+    let life = volume::live(cluster, &driver).await?;
     let record = Record::read(cluster, driver::NAMESPACE, driver::CONTAINER).await?;
     rows.extend(volume::story(&record, &life)?);
     volume::show_requests(&record, &life);

@@ -15,6 +15,15 @@ pub(crate) const CONTAINER: &str = "cinder-csi-driver";
 const AVAILABLE_TIMEOUT: Duration = Duration::from_mins(2);
 const REMOVAL_TIMEOUT: Duration = Duration::from_mins(2);
 
+/// The path of one of `config/samples`.
+pub(crate) fn sample(name: &str) -> Result<String> {
+    let path = workspace_root().join("config/samples").join(name);
+    Ok(path
+        .to_str()
+        .context("the path of the workspace is not UTF-8")?
+        .to_owned())
+}
+
 /// The object of `config/samples`.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -22,11 +31,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Applies `config/samples`.
+    /// Applies the object of `config/samples`.
     pub(crate) async fn ask_for(cluster: &Cluster) -> Result<Self> {
-        let samples = workspace_root().join("config/samples");
-        let samples = samples.to_str().context("the path of the workspace is not UTF-8")?;
-        print!("{}", cluster.kubectl(&["apply", "-k", samples]).await?);
+        print!(
+            "{}",
+            cluster
+                .kubectl(&["apply", "-f", &sample("cindercsidriver.yaml")?])
+                .await?
+        );
         let drivers = cluster.get(&["cindercsidrivers"]).await?;
         let drivers = drivers["items"].as_array().context("a list without items")?;
         let [driver] = drivers.as_slice() else {
@@ -131,16 +143,6 @@ impl Driver {
             println!("{}", cluster.kubectl(words).await?);
         }
         Ok(())
-    }
-
-    /// A StorageClass of this driver.
-    pub(crate) async fn storage_class(&self, cluster: &Cluster) -> Result<String> {
-        let classes = cluster.get(&["storageclasses"]).await?;
-        let classes = classes["items"].as_array().context("a list without items")?;
-        let ours = classes.iter().find(|class| class["provisioner"] == self.name.as_str());
-        let name = ours.and_then(|class| class["metadata"]["name"].as_str());
-        name.map(str::to_owned)
-            .with_context(|| format!("the operator made no StorageClass of {}", self.name))
     }
 
     /// Deletes the object and waits until nothing of what the operator made of it is left.

@@ -3,17 +3,62 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use harness::{BUSYBOX_IMAGE, Cluster, wait_for};
+use harness::{Cluster, wait_for};
 use jiff::Timestamp;
 
-use super::driver::Driver;
+use super::driver::{Driver, sample};
 use super::record::{Record, Request};
 use super::table::Row;
 use super::title;
 
-const MANIFESTS: &str = include_str!("claim.yaml");
-const NAMESPACE: &str = "demo";
 const STEP_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The claim and the pod of `config/samples`.
+#[derive(Debug)]
+struct Sample {
+    file: String,
+    claim: String,
+    pod: String,
+    directory: String,
+}
+
+impl Sample {
+    async fn read(cluster: &Cluster) -> Result<Self> {
+        let file = sample("pod.yaml")?;
+        let text = cluster
+            .kubectl(&["apply", "--dry-run=client", "-o", "json", "-f", &file])
+            .await?;
+        let objects: serde_json::Value =
+            serde_json::from_str(&text).context("kubectl printed something that is not JSON")?;
+        let objects = objects["items"]
+            .as_array()
+            .context("the sample has one object; a claim and a pod are expected")?;
+        let find = |kind: &str| {
+            objects
+                .iter()
+                .find(|object| object["kind"] == kind)
+                .with_context(|| format!("{file} has no {kind}"))
+        };
+        let name = |object: &serde_json::Value| {
+            object["metadata"]["name"]
+                .as_str()
+                .map(str::to_owned)
+                .context("an object without a name")
+        };
+        let pod = find("Pod")?;
+        let directory = pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"].as_str();
+        Ok(Self {
+            claim: name(find("PersistentVolumeClaim")?)?,
+            pod: name(pod)?,
+            directory: directory.context("the sample's pod mounts nothing")?.to_owned(),
+            file,
+        })
+    }
+
+    async fn in_pod(&self, cluster: &Cluster, command: &str) -> Result<String> {
+        cluster.kubectl(&["exec", &self.pod, "--", "sh", "-c", command]).await
+    }
+}
 
 /// When the volume was asked for and when it was gone, and how long users waited.
 #[derive(Debug)]
@@ -22,101 +67,89 @@ pub(crate) struct Life {
     ended: Timestamp,
     until_written: Duration,
     until_gone: Duration,
+    claim: String,
+    pod: String,
     volume: String,
 }
 
 /// Creates claim and pod, shows the file, deletes both and waits until the volume is gone.
-pub(crate) async fn live(cluster: &Cluster, driver: &Driver, class: &str) -> Result<Life> {
-    title("A user creates a claim and a pod");
+pub(crate) async fn live(cluster: &Cluster, driver: &Driver) -> Result<Life> {
+    title("A user creates a claim and a pod: kubectl apply -f config/samples/pod.yaml");
+    let sample = Sample::read(cluster).await?;
     let began = Timestamp::now();
     let started = Instant::now();
-    let manifests = MANIFESTS
-        .replace("STORAGE_CLASS", class)
-        .replace("BUSYBOX_IMAGE", BUSYBOX_IMAGE);
-    print!("{}", cluster.apply(&manifests).await?);
-    wait_for("the pod with the volume", STEP_TIMEOUT, async || {
-        let pod = cluster.get(&["pod", "writer", "-n", NAMESPACE]).await?;
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let ready = conditions
-            .iter()
-            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-        ensure!(ready, "{}", last_event(cluster).await);
-        Ok(())
+    print!("{}", cluster.kubectl(&["apply", "-f", &sample.file]).await?);
+    let show = format!("grep -r '' {}", sample.directory);
+    let file = wait_for("the file on the volume", STEP_TIMEOUT, async || {
+        let written = sample.in_pod(cluster, &show).await;
+        match written {
+            Ok(file) => Ok(file),
+            Err(error) => Err(error.context(last_event(cluster, &sample.pod).await)),
+        }
     })
     .await?;
     let until_written = started.elapsed();
-    let claim = cluster.get(&["pvc", "data", "-n", NAMESPACE]).await?;
+    let claim = cluster.get(&["pvc", &sample.claim]).await?;
     let volume = claim["spec"]["volumeName"]
         .as_str()
         .context("the claim is not bound")?
         .to_owned();
     println!();
     for words in [
-        &["get", "pvc,pod", "-n", NAMESPACE][..],
-        &["get", "pv,volumeattachments"],
+        ["get", "pvc,pods", "-o", "wide"],
+        ["get", "pv,volumeattachments", "-o", "wide"],
     ] {
-        println!("{}", cluster.kubectl(words).await?);
+        println!("{}", cluster.kubectl(&words).await?);
     }
     title("The file on the mounted volume");
-    for command in ["cat /data/hello", "df -h /data", "grep ' /data ' /proc/mounts"] {
-        println!("$ {command}");
-        println!(
-            "{}",
-            cluster
-                .kubectl(&["exec", "-n", NAMESPACE, "writer", "--", "sh", "-c", command])
-                .await?
-        );
+    println!("$ {show}\n{file}");
+    for command in [
+        format!("df -h {}", sample.directory),
+        format!("grep ' {} ' /proc/mounts", sample.directory),
+    ] {
+        println!("$ {command}\n{}", sample.in_pod(cluster, &command).await?);
     }
     title("What OpenStack has");
-    println!("{:#}", cluster.simulator()?.state().await?);
+    let state = cluster.simulator()?.state().await?;
+    for kind in STATE {
+        println!("{kind}: {:#}", state[kind]);
+    }
 
-    title("The user deletes both");
+    title("The user deletes both: kubectl delete -f config/samples/pod.yaml");
     let started = Instant::now();
     let limit = format!("--timeout={}s", STEP_TIMEOUT.as_secs());
-    for words in [
-        ["delete", "pod", "writer", "-n", NAMESPACE, &limit],
-        ["delete", "pvc", "data", "-n", NAMESPACE, &limit],
-    ] {
-        print!(
-            "{}",
-            cluster
-                .kubectl_within(STEP_TIMEOUT + Duration::from_secs(5), &words)
-                .await?
-        );
-    }
+    let words = ["delete", "-f", &sample.file, &limit];
+    print!(
+        "{}",
+        cluster
+            .kubectl_within(STEP_TIMEOUT + Duration::from_secs(5), &words)
+            .await?
+    );
     wait_for("the end of the volume", STEP_TIMEOUT, async || {
         ensure_none(cluster, driver).await
     })
     .await?;
-    let until_gone = started.elapsed();
-    print!(
-        "{}",
-        cluster.kubectl(&["delete", "namespace", NAMESPACE, &limit]).await?
-    );
     Ok(Life {
         began,
         ended: Timestamp::now(),
         until_written,
-        until_gone,
+        until_gone: started.elapsed(),
+        claim: sample.claim,
+        pod: sample.pod,
         volume,
     })
 }
 
+/// What of the simulator's state a volume leaves traces in.
+const STATE: [&str; 3] = ["volumes", "attachments", "loop_devices"];
+
 /// What Kubernetes said last about the claim and the pod.
-async fn last_event(cluster: &Cluster) -> String {
+async fn last_event(cluster: &Cluster, pod: &str) -> String {
     let column = "jsonpath={.items[-1:].reason}: {.items[-1:].message}";
-    let words = [
-        "get",
-        "events",
-        "-n",
-        NAMESPACE,
-        "--sort-by=.metadata.creationTimestamp",
-        "-o",
-        column,
-    ];
+    let words = ["get", "events", "--sort-by=.metadata.creationTimestamp", "-o", column];
     match cluster.kubectl(&words).await {
-        Ok(event) => format!("the pod is not ready; last event: {event}"),
-        Err(_) => "the pod is not ready, and nothing was said about it".to_owned(),
+        Ok(event) => format!("{pod} has written nothing; last event: {event}"),
+        Err(_) => format!("{pod} has written nothing, and there are no events"),
     }
 }
 
@@ -128,7 +161,7 @@ async fn ensure_none(cluster: &Cluster, driver: &Driver) -> Result<()> {
         ensure!(!ours, "{} {} is there", object["kind"], object["metadata"]["name"]);
     }
     let state = cluster.simulator()?.state().await?;
-    for kind in ["volumes", "attachments", "loop_devices"] {
+    for kind in STATE {
         let left = &state[kind];
         let none = left
             .as_array()
@@ -157,9 +190,13 @@ pub(crate) fn story(record: &Record, life: &Life) -> Result<Vec<Row>> {
     let step = |name: &str, object: &str, method: &str| {
         Row::call(name, object, method, record).with_context(|| format!("the driver's logs tell of no {method}"))
     };
-    let pod = "Pod demo/writer";
+    let (pod, claim) = (
+        format!("Pod {}", life.pod),
+        format!("PersistentVolumeClaim {}", life.claim),
+    );
+    let (pod, claim) = (pod.as_str(), claim.as_str());
     Ok(vec![
-        step("create the volume", "PersistentVolumeClaim demo/data", "CreateVolume")?,
+        step("create the volume", claim, "CreateVolume")?,
         step("attach it to the server", "VolumeAttachment", "ControllerPublishVolume")?,
         step("make and mount the file system", pod, "NodeStageVolume")?,
         step("show it to the pod", pod, "NodePublishVolume")?,
@@ -176,11 +213,7 @@ pub(crate) fn story(record: &Record, life: &Life) -> Result<Vec<Row>> {
             &format!("PersistentVolume {}", life.volume),
             "DeleteVolume",
         )?,
-        Row::step(
-            "in all until it is gone",
-            "PersistentVolumeClaim demo/data",
-            life.until_gone.as_secs_f64(),
-        ),
+        Row::step("in all until it is gone", claim, life.until_gone.as_secs_f64()),
     ])
 }
 
