@@ -55,7 +55,7 @@ struct Serve {
     /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder plays its /dev/disk/by-id.
     #[arg(long = "server")]
     servers: Vec<ServerSpec>,
-    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, attach, detach, release, settle, answer.
+    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, attach, detach, release, settle, answer, accept.
     #[arg(long = "latency")]
     latencies: Vec<String>,
     /// A volume type; `NAME,multiattach` for one whose volumes go to several servers. The first is the default.

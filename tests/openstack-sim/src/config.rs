@@ -262,8 +262,10 @@ pub struct Latencies {
     pub release: Duration,
     /// How much longer than Cinder's record Nova's record of a detached volume lives.
     pub settle: Duration,
-    /// How long each answer of the APIs is held back.
+    /// How long each answer of the APIs takes, before the request has an effect.
     pub answer: Duration,
+    /// How much longer the answer to a call that changes something is held back, after the call took effect.
+    pub accept: Duration,
 }
 
 impl Latencies {
@@ -290,11 +292,12 @@ impl Latencies {
             "release" => &mut self.release,
             "settle" => &mut self.settle,
             "answer" => &mut self.answer,
+            "accept" => &mut self.accept,
             _ => {
                 return Err(SpecError {
                     text: name.to_owned(),
                     reason: "is not a latency".to_owned(),
-                    form: "create, delete, extend, attach, detach, release, settle or answer",
+                    form: "create, delete, extend, attach, detach, release, settle, answer or accept",
                 });
             }
         };
@@ -324,6 +327,7 @@ impl Latencies {
             ("release", self.release.as_millis()),
             ("settle", self.settle.as_millis()),
             ("answer", self.answer.as_millis()),
+            ("accept", self.accept.as_millis()),
         ])
     }
 }

@@ -112,6 +112,9 @@ pub(crate) async fn handle(
     let reply = apply(&cloud, &call, &mut request, effect).await;
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
         cloud.saved().await;
+        if !matches!(call, Call::Keystone(_)) {
+            sleep(cloud.latencies().accept).await;
+        }
     }
     cloud.log().push(LogEntry {
         at: Timestamp::now(),

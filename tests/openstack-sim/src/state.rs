@@ -105,6 +105,8 @@ pub struct Volume {
     pub availability_zone: String,
     pub multiattach: bool,
     pub metadata: BTreeMap<String, String>,
+    /// Whether Cinder's scheduler has found a backend for it. Until then there is nothing to delete but the record.
+    pub scheduled: bool,
     pub snapshot_id: Option<String>,
     pub source_volume_id: Option<String>,
     pub created_at: Timestamp,

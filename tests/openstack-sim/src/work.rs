@@ -16,11 +16,16 @@ const RELEASE: Duration = Duration::from_secs(20);
 /// Why a piece of work is going to fail, where a rule says so.
 pub(crate) type Doom = Option<String>;
 
-/// `creating` to `available`, or to `error`.
+/// `creating` to `available`, or to `error`. Half of the time goes to the scheduler; what fails, fails there.
 pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().create).await;
+        let half = cloud.latencies().create / 2;
+        sleep(half).await;
+        if doom.is_none() && !cloud.change(|world| world.schedule(&volume.id)) {
+            return;
+        }
+        sleep(half).await;
         let reason = match (doom, &cloud.backing) {
             (Some(reason), _) => Some(reason),
             (None, Some(backing)) => {

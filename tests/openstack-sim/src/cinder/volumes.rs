@@ -188,8 +188,9 @@ impl Context<'_> {
 
     pub(super) fn delete_volume(&self, id: &str) -> Result<Reply, Fault> {
         let cascade = self.request.param("cascade").is_some_and(is_true);
-        self.cloud.change(|world| world.begin_delete(id, cascade))?;
-        work::delete_volume(self.cloud, id.to_owned(), self.request.id.clone(), self.request.work_fails.clone());
+        if self.cloud.change(|world| world.begin_delete(id, cascade))? {
+            work::delete_volume(self.cloud, id.to_owned(), self.request.id.clone(), self.request.work_fails.clone());
+        }
         Ok(Reply::empty(202))
     }
 

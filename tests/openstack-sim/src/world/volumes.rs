@@ -53,6 +53,7 @@ impl World {
             availability_zone: zone,
             multiattach: volume_type.multiattach,
             metadata: new.metadata.unwrap_or_default(),
+            scheduled: false,
             snapshot_id: new.snapshot_id,
             source_volume_id: new.source_volid,
             created_at: Timestamp::now(),
@@ -141,14 +142,26 @@ impl World {
             + self.snapshots.values().map(|snapshot| snapshot.size).sum::<u64>()
     }
 
+    /// The scheduler has found a backend; false when the volume was deleted before.
+    pub(crate) fn schedule(&mut self, id: &str) -> bool {
+        let Some(volume) = self.volumes.get_mut(id) else { return false };
+        volume.scheduled = true;
+        true
+    }
+
     /// `creating` to `available`, or to `error`.
     pub(crate) fn end_create(&mut self, id: &str, failed: bool) {
         self.turn(id, VolumeStatus::Creating, if failed { VolumeStatus::Error } else { VolumeStatus::Available });
     }
 
-    /// Cinder's answer to a delete call: the volume is `deleting`. False when `force` removed what was in the way.
-    pub(crate) fn begin_delete(&mut self, id: &str, cascade: bool) -> Result<(), Fault> {
+    /// Cinder's answer to a delete call: the volume is `deleting`, and true; or it is gone already, whatever its status
+    /// was, because no backend knew it, and false.
+    pub(crate) fn begin_delete(&mut self, id: &str, cascade: bool) -> Result<bool, Fault> {
         let volume = self.volume(id)?;
+        if !volume.scheduled {
+            self.end_delete(id, false);
+            return Ok(false);
+        }
         let deletable =
             matches!(volume.status, VolumeStatus::Available | VolumeStatus::Error | VolumeStatus::ErrorExtending);
         let has_snapshots = self.snapshots.values().any(|snapshot| snapshot.volume_id == id);
@@ -160,7 +173,7 @@ impl World {
             ));
         }
         self.set_status(id, VolumeStatus::Deleting);
-        Ok(())
+        Ok(true)
     }
 
     /// `deleting` to gone, or to `error_deleting`.
