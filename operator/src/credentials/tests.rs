@@ -1,0 +1,168 @@
+use std::{collections::VecDeque, sync::Arc};
+
+use cinder_cloud::Failure;
+use rstest::rstest;
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Answers logins from a list and counts them.
+#[derive(Debug, Clone, Default)]
+struct Scripted {
+    answers: Arc<Mutex<VecDeque<Result<(), CloudError>>>>,
+    logins: Arc<Mutex<usize>>,
+}
+
+impl Scripted {
+    fn new(answers: impl IntoIterator<Item = Result<(), CloudError>>) -> Self {
+        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), logins: Arc::default() }
+    }
+
+    fn logins(&self) -> usize {
+        *self.logins.lock().expect("no poison")
+    }
+}
+
+impl Keystone for Scripted {
+    fn login(&self, _: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>> {
+        *self.logins.lock().expect("no poison") += 1;
+        let answer = self.answers.lock().expect("no poison").pop_front();
+        Box::pin(async move {
+            match answer {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+fn failure(status: Option<u16>, fault: &str, request_id: &str) -> Failure {
+    Failure {
+        operation: "token_create",
+        object: String::new(),
+        status,
+        fault: fault.to_owned(),
+        request_id: Some(request_id.to_owned()),
+        elapsed: Duration::from_millis(7),
+    }
+}
+
+fn unauthorized(request_id: &str) -> CloudError {
+    CloudError::Auth(failure(Some(401), "The request you have made requires authentication.", request_id))
+}
+
+fn mk_source() -> Source {
+    Source::new("ns", &CloudSpec::from_secret("openstack-credentials"))
+}
+
+fn mk_yaml(password: &str) -> String {
+    format!(
+        "clouds:\n  openstack:\n    auth:\n      auth_url: https://keystone.example.org/v3\n      username: csi\n      \
+         password: {password}\n      user_domain_name: Default\n      project_name: p\n      project_domain_name: Default\n    \
+         region_name: one\n"
+    )
+}
+
+fn mk_candidate(password: &str) -> Result<Candidate, Problem> {
+    mk_source().understand(&mk_yaml(password), None)
+}
+
+fn mk_checker(keystone: &Scripted) -> Checker {
+    Checker::new(Box::new(keystone.clone()), 5 * MINUTE)
+}
+
+async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
+    checker.check("d", &mk_source(), mk_candidate(password), last_good.cloned()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn good_credentials_are_used_and_not_tried_again_before_the_interval() {
+    let keystone = Scripted::new([Ok(()), Ok(())]);
+    let checker = mk_checker(&keystone);
+    let verdict = check(&checker, "good", None).await;
+    assert!(verdict.authenticated && verdict.in_use.is_some() && verdict.refusal.is_none());
+    assert_eq!(verdict.look_again, 5 * MINUTE);
+    tokio::time::advance(4 * MINUTE).await;
+    assert_eq!(check(&checker, "good", None).await.look_again, MINUTE);
+    assert_eq!(keystone.logins(), 1);
+    tokio::time::advance(MINUTE).await;
+    check(&checker, "good", None).await;
+    assert_eq!(keystone.logins(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_leave_the_last_good_ones_in_use_and_say_where_they_are() {
+    let keystone = Scripted::new([Ok(()), Err(unauthorized("req-1"))]);
+    let checker = mk_checker(&keystone);
+    let good = check(&checker, "good", None).await.in_use.expect("accepted");
+    let verdict = check(&checker, "bad", Some(&good)).await;
+    assert!(!verdict.authenticated);
+    assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
+    let refusal = verdict.refusal.expect("a reason");
+    assert_eq!(refusal.reason, "CredentialsRejected");
+    for part in ["key clouds.yaml of Secret ns/openstack-credentials", "https://keystone.example.org/v3", "HTTP 401"] {
+        assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
+    }
+    assert!(!refusal.message.contains("bad") && !refusal.message.contains("req-1"), "{}", refusal.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_tried_again_with_growing_pauses_and_one_sentence() {
+    let again = (1..=3).map(|n| Err(unauthorized(&format!("req-{n}"))));
+    let keystone = Scripted::new(again);
+    let checker = mk_checker(&keystone);
+    let mut sentences = Vec::new();
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        let verdict = check(&checker, "bad", None).await;
+        sentences.push(verdict.refusal.expect("a reason").message);
+        pauses.push(verdict.look_again.as_secs());
+        assert_eq!(check(&checker, "bad", None).await.look_again, verdict.look_again, "asked in between: no login");
+        tokio::time::advance(verdict.look_again).await;
+    }
+    assert_eq!(pauses, [10, 20, 40]);
+    assert_eq!(keystone.logins(), 3);
+    sentences.dedup();
+    assert_eq!(sentences.len(), 1, "{sentences:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_secret_is_tried_at_once() {
+    let keystone = Scripted::new([Err(unauthorized("req-1")), Ok(())]);
+    let checker = mk_checker(&keystone);
+    assert!(!check(&checker, "bad", None).await.authenticated);
+    assert!(check(&checker, "mended", None).await.authenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keystone_that_hangs_is_given_up() {
+    let verdict = check(&mk_checker(&Scripted::default()), "any", None).await;
+    assert_eq!(verdict.refusal.expect("a reason").reason, "CloudUnreachable");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
+    let (keystone, missing) = (Scripted::default(), problem("SecretMissing", "it is not there".to_owned()));
+    let good = mk_candidate("good").expect("readable").credentials;
+    let verdict = mk_checker(&keystone).check("d", &mk_source(), Err(missing), Some(good.clone())).await;
+    assert_eq!(keystone.logins(), 0);
+    assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
+}
+
+#[rstest]
+#[case::an_unknown_cloud("clouds:\n  other:\n    auth: {auth_url: http://x}\n", "UnknownCloud", "spec.clouds[].cloudName")]
+#[case::no_yaml(": : :\n\t-", "SecretMalformed", "key clouds.yaml of Secret ns/openstack-credentials")]
+fn what_cannot_be_understood_is_named_with_the_place_to_mend(#[case] text: &str, #[case] reason: &str, #[case] part: &str) {
+    let problem = mk_source().understand(text, None).expect_err("not usable");
+    assert_eq!(problem.reason, reason, "{}", problem.message);
+    assert!(problem.message.contains(part), "{}", problem.message);
+}
+
+#[test]
+fn a_region_of_the_spec_goes_before_that_of_the_secret() {
+    let spec = CloudSpec { region: Some("two".to_owned()), ..CloudSpec::from_secret("s") };
+    let candidate = Source::new("ns", &spec).understand(&mk_yaml("x"), None).expect("readable");
+    assert_eq!(candidate.config.region.as_deref(), Some("two"));
+    assert_ne!(candidate.credentials.hash(), mk_candidate("x").expect("readable").credentials.hash());
+}
