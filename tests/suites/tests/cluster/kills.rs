@@ -1,0 +1,143 @@
+//! Processes killed without warning, at moments that the cloud's latencies make certain.
+
+use anyhow::{Result, ensure};
+use harness::wait_for;
+use serde_json::json;
+
+use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
+
+/// Longer than it takes to notice a request and to kill who made it.
+const SLOW: &str = "6s";
+
+pub(crate) async fn the_controller_killed_during_a_create_makes_no_second_volume(world: &World) -> Result<()> {
+    killed_during(world, "create-killed", "create", "create_volume").await
+}
+
+pub(crate) async fn the_controller_killed_during_an_attach_finishes_it(world: &World) -> Result<()> {
+    killed_during(world, "attach-killed", "attach", "attach_volume").await
+}
+
+async fn killed_during(world: &World, pod: &str, latency: &str, operation: &str) -> Result<()> {
+    let simulator = world.cluster.simulator()?;
+    simulator.clear_log().await?;
+    world.latencies(json!({latency: SLOW})).await?;
+    world.start_pod(pod, None).await?;
+    world.asked_for(operation).await?;
+    world.kill_controller().await?;
+    world.latencies(json!({latency: "0s"})).await?;
+    world.ready(pod).await?;
+    let requests = simulator.log().await?;
+    let accepted = requests
+        .iter()
+        .filter(|entry| entry["operation"] == operation && (200..300).contains(&entry["status"].as_u64().unwrap_or(0)));
+    ensure!(accepted.count() == 1, "{operation} was accepted more than once");
+    let state = simulator.state().await?;
+    for (what, count) in [("volumes", 1), ("attachments", 1), ("mappings", 1), ("loop_devices", 1)] {
+        ensure!(
+            state[what].as_array().map(Vec::len) == Some(count),
+            "the cloud has {what}: {}",
+            state[what]
+        );
+    }
+    world.delete_pod_and_volume(pod).await
+}
+
+pub(crate) async fn the_node_plugin_killed_under_a_running_pod_stays_registered(world: &World) -> Result<()> {
+    world.start_pod("survives", None).await?;
+    world.ready("survives").await?;
+    let pod = world.cluster.get(&["pod", "survives", "-n", USERS]).await?;
+    let node = world
+        .cluster
+        .node(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
+    // Every change of the entry writes the object: the same version afterwards means that it was there all along.
+    let before = world.versions(&["csinodes"]).await?;
+    ensure!(
+        world
+            .cluster
+            .get(&["csinode", node.name()])
+            .await?
+            .to_string()
+            .contains(DRIVER),
+        "the driver is not registered"
+    );
+    let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
+    let plugin = containers.iter().find(|container| container.pod.contains("node"));
+    let Some(plugin) = plugin else {
+        anyhow::bail!("no node plugin runs on {}", node.name())
+    };
+    node.signal(plugin, "SIGKILL").await?;
+    wait_for("the node plugin's new process", PATIENCE, async || {
+        let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
+        ensure!(
+            containers
+                .iter()
+                .any(|new| new.pod == plugin.pod && new.pid != plugin.pid),
+            "it has not started again"
+        );
+        Ok(())
+    })
+    .await?;
+    world
+        .sh("survives", "echo alive > /data/alive && sync && cat /data/alive")
+        .await?;
+    // The new process serves what the old one mounted.
+    world.delete_pod("survives").await?;
+    world.start_pod("survives", Some(node.name())).await?;
+    world.ready("survives").await?;
+    let alive = world.sh("survives", "cat /data/alive").await?;
+    ensure!(alive.trim() == "alive", "the file holds {alive:?}");
+    let after = world.versions(&["csinodes"]).await?;
+    ensure!(before == after, "the CSINode entry changed: {before:?}, then {after:?}");
+    world.delete_pod_and_volume("survives").await
+}
+
+pub(crate) async fn the_operator_killed_during_repairs_finishes_them(world: &World) -> Result<()> {
+    world.healthy().await?;
+    let selector = format!("csi.openstack.org/instance={DRIVER}");
+    let all = [
+        "clusterroles,clusterrolebindings,csidrivers,storageclasses",
+        "-l",
+        &selector,
+    ];
+    let namespaced = [
+        "deployments,daemonsets,serviceaccounts,secrets,roles,rolebindings",
+        "-n",
+        NAMESPACE,
+        "-l",
+        &selector,
+    ];
+    let names = async || -> Result<Vec<String>> {
+        let mut names: Vec<_> = world.versions(&all).await?.into_iter().map(|(name, _)| name).collect();
+        names.extend(world.versions(&namespaced).await?.into_iter().map(|(name, _)| name));
+        names.sort();
+        Ok(names)
+    };
+    let before = names().await?;
+    world
+        .cluster
+        .kubectl(&[
+            "delete",
+            "storageclasses,clusterrolebindings,clusterroles",
+            "-l",
+            &selector,
+        ])
+        .await?;
+    let mut killed = 0;
+    for node in world.cluster.nodes() {
+        for container in node.containers(NAMESPACE, "operator").await? {
+            node.signal(&container, "SIGKILL").await?;
+            killed += 1;
+        }
+    }
+    ensure!(killed > 0, "no operator runs");
+    wait_for("what was deleted", PATIENCE, async || {
+        let now = names().await?;
+        ensure!(now == before, "there is {now:?}");
+        Ok(())
+    })
+    .await?;
+    world.healthy().await?;
+    world.start_pod("after-repair", None).await?;
+    world.ready("after-repair").await?;
+    world.delete_pod_and_volume("after-repair").await
+}

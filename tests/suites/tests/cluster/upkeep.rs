@@ -1,0 +1,208 @@
+//! The operator beside a driver that is installed.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::json;
+
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
+
+pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) -> Result<()> {
+    world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
+    let patch = r#"{"spec": {"fsGroupPolicy": "None"}}"#;
+    world
+        .cluster
+        .kubectl(&["patch", "csidriver", DRIVER, "--type=merge", "-p", patch])
+        .await?;
+    wait_for("the repair", PATIENCE, async || {
+        world.cluster.get(&["storageclass", "cinder"]).await?;
+        let driver = world.cluster.get(&["csidriver", DRIVER]).await?;
+        ensure!(
+            driver["spec"]["fsGroupPolicy"] == "File",
+            "fsGroupPolicy is {}",
+            driver["spec"]["fsGroupPolicy"]
+        );
+        Ok(())
+    })
+    .await?;
+    world.healthy().await
+}
+
+/// A counter of the operator's metrics, summed over its labels.
+async fn operator_metric(world: &World, name: &str) -> Result<f64> {
+    let services = world.cluster.get(&["services", "-n", NAMESPACE]).await?;
+    let service = services["items"][0]["metadata"]["name"]
+        .as_str()
+        .context("the operator has no Service")?
+        .to_owned();
+    let port = services["items"][0]["spec"]["ports"][0]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/services/{service}:{port}/proxy/metrics");
+    let text = world.cluster.kubectl(&["get", "--raw", &path]).await?;
+    let values: Vec<f64> = text
+        .lines()
+        .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+        .collect();
+    ensure!(!values.is_empty(), "the operator has no metric {name}");
+    Ok(values.iter().sum())
+}
+
+pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result<()> {
+    world.healthy().await?;
+    let selector = format!("csi.openstack.org/instance={DRIVER}");
+    let kinds = "deployments,daemonsets,serviceaccounts,secrets,roles,rolebindings";
+    let own = [
+        "clusterroles,clusterrolebindings,csidrivers,storageclasses",
+        "-l",
+        &selector,
+    ];
+    let namespaced = [kinds, "-n", NAMESPACE, "-l", &selector];
+    let before = (world.versions(&own).await?, world.versions(&namespaced).await?);
+    let status = world.cluster.get(&["cindercsidriver", DRIVER]).await?["status"].clone();
+    let reconciles = "cinder_csi_operator_reconcile_total";
+    let seen = operator_metric(world, reconciles).await?;
+    // A word that means nothing to the operator makes it look again.
+    let note = format!("example.org/looked={seen}");
+    world
+        .cluster
+        .kubectl(&["annotate", "cindercsidriver", DRIVER, &note, "--overwrite"])
+        .await?;
+    world
+        .cluster
+        .kubectl(&[
+            "annotate",
+            "storageclass",
+            "cinder",
+            "example.org/looked=once",
+            "--overwrite",
+        ])
+        .await?;
+    wait_for("a reconciliation", PATIENCE, async || {
+        let now = operator_metric(world, reconciles).await?;
+        ensure!(now > seen, "{now} reconciliations as before");
+        Ok(())
+    })
+    .await?;
+    let after = (world.versions(&own).await?, world.versions(&namespaced).await?);
+    let changed: Vec<_> = before
+        .0
+        .iter()
+        .chain(&before.1)
+        .filter(|object| !after.0.contains(object) && !after.1.contains(object))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    // The annotation above is the one write there was.
+    ensure!(changed == ["StorageClass/cinder"], "written at rest: {changed:?}");
+    let now = world.cluster.get(&["cindercsidriver", DRIVER]).await?["status"].clone();
+    ensure!(now == status, "the status changed at rest from {status} to {now}");
+    Ok(())
+}
+
+pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(world: &World) -> Result<()> {
+    world.patch_spec(&json!({"managementState": "Unmanaged"})).await?;
+    // The status has seen the change when it tells about its generation.
+    wait_for("the status of an unmanaged driver", PATIENCE, async || {
+        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        ensure!(
+            object["status"]["observedGeneration"] == object["metadata"]["generation"],
+            "{}",
+            object["status"]
+        );
+        Ok(())
+    })
+    .await?;
+    world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
+    let seen = operator_metric(world, "cinder_csi_operator_reconcile_total").await?;
+    world
+        .cluster
+        .kubectl(&[
+            "annotate",
+            "cindercsidriver",
+            DRIVER,
+            "example.org/unmanaged=yes",
+            "--overwrite",
+        ])
+        .await?;
+    wait_for("a reconciliation", PATIENCE, async || {
+        let now = operator_metric(world, "cinder_csi_operator_reconcile_total").await?;
+        ensure!(now > seen, "{now} reconciliations as before");
+        Ok(())
+    })
+    .await?;
+    let class = world
+        .cluster
+        .kubectl(&["get", "storageclass", "cinder", "--ignore-not-found", "-o", "name"])
+        .await?;
+    ensure!(class.is_empty(), "an unmanaged driver's class was made anew");
+    world.patch_spec(&json!({"managementState": "Managed"})).await?;
+    world.healthy().await?;
+    world.cluster.get(&["storageclass", "cinder"]).await.map(drop)
+}
+
+pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -> Result<()> {
+    world.start_pod("last", None).await?;
+    world.ready("last").await?;
+    let claim = world.cluster.get(&["pvc", "last", "-n", crate::world::USERS]).await?;
+    let volume = claim["spec"]["volumeName"]
+        .as_str()
+        .context("the claim is not bound")?
+        .to_owned();
+    world
+        .cluster
+        .kubectl(&["delete", "cindercsidriver", DRIVER, "--wait=false"])
+        .await?;
+    wait_for("the name of the volume in the status", PATIENCE, async || {
+        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        let blockers = object["status"]["deletion"]["blockers"].to_string();
+        ensure!(blockers.contains(&volume), "the blockers are {blockers}");
+        let told = object["status"]["conditions"].to_string();
+        ensure!(told.contains(&volume), "the conditions do not name {volume}: {told}");
+        Ok(())
+    })
+    .await?;
+    // Meanwhile everything works: the pod goes, the volume is detached and deleted.
+    world.sh("last", "echo still > /data/still && sync").await?;
+    world.delete_pod_and_volume("last").await?;
+    wait_for("the end of the driver", PATIENCE, async || {
+        let selector = format!("csi.openstack.org/instance={DRIVER}");
+        let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings";
+        for words in [
+            &["get", "cindercsidrivers", "-o", "name"][..],
+            &[
+                "get",
+                "csidrivers,storageclasses,clusterroles,clusterrolebindings",
+                "-l",
+                &selector,
+                "-o",
+                "name",
+            ],
+            &["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"],
+        ] {
+            let left = world.cluster.kubectl(words).await?;
+            ensure!(
+                left.trim().is_empty(),
+                "left: {}",
+                left.split_whitespace().collect::<Vec<_>>().join(", ")
+            );
+        }
+        let nodes = world.cluster.get(&["csinodes"]).await?;
+        ensure!(
+            !nodes.to_string().contains(&format!("\"name\":\"{DRIVER}\"")),
+            "a node still has the driver"
+        );
+        Ok(())
+    })
+    .await?;
+    for node in world.cluster.nodes() {
+        let links = node
+            .exec_within(Duration::from_secs(10), &["ls", "/var/lib/kubelet/plugins_registry"])
+            .await?;
+        ensure!(!links.contains(DRIVER), "{} still has {links}", node.name());
+    }
+    // And it comes back.
+    world.ask_for_driver().await
+}

@@ -1,0 +1,363 @@
+//! What the scenarios share: the cluster with the product on it, and ways to ask it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use harness::{BUSYBOX_IMAGE, Cluster, wait_for};
+use serde_json::{Value, json};
+
+/// The name of the driver under test.
+pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
+/// Where the operator and its operands live.
+pub(crate) const NAMESPACE: &str = "cinder-csi";
+/// The container of the driver in the controller's pods and in the nodes'.
+pub(crate) const DRIVER_CONTAINER: &str = "cinder-csi-driver";
+/// Where the scenarios' pods live.
+pub(crate) const USERS: &str = "users";
+const SECRET: &str = "openstack-credentials";
+const CLASS: &str = "cinder";
+
+/// How long anything may take that the cluster has to do.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A cluster on which the driver is available.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+}
+
+impl World {
+    /// Installs the operator, asks for a driver, and waits until it is available.
+    pub(crate) async fn install(cluster: Cluster) -> Result<Self> {
+        cluster.install_product().await?;
+        let world = Self { cluster };
+        world
+            .cluster
+            .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}}).to_string())
+            .await?;
+        world.ask_for_driver().await?;
+        Ok(world)
+    }
+
+    /// Applies the good Secret and the good object and waits until the driver is available.
+    pub(crate) async fn ask_for_driver(&self) -> Result<()> {
+        self.good_secret().await?;
+        let object = json!({
+            "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+            "spec": {
+                "managementState": "Managed",
+                "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
+                "storageClasses": {"items": [{"name": CLASS}]},
+            },
+        });
+        self.cluster.apply(&object.to_string()).await?;
+        self.healthy().await
+    }
+
+    /// Waits until the driver is available, nothing is in progress and nothing is wrong.
+    pub(crate) async fn healthy(&self) -> Result<()> {
+        for (kind, status) in [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")] {
+            self.condition(kind, status, |_| true).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the Secret with an application credential that logs in.
+    pub(crate) async fn good_secret(&self) -> Result<()> {
+        let access = self.cluster.simulator()?.access();
+        self.secret("clouds.yaml", &self.clouds_yaml(&access.application_credential_secret)?)
+            .await
+    }
+
+    /// A clouds.yaml with this secret of the application credential.
+    pub(crate) fn clouds_yaml(&self, secret: &str) -> Result<String> {
+        let access = self.cluster.simulator()?.access();
+        let clouds = json!({"clouds": {"openstack": {
+            "auth_type": "v3applicationcredential",
+            "region_name": access.region,
+            "auth": {
+                "auth_url": access.auth_url,
+                "application_credential_id": access.application_credential_id,
+                "application_credential_secret": secret,
+            },
+        }}});
+        Ok(clouds.to_string())
+    }
+
+    /// Writes one key of the Secret that the object refers to.
+    pub(crate) async fn secret(&self, key: &str, content: &str) -> Result<()> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE},
+            "stringData": {key: content},
+        });
+        self.cluster.apply(&secret.to_string()).await.map(drop)
+    }
+
+    /// Merges into the spec of the object.
+    pub(crate) async fn patch_spec(&self, spec: &Value) -> Result<()> {
+        let patch = json!({ "spec": spec }).to_string();
+        self.cluster
+            .kubectl(&["patch", "cindercsidriver", DRIVER, "--type=merge", "-p", &patch])
+            .await
+            .map(drop)
+    }
+
+    /// Waits until a condition of the object has this status for the present generation and satisfies `accept`, and
+    /// returns it.
+    pub(crate) async fn condition(&self, kind: &str, status: &str, accept: impl Fn(&Value) -> bool) -> Result<Value> {
+        wait_for(&format!("condition {kind}={status}"), PATIENCE, async || {
+            let object = self.cluster.get(&["cindercsidriver", DRIVER]).await?;
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = conditions.iter().find(|condition| condition["type"] == kind);
+            let found = found.with_context(|| format!("there is no condition {kind}"))?;
+            ensure!(
+                found["observedGeneration"] == object["metadata"]["generation"],
+                "{kind} tells about generation {}, the object has {}",
+                found["observedGeneration"],
+                object["metadata"]["generation"]
+            );
+            ensure!(found["status"] == status && accept(found), "{found}");
+            Ok(found.clone())
+        })
+        .await
+    }
+
+    /// A claim and a pod that appends to a file of its volume all the time, on a node of one's choice.
+    pub(crate) async fn start_pod(&self, name: &str, node: Option<&str>) -> Result<()> {
+        self.cluster.apply(&claim(name, "Filesystem").to_string()).await?;
+        let script = "trap 'exit 0' TERM; while :; do date >> /data/log && sync; sleep 1 & wait $!; done";
+        let mut pod = pod(name, script, node);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+        self.cluster.apply(&pod.to_string()).await.map(drop)
+    }
+
+    /// A claim and a pod with a raw block volume at `/dev/volume`.
+    pub(crate) async fn start_block_pod(&self, name: &str) -> Result<()> {
+        self.cluster.apply(&claim(name, "Block").to_string()).await?;
+        let mut pod = pod(name, "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done", None);
+        pod["spec"]["containers"][0]["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/volume"}]);
+        self.cluster.apply(&pod.to_string()).await.map(drop)
+    }
+
+    /// Waits until a pod is Ready.
+    pub(crate) async fn ready(&self, pod: &str) -> Result<()> {
+        wait_for(&format!("pod {pod}"), PATIENCE, async || {
+            let object = self.cluster.get(&["pod", pod, "-n", USERS]).await?;
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let ready = conditions
+                .iter()
+                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+            if !ready {
+                bail!("{}", self.last_events().await);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Runs a shell command in a pod.
+    pub(crate) async fn sh(&self, pod: &str, command: &str) -> Result<String> {
+        let words = ["exec", "-n", USERS, pod, "--", "sh", "-c", command];
+        self.cluster.kubectl(&words).await
+    }
+
+    /// Deletes a pod and waits for its end.
+    pub(crate) async fn delete_pod(&self, name: &str) -> Result<()> {
+        let words = [
+            "delete",
+            "pod",
+            name,
+            "-n",
+            USERS,
+            "--timeout=120s",
+            "--ignore-not-found",
+        ];
+        self.cluster
+            .kubectl_within(PATIENCE + Duration::from_secs(5), &words)
+            .await
+            .map(drop)
+    }
+
+    /// Deletes a pod and its claim and waits until Kubernetes and the cloud have forgotten the volume.
+    pub(crate) async fn delete_pod_and_volume(&self, name: &str) -> Result<()> {
+        self.delete_pod(name).await?;
+        let words = [
+            "delete",
+            "pvc",
+            name,
+            "-n",
+            USERS,
+            "--timeout=120s",
+            "--ignore-not-found",
+        ];
+        self.cluster
+            .kubectl_within(PATIENCE + Duration::from_secs(5), &words)
+            .await?;
+        self.nothing_left().await
+    }
+
+    /// Waits until there are no volumes in Kubernetes and none in the cloud.
+    pub(crate) async fn nothing_left(&self) -> Result<()> {
+        wait_for("the end of all volumes", PATIENCE, async || {
+            for kind in ["persistentvolumes", "volumeattachments"] {
+                let left = self.cluster.kubectl(&["get", kind, "-o", "name"]).await?;
+                ensure!(
+                    left.trim().is_empty(),
+                    "left: {}",
+                    left.split_whitespace().collect::<Vec<_>>().join(", ")
+                );
+            }
+            let state = self.cluster.simulator()?.state().await?;
+            for what in ["volumes", "attachments", "mappings", "loop_devices"] {
+                ensure!(
+                    state[what].as_array().is_some_and(Vec::is_empty),
+                    "the cloud has {what}: {}",
+                    state[what]
+                );
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The volumes that the cloud holds now, by name.
+    pub(crate) async fn cloud_volumes(&self) -> Result<Vec<String>> {
+        let state = self.cluster.simulator()?.state().await?;
+        let volumes = state["volumes"].as_array().context("a state without volumes")?;
+        Ok(volumes
+            .iter()
+            .map(|volume| volume["name"].as_str().unwrap_or_default().to_owned())
+            .collect())
+    }
+
+    /// Sets latencies of the cloud, for instance `{"create": "5s"}`.
+    pub(crate) async fn latencies(&self, latencies: Value) -> Result<()> {
+        self.cluster
+            .simulator()?
+            .admin(reqwest::Method::POST, "latency", Some(latencies))
+            .await
+            .map(drop)
+    }
+
+    /// Waits until the cloud was asked for this operation since its log was cleared.
+    pub(crate) async fn asked_for(&self, operation: &str) -> Result<()> {
+        wait_for(&format!("a request {operation}"), PATIENCE, async || {
+            let log = self.cluster.simulator()?.log().await?;
+            ensure!(
+                log.iter().any(|entry| entry["operation"] == operation),
+                "{} other requests",
+                log.len()
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Kills the driver's container of the controller without warning.
+    pub(crate) async fn kill_controller(&self) -> Result<()> {
+        for node in self.cluster.nodes() {
+            for container in node.containers(NAMESPACE, DRIVER_CONTAINER).await? {
+                if container.pod.contains("controller") {
+                    return node.signal(&container, "SIGKILL").await;
+                }
+            }
+        }
+        bail!("no controller runs")
+    }
+
+    /// Objects by name as `kubectl get` prints them, each with the version that changes with every write.
+    pub(crate) async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
+        let list = self.cluster.get(words).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let items = list["items"].as_array().context("a list without items")?;
+        Ok(items
+            .iter()
+            .map(|item| {
+                let name = format!("{}/{}", text(&item["kind"]), text(&item["metadata"]["name"]));
+                (name, text(&item["metadata"]["resourceVersion"]))
+            })
+            .collect())
+    }
+
+    async fn last_events(&self) -> String {
+        let words = [
+            "get",
+            "events",
+            "-n",
+            USERS,
+            "--sort-by=.lastTimestamp",
+            "-o",
+            "custom-columns=R:.reason,M:.message",
+            "--no-headers",
+        ];
+        match self.cluster.kubectl(&words).await {
+            Ok(events) => {
+                let lines: Vec<_> = events.lines().rev().take(4).collect();
+                lines.join(" | ")
+            }
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    /// What there is, for the report of a failure.
+    pub(crate) async fn describe(&self) -> String {
+        let mut text = String::new();
+        for words in [
+            &["get", "cindercsidriver", DRIVER, "-o", "jsonpath={.status}"][..],
+            &["get", "pods", "-A", "-o", "wide"],
+            &["get", "pv,volumeattachments"],
+            &["get", "events", "-A", "--sort-by=.lastTimestamp"],
+        ] {
+            let answer = self
+                .cluster
+                .kubectl(words)
+                .await
+                .unwrap_or_else(|error| format!("{error:#}"));
+            let lines: Vec<_> = answer.lines().rev().take(25).collect();
+            for line in lines.iter().rev() {
+                text.push_str("    ");
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    /// Puts the cluster into the state that the next scenario expects, as far as that goes.
+    pub(crate) async fn recover(&self) {
+        let steps = async {
+            let simulator = self.cluster.simulator()?;
+            simulator.clear_faults().await?;
+            let words = ["delete", "pods,pvc", "--all", "-n", USERS, "--timeout=60s"];
+            self.cluster.kubectl_within(Duration::from_secs(70), &words).await?;
+            self.ask_for_driver().await
+        };
+        if let Err(error) = steps.await {
+            println!("    the cluster did not recover: {error:#}");
+        }
+    }
+}
+
+fn claim(name: &str, mode: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": USERS},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    })
+}
+
+fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
+    let selector = node.map_or_else(|| json!({}), |node| json!({"kubernetes.io/hostname": node}));
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": USERS},
+        "spec": {
+            "terminationGracePeriodSeconds": 2, "nodeSelector": selector,
+            "containers": [{
+                "name": "user", "image": BUSYBOX_IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script],
+            }],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+        },
+    })
+}
