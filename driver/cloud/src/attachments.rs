@@ -50,9 +50,9 @@ fn attach_step(volume: &Volume, server: &ServerId, exclusive: bool) -> AttachSte
     let here = volume.attachment_to(server);
     match (&volume.status, here) {
         (VolumeStatus::Detaching | VolumeStatus::Deleting, _) => AttachStep::Wait,
-        (status, _) if status.is_error() => AttachStep::Broken,
-        // Whatever else is done to the volume, a listed attachment is complete.
+        // Whatever else was done to the volume, an extension that failed included: a listed attachment is complete.
         (_, Some(attachment)) => AttachStep::Done(attachment.device.clone()),
+        (status, None) if status.is_error() => AttachStep::Broken,
         (status, None) if status.is_transition() => AttachStep::Wait,
         (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => AttachStep::Elsewhere,
         _ => AttachStep::Request,
@@ -83,7 +83,7 @@ fn pair(volume: &VolumeId, server: &ServerId) -> String {
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
     let fault = failure.fault.to_ascii_lowercase();
-    fault.contains("disk devices") || fault.contains("no free disk device names") || fault.contains("no more pci slots")
+    fault.contains("disk devices") || fault.contains("no free disk device names") || fault.contains("no more available pci slots")
 }
 
 impl Inner {

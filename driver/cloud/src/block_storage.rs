@@ -300,7 +300,10 @@ impl<'a> BlockStorage<'a> {
         limit: Option<u32>,
         marker: Option<&VolumeId>,
     ) -> Result<VolumePage, CloudError> {
-        let object = filter.iter().map(|(key, value)| format!("volumes with {key} {value}")).collect::<String>();
+        let object = match filter {
+            [] => "volumes".to_owned(),
+            [(key, value), ..] => format!("volumes with {key} {value}"),
+        };
         let mut request = Self::request("volume_list", Method::GET, &["volumes", "detail"], object);
         request.query.extend_from_slice(filter);
         request.query.extend(limit.map(|limit| ("limit", limit.to_string())));

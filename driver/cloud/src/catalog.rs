@@ -65,12 +65,11 @@ fn versioned(mut url: Url, service: &str, project: &str) -> Option<Url> {
             url.path_segments_mut().ok()?.pop_if_empty().extend(["v3", project]);
             Some(url)
         }
-        ("block-storage", Some("v3")) => Some(url),
+        ("block-storage", Some("v3")) | ("compute", Some("v2.1")) => Some(url),
         (_, None) => {
             url.path_segments_mut().ok()?.pop_if_empty().push("v2.1");
             Some(url)
         }
-        ("compute", Some("v2.1")) => Some(url),
         _ => None,
     }
 }

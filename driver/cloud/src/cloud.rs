@@ -32,7 +32,7 @@ impl Default for CloudOptions {
     fn default() -> Self {
         Self {
             user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
-            request_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_mins(1),
             operation_timeout: Duration::from_mins(10),
             observer: Arc::new(Unobserved),
         }

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn one_slow_operation_does_not_make_the_next_one_late() {
         let mut pace = Pace::default();
-        pace.finished(Kind::Create, 9, Duration::from_secs(600), Some(Duration::from_secs(590)));
+        pace.finished(Kind::Create, 9, Duration::from_mins(10), Some(Duration::from_mins(9)));
         assert!(pace.first_look(Kind::Create) <= Duration::from_secs(2));
     }
 

@@ -124,16 +124,13 @@ impl Watch {
         let mut last_status = wait.status.as_ref().map_or_else(|| "not seen".to_owned(), ToString::to_string);
         let mut last_error = String::new();
         loop {
-            let look = match timeout_at(wait.deadline, registration.looks.recv()).await {
-                Ok(Some(look)) => look,
-                Ok(None) | Err(_) => {
-                    return Err(CloudError::Timeout {
-                        what: format!("{} of {}", wait.kind.name(), wait.what),
-                        last_status,
-                        last_error,
-                        elapsed: wait.started.elapsed(),
-                    });
-                }
+            let Ok(Some(look)) = timeout_at(wait.deadline, registration.looks.recv()).await else {
+                return Err(CloudError::Timeout {
+                    what: format!("{} of {}", wait.kind.name(), wait.what),
+                    last_status,
+                    last_error,
+                    elapsed: wait.started.elapsed(),
+                });
             };
             match look {
                 Ok(volume) => {

@@ -54,7 +54,7 @@ fn a_full_file_is_understood() {
     assert_eq!(
         config.warnings,
         [
-            "cloud.conf line 13: key shoe-size of section [global] is not known and has no effect",
+            "cloud.conf line 14: key shoe-size of section [global] is not known and has no effect",
             "cloud.conf: section [garden] is not known and has no effect",
         ]
     );

@@ -84,7 +84,7 @@ impl Reader<'_> {
         }
         for (key, value) in entry {
             match key.as_str() {
-                "auth" => {}
+                "auth" | "identity_api_version" | "volume_api_version" => {}
                 "region_name" => raw.region = self.text(key, value)?,
                 "interface" | "endpoint_type" => {
                     if let Some(text) = self.text(key, value)? {
@@ -99,7 +99,6 @@ impl Reader<'_> {
                     None | Some("password" | "v3password" | "v3applicationcredential") => {}
                     Some(_) => return Err(self.unsupported(key)),
                 },
-                "identity_api_version" | "volume_api_version" => {}
                 _ => raw.warnings.push(self.unknown(key)),
             }
         }

@@ -1,0 +1,157 @@
+//! Login, tokens, repeats, TLS.
+
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, VolumeId};
+use openstack_sim::{Effect, Fault, SimConfig, When};
+use support::{NOTHING, new, stage, stage_with};
+
+fn edited(stage: &support::Stage, from: &str, to: &str) -> Cloud {
+    let conf = stage.sim.access().cloud_conf().replace(from, to);
+    Cloud::new(CloudConfig::from_cloud_conf(&conf).expect("good"), CloudOptions::default()).expect("a cloud")
+}
+
+#[tokio::test]
+async fn a_login_by_password_tells_project_and_services() {
+    let stage = stage().await;
+    let login = stage.cloud.login().await.expect("logged in");
+    assert_eq!(login.project_name, "cluster");
+    assert!(login.services.iter().any(|service| service == "compute"), "{:?}", login.services);
+}
+
+#[tokio::test]
+async fn a_login_by_application_credential_works_by_id_and_by_name() {
+    let stage = stage().await;
+    let access = stage.sim.access();
+    let by_id = format!("application-credential-id = {}", access.application_credential_id);
+    let by_name = format!(
+        "application-credential-name = {}\nusername = {}\nuser-domain-name = {}",
+        access.application_credential_name, access.username, access.domain_name
+    );
+    for who in [by_id, by_name] {
+        let conf = format!(
+            "[Global]\nauth-url = {}\n{who}\napplication-credential-secret = {}\n",
+            access.auth_url, access.application_credential_secret
+        );
+        let config = CloudConfig::from_cloud_conf(&conf).expect("good");
+        let cloud = Cloud::new(config, CloudOptions::default()).expect("a cloud");
+        assert_eq!(cloud.login().await.expect("logged in").project_name, "cluster", "{who}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_an_auth_error_without_the_secret() {
+    let stage = stage().await;
+    let cloud = edited(&stage, "secret-of-csi", "wrong-password");
+    let error = cloud.login().await.expect_err("refused");
+    assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("wrong-password"), "{error:?}");
+    assert!(error.request_id().is_some(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_region_that_the_catalogue_lacks_is_named_with_what_there_is() {
+    let stage = stage().await;
+    let cloud = edited(&stage, "RegionOne", "RegionNine");
+    let error = cloud.volume(&VolumeId::new(NOTHING)).await.expect_err("no endpoint");
+    assert!(matches!(error, CloudError::NoEndpoint { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("RegionNine") && text.contains("block-storage/public/RegionOne"), "{text}");
+}
+
+#[tokio::test]
+async fn block_storage_is_found_under_its_older_name() {
+    let stage = stage_with(SimConfig { block_storage_type: "volumev3".to_owned(), ..SimConfig::default() }).await;
+    assert_eq!(stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("asked"), None);
+}
+
+#[tokio::test]
+async fn many_callers_share_one_login() {
+    let stage = stage().await;
+    let id = VolumeId::new(NOTHING);
+    futures::future::join_all((0..20).map(|_| stage.cloud.volume(&id))).await;
+    assert_eq!(stage.counter.tokens.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_renewed_once_for_all_callers() {
+    let stage = stage().await;
+    let id = VolumeId::new(NOTHING);
+    stage.cloud.volume(&id).await.expect("asked");
+    stage.sim.revoke_tokens();
+    for answer in futures::future::join_all((0..20).map(|_| stage.cloud.volume(&id))).await {
+        assert_eq!(answer.expect("asked again with a new token"), None);
+    }
+    assert_eq!(stage.counter.tokens.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_ends() {
+    let stage = stage_with(SimConfig { token_lifetime: Duration::from_secs(1), ..SimConfig::default() }).await;
+    let id = VolumeId::new(NOTHING);
+    stage.cloud.volume(&id).await.expect("asked");
+    let renewed = tokio::time::timeout(Duration::from_secs(5), async {
+        while stage.counter.tokens.load(Ordering::Relaxed) < 3 {
+            stage.cloud.volume(&id).await.expect("asked");
+        }
+    });
+    renewed.await.expect("renewed twice in time");
+    assert!(stage.sim.log().iter().all(|entry| entry.status != 401), "a token was used to its end");
+}
+
+#[tokio::test]
+async fn a_read_is_repeated_after_503_and_after_a_lost_connection() {
+    let stage = stage().await;
+    stage.sim.fault(Fault::on("get_volume").times(2).effect(Effect::status(503))).expect("rule");
+    stage.sim.fault(Fault::on("get_volume").times(1).effect(Effect::cut(When::Before))).expect("rule");
+    assert_eq!(stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("in the end"), None);
+    assert_eq!(stage.counter.requests.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test]
+async fn a_wish_to_come_back_later_is_heeded_even_for_a_creation() {
+    let stage = stage().await;
+    let busy = Effect::status(429).retry_after(1);
+    stage.sim.fault(Fault::on("create_volume").times(1).effect(busy)).expect("rule");
+    let started = std::time::Instant::now();
+    stage.create("pvc-1").await;
+    assert!(started.elapsed() >= Duration::from_secs(1));
+    assert_eq!(stage.sim.state().volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn a_wish_that_is_too_long_is_an_error_with_the_wish() {
+    let stage = stage().await;
+    stage.sim.fault(Fault::on("create_volume").effect(Effect::status(429).retry_after(600))).expect("rule");
+    let error = stage.cloud.create_volume(new("pvc-1")).await.expect_err("throttled");
+    let CloudError::Throttled { retry_after, .. } = error else { panic!("{error:?}") };
+    assert_eq!(retry_after, Some(Duration::from_mins(10)));
+}
+
+#[tokio::test]
+async fn nobody_listening_is_told_with_the_reason_and_that_nothing_was_sent() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    drop(listener);
+    let conf = format!("[Global]\nauth-url=http://{address}\nuser-id=u\npassword=p\ntenant-id=t\n");
+    let options = CloudOptions { request_timeout: Duration::from_secs(1), ..CloudOptions::default() };
+    let cloud = Cloud::new(CloudConfig::from_cloud_conf(&conf).expect("good"), options).expect("a cloud");
+    let error = cloud.login().await.expect_err("nobody is there");
+    assert!(matches!(error, CloudError::Unreachable { sent: false, .. }), "{error:?}");
+    assert!(error.to_string().to_lowercase().contains("connection refused"), "{error}");
+}
+
+#[tokio::test]
+async fn an_id_that_is_no_uuid_never_reaches_openstack() {
+    let stage = stage().await;
+    let strange = VolumeId::new("../servers");
+    assert_eq!(stage.cloud.volume(&strange).await.expect("not asked"), None);
+    stage.cloud.delete_volume(&strange).await.expect("nothing to delete");
+    stage.cloud.detach(&strange, None).await.expect("nothing to detach");
+    let error = stage.cloud.attach(&strange, &support::ONE.into(), cinder_cloud::AttachOptions::default()).await;
+    assert!(matches!(error, Err(CloudError::NotFound { .. })), "{error:?}");
+    assert!(stage.sim.log().is_empty(), "{:?}", stage.operations());
+}

@@ -1,0 +1,102 @@
+//! A cloud of the simulator, and this crate's view of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cinder_cloud::{AttachOptions, Cloud, CloudConfig, CloudOptions, GiB, NewVolume, Observer, ServerId, Volume};
+use openstack_sim::{Latencies, ServerSpec, Sim, SimConfig};
+
+pub const ONE: &str = "11111111-2222-4333-8444-555555555555";
+pub const TWO: &str = "22222222-2222-4333-8444-555555555555";
+/// A UUID that nothing has.
+pub const NOTHING: &str = "00000000-2222-4333-8444-555555555555";
+
+/// Counts what the crate tells.
+#[derive(Debug, Default)]
+pub struct Counter {
+    pub tokens: AtomicUsize,
+    pub requests: AtomicUsize,
+    pub waits: AtomicUsize,
+}
+
+impl Observer for Counter {
+    fn request(&self, service: &'static str, _: &'static str, _: u16, _: Duration) {
+        if service != "identity" {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn token_issued(&self, _: bool) {
+        self.tokens.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wait_finished(&self, _: &'static str, _: Duration, _: u32) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub struct Stage {
+    pub sim: Sim,
+    pub cloud: Cloud,
+    pub counter: Arc<Counter>,
+}
+
+/// A cloud with two servers that answers at once.
+pub async fn stage() -> Stage {
+    stage_with(SimConfig::default()).await
+}
+
+pub async fn stage_with(config: SimConfig) -> Stage {
+    let servers = vec![ServerSpec::new(ONE), ServerSpec::new(TWO)];
+    let sim = Sim::start(SimConfig { servers, ..config }).await.expect("the simulator starts");
+    let counter = Arc::new(Counter::default());
+    let observer: Arc<dyn Observer> = counter.clone();
+    let options = CloudOptions { request_timeout: Duration::from_secs(10), operation_timeout: Duration::from_secs(20), observer, ..CloudOptions::default() };
+    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
+    let cloud = Cloud::new(config, options).expect("a cloud");
+    Stage { sim, cloud, counter }
+}
+
+pub fn latencies(change: impl FnOnce(&mut Latencies)) -> Latencies {
+    let mut latencies = Latencies::default();
+    change(&mut latencies);
+    latencies
+}
+
+pub fn new(name: &str) -> NewVolume {
+    NewVolume {
+        name: name.to_owned(),
+        size: GiB::new(1).expect("size"),
+        volume_type: None,
+        availability_zone: None,
+        acceptable_zones: Vec::new(),
+        description: "made by a test".to_owned(),
+        metadata: BTreeMap::from([("cinder.csi.openstack.org/cluster".to_owned(), "test".to_owned())]),
+    }
+}
+
+impl Stage {
+    pub async fn create(&self, name: &str) -> Volume {
+        self.cloud.create_volume(new(name)).await.expect("a volume").volume
+    }
+
+    /// Requests to Cinder and Nova since the log was cleared.
+    pub fn calls(&self) -> usize {
+        self.sim.log().iter().filter(|entry| entry.service != "identity").count()
+    }
+
+    pub fn operations(&self) -> Vec<&'static str> {
+        self.sim.log().iter().filter(|entry| entry.service != "identity").map(|entry| entry.operation).collect()
+    }
+
+    pub async fn life(&self, name: &str) {
+        let volume = self.create(name).await;
+        let server = ServerId::new(ONE);
+        self.cloud.attach(&volume.id, &server, AttachOptions::default()).await.expect("attached");
+        self.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
+        self.cloud.delete_volume(&volume.id).await.expect("deleted");
+    }
+}
