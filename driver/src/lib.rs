@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod node;
 pub mod operations;
 pub mod parameters;
+pub mod registration;
 pub mod status;
 pub mod topology;
 

@@ -68,8 +68,8 @@ pub(super) async fn list(
 ) -> Result<ListVolumesResponse, Status> {
     let max =
         usize::try_from(request.max_entries).map_err(|_| status::invalid("max_entries", "it cannot be negative"))?;
-    let page = if max == 0 { PAGE } else { max.min(PAGE) };
-    let limit = u32::try_from(page).unwrap_or(u32::MAX);
+    // Without a limit the cloud gives all its pages in one go.
+    let limit = (max > 0).then(|| u32::try_from(max.min(PAGE)).unwrap_or(u32::MAX));
     let token = request.starting_token.as_str();
     let marker = (!token.is_empty()).then(|| VolumeId::new(token));
     if marker.as_ref().is_some_and(|marker| !marker.is_uuid()) {
@@ -78,13 +78,17 @@ pub(super) async fn list(
     let found = within(
         deadline,
         "ListVolumes",
-        service.cloud.list_volumes(Some(limit), marker.as_ref()),
+        service.cloud.list_volumes(limit, marker.as_ref()),
     )
     .await?;
-    let VolumePage { volumes, next } = found.map_err(|error| match error {
+    let VolumePage { mut volumes, mut next } = found.map_err(|error| match error {
         CloudError::BadRequest(_) | CloudError::NotFound { .. } if marker.is_some() => status::bad_token(token),
         error => status::cloud(Act::Look, &error),
     })?;
+    if volumes.len() > PAGE {
+        volumes.truncate(PAGE);
+        next = volumes.last().map(|volume| volume.id.clone());
+    }
     let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
         volume: Some(encode::volume(volume, encode::topology(service, volume))),
         status: Some(list_volumes_response::VolumeStatus {

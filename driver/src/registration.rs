@@ -1,0 +1,266 @@
+//! Registration with the kubelet, in place of the node-driver-registrar sidecar.
+//!
+//! The kubelet watches `plugins_registry` and asks whatever socket appears there who it is. Two things about that:
+//!
+//! * Its plugin manager sends the percent-encoded path of the socket as HTTP/2 authority, which a strict server refuses.
+//!   With one `@` in the socket's name the encoded path is read as user information and is accepted.
+//! * When a socket disappears or is replaced, the node's CSINode entry goes for a second, and pods cannot be scheduled to
+//!   it. So the socket itself lives in `plugins/<driver>`, which the kubelet does not watch, and is never removed; what
+//!   lies in `plugins_registry` is a symbolic link to it that survives restarts of the driver.
+//!
+//! The link is made when it is absent, and made anew, which makes the kubelet ask again, when the answer of NodeGetInfo
+//! is not the one it was made with, or when it was dangling (a kubelet that started meanwhile ignored it).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use csi_proto::csi::v1::NodeGetInfoResponse;
+use csi_proto::pluginregistration::v1::registration_server::{Registration as Kubelet, RegistrationServer};
+use csi_proto::pluginregistration::v1::{
+    CSI_PLUGIN, InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use thiserror::Error;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::node::NodeService;
+
+mod files;
+
+pub use files::FilesError;
+
+/// NodeGetInfo is asked again after this time, doubled each time …
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// … up to this.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether link and socket are still there: somebody may clear the kubelet's directory.
+const LOOK: Duration = Duration::from_secs(10);
+/// Only the kubelet, which is root, registers plugins.
+const SOCKET_MODE: u32 = 0o600;
+/// The kubelet's registration takes any version of CSI from 1.0.
+const CSI_VERSION: &str = "1.0.0";
+
+/// Why the driver cannot register.
+#[derive(Debug, Error)]
+pub enum RegistrationError {
+    /// The kubelet cannot reach the CSI socket.
+    #[error(
+        "--register needs a CSI socket that the kubelet sees under the same path: --endpoint={endpoint} is not below \
+         --kubelet-dir={}; use unix://{}/plugins/{driver_name}/csi.sock", kubelet_dir.display(), kubelet_dir.display()
+    )]
+    Endpoint {
+        /// What was given.
+        endpoint: String,
+        /// The kubelet's directory.
+        kubelet_dir: PathBuf,
+        /// The driver.
+        driver_name: String,
+    },
+    /// The driver's name cannot be a part of a path.
+    #[error("driver name {driver_name:?} cannot be a file's name: use a domain name such as cinder.csi.openstack.org")]
+    DriverName {
+        /// What was given.
+        driver_name: String,
+    },
+    /// The path of the link does not fit into a socket's address.
+    #[error("{} is too long for a socket by {over} bytes: use a shorter --kubelet-dir or --driver-name", path.display())]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// By how much.
+        over: usize,
+    },
+}
+
+/// What to register, and where.
+#[derive(Debug, Clone)]
+pub struct RegistrationConfig {
+    /// The CSI driver's name.
+    pub driver_name: String,
+    /// The kubelet's root directory.
+    pub kubelet_dir: PathBuf,
+    /// The socket that serves CSI; `None` where CSI is served over TCP.
+    pub csi_socket: Option<PathBuf>,
+}
+
+/// The registration of one driver. Cheap to clone; clones share its state.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    files: files::Files,
+    driver_name: String,
+    csi_socket: PathBuf,
+    /// Why the node is not registered, as far as it is known here.
+    problem: Arc<Mutex<Option<String>>>,
+}
+
+impl Registration {
+    /// Checks what can be checked before anything is touched.
+    pub fn new(config: RegistrationConfig) -> Result<Self, RegistrationError> {
+        let RegistrationConfig { driver_name, kubelet_dir, csi_socket } = config;
+        let files = files::Files::new(&kubelet_dir, &driver_name)?;
+        let csi_socket = match csi_socket {
+            Some(path) if path.starts_with(&kubelet_dir) => path,
+            other => {
+                let endpoint = other.map_or_else(|| "tcp".to_owned(), |path| path.display().to_string());
+                return Err(RegistrationError::Endpoint { endpoint, kubelet_dir, driver_name });
+            }
+        };
+        let problem = Arc::new(Mutex::new(Some("the registration with the kubelet has not begun".to_owned())));
+        Ok(Self { files, driver_name, csi_socket, problem })
+    }
+
+    /// Why the kubelet does not know this driver, as far as this process knows; `None` when all is well.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Registers and stays registered until `shutdown`. Nothing is removed at the end: the next process goes on.
+    pub async fn serve(self, node: NodeService, shutdown: CancellationToken) {
+        let work = async {
+            let info = self.node_info(&node).await;
+            let answer = files::render(&info, &self.csi_socket);
+            loop {
+                self.serve_once(&answer, &shutdown).await;
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = work => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    /// Takes the registration away: the CSINode entry goes. Nothing there is fine.
+    pub async fn withdraw(&self) -> Result<(), FilesError> {
+        let files = self.files.clone();
+        files::blocking(move || files.withdraw()).await?;
+        self.set_problem(Some("the registration was taken away by --unregister".into()));
+        Ok(())
+    }
+
+    /// The kubelet asks NodeGetInfo as soon as it sees the link, and backs off for up to two minutes when it gets no
+    /// answer: so the link comes after the first answer.
+    async fn node_info(&self, node: &NodeService) -> NodeGetInfoResponse {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match node.info().await {
+                Ok(info) => return info,
+                Err(error) => {
+                    tracing::warn!(%error, retry_in = ?pause, "cannot register with the kubelet yet");
+                    self.set_problem(Some(error.to_string()));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// Serves until the shutdown, or until the socket is gone or cannot be had.
+    async fn serve_once(&self, answer: &str, shutdown: &CancellationToken) {
+        let bound = self.bind().await;
+        let (listener, was_missing) = match bound {
+            Ok(bound) => bound,
+            Err(error) => return self.complain(&error),
+        };
+        let lost = CancellationToken::new();
+        let stop = lost.clone();
+        let end = shutdown.clone();
+        let server = Server::builder()
+            .add_service(RegistrationServer::new(self.clone()))
+            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = end.cancelled() => {}
+                }
+            });
+        let look = async {
+            let mut renew = was_missing;
+            loop {
+                match self.link(answer, renew).await {
+                    Ok(files::Link::Made) => {
+                        tracing::info!(driver = self.driver_name, "offered to the kubelet");
+                        self.set_problem(None);
+                    }
+                    // Neither was lost: an earlier process's registration stands.
+                    Ok(files::Link::Stands) if self.problem_is_ours() => self.set_problem(None),
+                    Ok(files::Link::Stands) => {}
+                    Ok(files::Link::SocketLost) => {
+                        tracing::warn!("somebody removed the registration socket; it is made anew");
+                        lost.cancel();
+                        return;
+                    }
+                    Err(error) => self.complain(&error),
+                }
+                renew = false;
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        // The server ends by itself only when `lost` or the shutdown says so, or when it is broken.
+        tokio::select! {
+            served = server => if let Err(error) = served { self.complain(&error) },
+            () = look => {}
+        }
+    }
+
+    async fn bind(&self) -> Result<(UnixListener, bool), FilesError> {
+        let files = self.files.clone();
+        let was_missing = files::blocking(move || files.prepare()).await?;
+        let listener = csi_kit::socket::bind(self.files.socket(), SOCKET_MODE)?;
+        Ok((listener, was_missing))
+    }
+
+    async fn link(&self, answer: &str, renew: bool) -> Result<files::Link, FilesError> {
+        let (files, answer) = (self.files.clone(), answer.to_owned());
+        files::blocking(move || files.link(&answer, renew)).await
+    }
+
+    fn complain(&self, error: &dyn std::error::Error) {
+        tracing::warn!(%error, retry_in = ?LOOK, "cannot register with the kubelet");
+        self.set_problem(Some(format!("cannot register with the kubelet: {error}")));
+    }
+
+    /// Whether what is wrong is on our side, and not the kubelet's refusal.
+    fn problem_is_ours(&self) -> bool {
+        self.problem().is_some_and(|problem| !problem.starts_with(REFUSED))
+    }
+
+    fn set_problem(&self, problem: Option<String>) {
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+}
+
+const REFUSED: &str = "the kubelet refused the registration";
+
+#[tonic::async_trait]
+impl Kubelet for Registration {
+    async fn get_info(&self, _request: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: CSI_PLUGIN.to_owned(),
+            name: self.driver_name.clone(),
+            endpoint: self.csi_socket.display().to_string(),
+            supported_versions: vec![CSI_VERSION.to_owned()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = request.into_inner();
+        if status.plugin_registered {
+            tracing::info!(driver = self.driver_name, "registered with the kubelet");
+            self.set_problem(None);
+        } else {
+            tracing::error!(driver = self.driver_name, error = status.error, "the kubelet refused the registration");
+            self.set_problem(Some(format!("{REFUSED}: {}; it tries again by itself", status.error)));
+        }
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! The kubelet's side, played by a client that dials as the kubelet does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::str::FromStr;
+
+use csi_host::{Host, HostPaths};
+use csi_proto::pluginregistration::v1::registration_client::RegistrationClient;
+use http::uri::Authority;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+use super::*;
+use crate::node::NodeConfig;
+use crate::operations::{Limits, Operations};
+
+const DRIVER: &str = "cinder.csi.openstack.org";
+
+struct Kubelet {
+    dir: TempDir,
+}
+
+impl Kubelet {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(dir.path().join("plugins_registry")).expect("a directory");
+        Self { dir }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn link(&self) -> PathBuf {
+        self.at("plugins_registry/cinder.csi.openstack.org@reg.sock")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.at("plugins/cinder.csi.openstack.org/reg.sock")
+    }
+
+    fn registration(&self) -> Registration {
+        Registration::new(RegistrationConfig {
+            driver_name: DRIVER.into(),
+            kubelet_dir: self.dir.path().into(),
+            csi_socket: Some(self.at("plugins/cinder.csi.openstack.org/csi.sock")),
+        })
+        .expect("the paths are good")
+    }
+
+    /// A driver in its own task; `zone` is a part of what NodeGetInfo answers.
+    fn start(&self, zone: &str) -> Driver {
+        let config = NodeConfig {
+            instance_id: Some("server-1".into()),
+            availability_zone: Some(zone.into()),
+            metadata_url: String::new(),
+            topology: true,
+            additional_topology: BTreeMap::new(),
+            max_volumes: None,
+        };
+        let node = NodeService::new(config, Host::new(HostPaths::default()), Operations::new(Limits::default()));
+        let registration = self.registration();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(registration.clone().serve(node, shutdown.clone()));
+        Driver { registration, shutdown, task }
+    }
+
+    /// Waits until the link leads to somebody who answers.
+    async fn client(&self) -> RegistrationClient<Channel> {
+        let link = Endpoint::from_shared(format!("unix://{}", self.link().display())).expect("it is an address");
+        let dial = async {
+            loop {
+                if let Ok(channel) = link.connect().await {
+                    return RegistrationClient::new(channel);
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), dial).await.expect("it is served in time")
+    }
+}
+
+struct Driver {
+    registration: Registration,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Driver {
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.task.await.expect("it ends without a panic");
+    }
+
+    /// As by kill -9: nothing of the driver's own runs any more.
+    async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.expect_err("it was aborted").is_cancelled());
+    }
+}
+
+/// What a link is, beside where it leads: another inode is another link.
+fn identity(link: &Path) -> u64 {
+    fs::symlink_metadata(link).expect("it is there").ino()
+}
+
+#[test]
+fn the_kubelets_authority_is_accepted_because_of_the_at_sign() {
+    let sent = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fcinder.csi.openstack.org@reg.sock";
+    Authority::from_str(sent).expect("the encoded path is read as user information");
+    // The reason for the name: without the sign the kubelet's call ends with PROTOCOL_ERROR.
+    assert!(Authority::from_str(&sent.replace('@', "-")).is_err());
+    let kubelet = Kubelet::new();
+    assert_eq!(kubelet.link().display().to_string().matches('@').count(), 1);
+}
+
+#[tokio::test]
+async fn the_kubelet_learns_name_socket_and_version() {
+    let kubelet = Kubelet::new();
+    let driver = kubelet.start("nova");
+    let info = kubelet.client().await.get_info(InfoRequest {}).await.expect("it answers").into_inner();
+    assert_eq!((info.r#type.as_str(), info.name.as_str()), ("CSIPlugin", DRIVER));
+    assert!(info.endpoint.ends_with("plugins/cinder.csi.openstack.org/csi.sock"), "{}", info.endpoint);
+    assert_eq!(info.supported_versions, ["1.0.0"]);
+    assert_eq!(
+        fs::read_link(kubelet.link()).expect("it is a link"),
+        Path::new("../plugins/cinder.csi.openstack.org/reg.sock")
+    );
+    driver.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_kubelet_is_a_problem_until_it_accepts() {
+    let kubelet = Kubelet::new();
+    let driver = kubelet.start("nova");
+    let mut client = kubelet.client().await;
+    let refusal = RegistrationStatus { plugin_registered: false, error: "another of this name".into() };
+    client.notify_registration_status(refusal).await.expect("it answers");
+    let problem = driver.registration.problem().expect("it was refused");
+    assert!(problem.contains("another of this name"), "{problem}");
+    let acceptance = RegistrationStatus { plugin_registered: true, error: String::new() };
+    client.notify_registration_status(acceptance).await.expect("it answers");
+    assert_eq!(driver.registration.problem(), None);
+    driver.stop().await;
+}
+
+#[tokio::test]
+async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
+    let kubelet = Kubelet::new();
+    let first = kubelet.start("nova");
+    kubelet.client().await;
+    let link = identity(&kubelet.link());
+    first.kill().await;
+    assert!(kubelet.socket().exists() && kubelet.link().exists(), "nothing may disappear when the driver does");
+    let second = kubelet.start("nova");
+    kubelet.client().await.get_info(InfoRequest {}).await.expect("the same link leads to the new process");
+    assert_eq!(identity(&kubelet.link()), link);
+    second.stop().await;
+    assert!(kubelet.socket().exists() && kubelet.link().exists(), "an orderly end removes nothing either");
+}
+
+#[tokio::test]
+async fn another_answer_of_node_get_info_makes_the_link_anew() {
+    let kubelet = Kubelet::new();
+    let first = kubelet.start("nova");
+    kubelet.client().await;
+    // Keeps the inode of the first link from being given to the second.
+    let witness = kubelet.at("plugins_registry/.witness");
+    fs::hard_link(kubelet.link(), &witness).expect("a link to the link");
+    first.stop().await;
+    let second = kubelet.start("zone-2");
+    kubelet.client().await;
+    let renewed = async {
+        while identity(&kubelet.link()) == identity(&witness) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), renewed).await.expect("it is made anew");
+    second.stop().await;
+}
+
+#[test]
+fn a_link_that_was_dangling_is_made_anew() {
+    let kubelet = Kubelet::new();
+    let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
+    symlink("../plugins/cinder.csi.openstack.org/reg.sock", kubelet.link()).expect("a link");
+    assert!(files.prepare().expect("the directory can be made"), "there is no socket");
+    fs::write(kubelet.socket(), "").expect("a file in the socket's place");
+    assert_eq!(files.link("answer", true).expect("it can be made"), files::Link::Made);
+    assert_eq!(files.link("answer", false).expect("it is there"), files::Link::Stands);
+    assert_eq!(files.link("another", false).expect("it can be made"), files::Link::Made);
+    fs::remove_file(kubelet.socket()).expect("it is there");
+    assert_eq!(files.link("another", false).expect("it can be looked at"), files::Link::SocketLost);
+}
+
+#[tokio::test]
+async fn a_withdrawn_registration_leaves_nothing_behind() {
+    let kubelet = Kubelet::new();
+    let driver = kubelet.start("nova");
+    kubelet.client().await;
+    driver.stop().await;
+    kubelet.registration().withdraw().await.expect("everything can be removed");
+    assert!(fs::symlink_metadata(kubelet.link()).is_err() && !kubelet.socket().exists());
+    kubelet.registration().withdraw().await.expect("nothing is there, which is fine");
+}
+
+#[test]
+fn the_socket_of_a_dead_sidecar_is_cleared_away_and_that_of_a_living_one_is_not() {
+    let kubelet = Kubelet::new();
+    let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
+    let sidecar = kubelet.at("plugins_registry/cinder.csi.openstack.org-reg.sock");
+    let living = std::os::unix::net::UnixListener::bind(&sidecar).expect("a socket");
+    files.prepare().expect("nothing is in the way");
+    assert!(sidecar.exists(), "somebody serves it");
+    drop(living);
+    files.prepare().expect("nothing is in the way");
+    assert!(!sidecar.exists(), "nobody serves it");
+}
+
+#[test]
+fn a_file_of_somebody_else_is_not_replaced() {
+    let kubelet = Kubelet::new();
+    let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
+    files.prepare().expect("the directory can be made");
+    fs::write(kubelet.socket(), "").expect("a file in the socket's place");
+    fs::write(kubelet.link(), "").expect("a file");
+    let error = files.link("answer", true).expect_err("it is somebody else's");
+    assert!(matches!(error, FilesError::Foreign { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_registered_is_said_before_anything_is_touched() {
+    let config = |driver: &str, socket: Option<&str>| RegistrationConfig {
+        driver_name: driver.into(),
+        kubelet_dir: "/var/lib/kubelet".into(),
+        csi_socket: socket.map(PathBuf::from),
+    };
+    let below = Some("/var/lib/kubelet/plugins/x/csi.sock");
+    assert!(Registration::new(config("x", below)).is_ok());
+    let error = Registration::new(config("x", Some("/csi/csi.sock"))).expect_err("the kubelet does not see it");
+    assert!(error.to_string().contains("unix:///var/lib/kubelet/plugins/x/csi.sock"), "{error}");
+    assert!(matches!(Registration::new(config("x", None)), Err(RegistrationError::Endpoint { .. })));
+    assert!(matches!(Registration::new(config("../x", below)), Err(RegistrationError::DriverName { .. })));
+    let long = "x".repeat(100);
+    assert!(matches!(Registration::new(config(&long, below)), Err(RegistrationError::TooLong { .. })));
+}

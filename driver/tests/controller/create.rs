@@ -1,0 +1,478 @@
+use std::time::Duration;
+
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, VolumeContentSource};
+use futures::FutureExt;
+use openstack_sim::{Effect, Fault, Latencies, Quota, VolumeStatus, When};
+use tonic::Code;
+
+use crate::support::{
+    Driver, GIB, NODE, UNKNOWN, capability, cloud, create_request, patient, refused, until, within, zone, zones,
+};
+
+/// Long enough to look at a volume while it is made, short enough to wait for.
+fn slow() -> Latencies {
+    Latencies {
+        create: Duration::from_millis(300),
+        ..Latencies::default()
+    }
+}
+
+fn parameters(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_volume_is_available_when_its_creation_is_answered() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let request = CreateVolumeRequest {
+        capacity_range: Some(CapacityRange {
+            required_bytes: GIB + 1,
+            limit_bytes: 0,
+        }),
+        parameters: parameters(&[
+            ("type", "slow"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+            ("typo", "is ignored"),
+        ]),
+        accessibility_requirements: zones(&["nova"], &["nova"]),
+        ..create_request("pvc-1")
+    };
+    let volume = driver.create(request).await.expect("a volume");
+    assert_eq!(volume.capacity_bytes, 2 * GIB);
+    assert_eq!(volume.accessible_topology, [zone("nova")]);
+    assert!(volume.volume_context.is_empty() && volume.content_source.is_none());
+
+    let state = sim.state();
+    let made = state.volume(&volume.volume_id).expect("in the cloud");
+    assert_eq!(
+        (made.status, made.size, made.volume_type.as_str()),
+        (VolumeStatus::Available, 2, "slow")
+    );
+    assert_eq!(
+        made.description.as_deref(),
+        Some("Created by OpenStack Cinder CSI driver")
+    );
+    assert_eq!(
+        made.metadata,
+        parameters(&[
+            ("cinder.csi.openstack.org/cluster", "test"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+        ])
+    );
+}
+
+#[tokio::test]
+async fn the_same_request_again_gives_the_same_volume() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let first = driver.create(create_request("pvc-1")).await.expect("a volume");
+    let second = driver.create(create_request("pvc-1")).await.expect("the same");
+    assert_eq!(first, second);
+    assert_eq!(sim.state().volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn another_size_under_the_same_name_is_refused() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("pvc-1").await;
+    let larger = CreateVolumeRequest {
+        capacity_range: Some(CapacityRange {
+            required_bytes: 2 * GIB,
+            limit_bytes: 0,
+        }),
+        ..create_request("pvc-1")
+    };
+    refused(driver.create(larger).await, Code::AlreadyExists);
+    assert_eq!(sim.state().volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn equal_requests_at_once_make_one_volume() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let all = futures::future::join_all((0..8).map(|_| driver.create(create_request("pvc-1")))).await;
+    let ids: Vec<String> = all
+        .into_iter()
+        .map(|answer| answer.expect("a volume").volume_id)
+        .collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!((sim.state().volumes.len(), sim.count("create_volume")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_different_request_for_a_volume_that_is_being_made_is_aborted() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let first = driver.create(create_request("pvc-1"));
+    let second = async {
+        until("the volume", || !sim.state().volumes.is_empty()).await;
+        let other = CreateVolumeRequest {
+            parameters: parameters(&[("type", "slow")]),
+            ..create_request("pvc-1")
+        };
+        refused(driver.create(other).await, Code::Aborted);
+    };
+    let (first, ()) = tokio::join!(first, second);
+    first.expect("a volume");
+}
+
+#[tokio::test]
+async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let short = within(create_request("pvc-1"), Duration::from_millis(150));
+    let message = refused(driver.controller().create_volume(short).await, Code::DeadlineExceeded);
+    assert!(
+        message.contains("pvc-1") && message.contains("until it is available"),
+        "{message}"
+    );
+    let volume = driver.create(create_request("pvc-1")).await.expect("the retry");
+    assert_eq!(sim.state().volumes[0].id, volume.volume_id);
+    assert_eq!(sim.count("create_volume"), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_does_not_stop_the_creation() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    {
+        let call = driver.create(create_request("pvc-1"));
+        let mut call = std::pin::pin!(call);
+        tokio::select! {
+            _ = &mut call => panic!("it cannot be done yet"),
+            () = until("the volume", || !sim.state().volumes.is_empty()) => {}
+        }
+    }
+    let volume = driver.create(create_request("pvc-1")).await.expect("the volume");
+    assert_eq!(sim.state().volumes.len(), 1);
+    assert_eq!(sim.state().volumes[0].id, volume.volume_id);
+}
+
+#[tokio::test]
+async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    {
+        let call = driver.create(create_request("pvc-1"));
+        let mut call = std::pin::pin!(call);
+        tokio::select! {
+            _ = &mut call => panic!("it cannot be done yet"),
+            () = until("the volume", || !sim.state().volumes.is_empty()) => {}
+        }
+    }
+    driver.kill();
+    let volume = Driver::start(&sim)
+        .await
+        .create(create_request("pvc-1"))
+        .await
+        .expect("the volume");
+    let state = sim.state();
+    assert_eq!(state.volumes.len(), 1);
+    assert_eq!(
+        (state.volumes[0].id.as_str(), state.volumes[0].status),
+        (volume.volume_id.as_str(), VolumeStatus::Available)
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_makes_no_second_volume() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    sim.fault(Fault::on("create_volume").times(1).effect(Effect::cut(When::After)))
+        .expect("a rule");
+    // Whether this call finds the volume by itself or says that it may exist is its own affair.
+    if let Err(status) = driver.create(create_request("pvc-1")).await {
+        assert!(
+            matches!(
+                status.code(),
+                Code::Unavailable | Code::Aborted | Code::DeadlineExceeded
+            ),
+            "{status}"
+        );
+    }
+    let volume = driver.create(create_request("pvc-1")).await.expect("the volume");
+    assert_eq!(sim.state().volumes.len(), 1);
+    assert_eq!(sim.state().volumes[0].id, volume.volume_id);
+}
+
+#[tokio::test]
+async fn a_cloud_out_of_quota_is_resource_exhausted() {
+    let sim = cloud(|config| {
+        config.quota = Quota {
+            gigabytes: 1,
+            ..Quota::default()
+        }
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("pvc-1").await;
+    let message = refused(driver.create(create_request("pvc-2")).await, Code::ResourceExhausted);
+    assert!(message.contains("[quota]") && message.contains("req-"), "{message}");
+}
+
+#[tokio::test]
+async fn an_unknown_type_is_an_invalid_argument() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let request = CreateVolumeRequest {
+        parameters: parameters(&[("type", "nonesuch")]),
+        ..create_request("pvc-1")
+    };
+    let message = refused(driver.create(request).await, Code::InvalidArgument);
+    assert!(message.contains("nonesuch"), "{message}");
+}
+
+#[tokio::test]
+async fn a_volume_that_fails_is_removed_and_reported() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let broken = Effect::work_fails().message("the backend is on fire");
+    sim.fault(Fault::on("create_volume").times(1).effect(broken))
+        .expect("a rule");
+    let message = refused(driver.create(create_request("pvc-1")).await, Code::Internal);
+    assert!(message.contains("error"), "{message}");
+    assert!(sim.state().volumes.is_empty(), "the failed volume is gone");
+    driver.create(create_request("pvc-1")).await.expect("the next try");
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("pvc-1").await;
+    sim.clear_log();
+    let good = || create_request("pvc-1");
+    let cases = [
+        (
+            CreateVolumeRequest {
+                name: String::new(),
+                ..good()
+            },
+            Code::InvalidArgument,
+            "name",
+        ),
+        (
+            CreateVolumeRequest {
+                name: "x".repeat(129),
+                ..good()
+            },
+            Code::InvalidArgument,
+            "name",
+        ),
+        (
+            CreateVolumeRequest {
+                volume_capabilities: vec![],
+                ..good()
+            },
+            Code::InvalidArgument,
+            "volume_capabilities",
+        ),
+        (
+            CreateVolumeRequest {
+                volume_capabilities: vec![capability(Mode::MultiNodeMultiWriter)],
+                ..good()
+            },
+            Code::InvalidArgument,
+            "volume_capabilities",
+        ),
+        (
+            CreateVolumeRequest {
+                volume_capabilities: vec![capability(Mode::MultiNodeReaderOnly)],
+                ..good()
+            },
+            Code::InvalidArgument,
+            "volume_capabilities",
+        ),
+        (
+            CreateVolumeRequest {
+                mutable_parameters: parameters(&[("type", "slow")]),
+                ..good()
+            },
+            Code::InvalidArgument,
+            "mutable_parameters",
+        ),
+        (
+            CreateVolumeRequest {
+                volume_content_source: Some(VolumeContentSource::default()),
+                ..good()
+            },
+            Code::InvalidArgument,
+            "volume_content_source",
+        ),
+        (
+            CreateVolumeRequest {
+                secrets: parameters(&[("cloud", "two")]),
+                ..good()
+            },
+            Code::InvalidArgument,
+            "secrets",
+        ),
+        (
+            CreateVolumeRequest {
+                capacity_range: Some(CapacityRange {
+                    required_bytes: 1,
+                    limit_bytes: GIB - 1,
+                }),
+                ..good()
+            },
+            Code::OutOfRange,
+            "limit",
+        ),
+        (
+            CreateVolumeRequest {
+                parameters: parameters(&[("availability", "nova")]),
+                accessibility_requirements: zones(&[], &["elsewhere"]),
+                ..good()
+            },
+            Code::ResourceExhausted,
+            "availability",
+        ),
+    ];
+    for (request, code, named) in cases {
+        let message = refused(driver.create(request).await, code);
+        assert!(message.contains(named), "{named} is not named: {message}");
+    }
+    assert_eq!(sim.log(), []);
+}
+
+#[tokio::test]
+async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
+    let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
+    let driver = Driver::start(&sim).await;
+    let asked = |name: &str, preferred: &[&str]| CreateVolumeRequest {
+        accessibility_requirements: zones(preferred, &["a", "b"]),
+        ..create_request(name)
+    };
+    let volume = driver.create(asked("pvc-1", &["b", "a"])).await.expect("a volume");
+    assert_eq!(volume.accessible_topology, [zone("b")]);
+    // A repeated request may prefer another zone, and it is the same volume all the same.
+    let again = driver
+        .create(asked("pvc-1", &["a", "b"]))
+        .await
+        .expect("the same volume");
+    assert_eq!(again, volume);
+    let other = driver.create(asked("pvc-2", &[])).await.expect("a volume");
+    assert_eq!(other.accessible_topology, [zone("a")]);
+}
+
+#[tokio::test]
+async fn the_zone_of_the_class_goes_before_any_topology() {
+    let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
+    let driver = Driver::start(&sim).await;
+    let request = CreateVolumeRequest {
+        parameters: parameters(&[("availability", "b")]),
+        accessibility_requirements: zones(&["a"], &["a", "b"]),
+        ..create_request("pvc-1")
+    };
+    assert_eq!(
+        driver.create(request).await.expect("a volume").accessible_topology,
+        [zone("b")]
+    );
+}
+
+#[tokio::test]
+async fn zones_of_other_names_are_answered_as_asked_when_cinders_are_to_be_ignored() {
+    let sim = cloud(|_| {}).await;
+    let conf = format!("{}[BlockStorage]\nignore-volume-az = true\n", sim.access().cloud_conf());
+    let driver = Driver::with(&conf, |_| {}).await;
+    let request = CreateVolumeRequest {
+        parameters: parameters(&[("availability", "nova")]),
+        accessibility_requirements: zones(&["compute-1"], &["compute-1", "compute-2"]),
+        ..create_request("pvc-1")
+    };
+    assert_eq!(
+        driver.create(request).await.expect("a volume").accessible_topology,
+        [zone("compute-1")]
+    );
+}
+
+#[tokio::test]
+async fn without_topology_no_zone_is_told() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.with_topology = false).await;
+    let request = CreateVolumeRequest {
+        accessibility_requirements: zones(&["elsewhere"], &["elsewhere"]),
+        ..create_request("pvc-1")
+    };
+    assert!(
+        driver
+            .create(request)
+            .await
+            .expect("a volume")
+            .accessible_topology
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
+    let sim = cloud(|config| {
+        config.latencies = Latencies {
+            delete: Duration::from_millis(200),
+            ..Latencies::default()
+        }
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.delete(&volume).await.expect("deleted");
+    assert!(sim.state().volumes.is_empty());
+    driver.delete(&volume).await.expect("deleted already");
+    driver.delete(UNKNOWN).await.expect("never there");
+}
+
+#[tokio::test]
+async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("warm-up").await;
+    sim.clear_log();
+    for id in [
+        "fake-vol-id",
+        "../servers",
+        "some/path",
+        "11111111222243338444555555555555",
+    ] {
+        driver.delete(id).await.expect("nothing to delete");
+    }
+    assert_eq!(sim.log(), []);
+    refused(driver.delete("").await, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn an_attached_volume_is_not_deleted() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    let message = refused(driver.delete(&volume).await, Code::FailedPrecondition);
+    assert!(message.contains(&volume) && message.contains(NODE), "{message}");
+    assert_eq!(sim.state().volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_without_time_is_answered_at_once_and_starts_the_work() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let hurried = within(create_request("pvc-1"), Duration::from_millis(1));
+    let call = driver.controller().create_volume(hurried).await;
+    assert!(
+        call.is_ok() || call.is_err_and(|status| matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled))
+    );
+    let mut client = driver.controller();
+    let never_polled = client.create_volume(patient(create_request("pvc-2")));
+    assert!(never_polled.now_or_never().is_none());
+    driver.volume("pvc-1").await;
+    driver.volume("pvc-2").await;
+    assert_eq!(sim.state().volumes.len(), 2);
+}

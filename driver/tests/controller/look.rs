@@ -1,0 +1,196 @@
+use std::collections::BTreeSet;
+
+use csi_proto::csi::v1::controller_service_capability::{Type, rpc};
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::{
+    ControllerGetCapabilitiesRequest, ControllerGetVolumeRequest, GetCapacityRequest, ListVolumesRequest,
+    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+};
+use tonic::{Code, Status};
+
+use crate::support::{Driver, GIB, NODE, UNKNOWN, capability, cloud, patient, refused, zone};
+
+async fn list(driver: &Driver, max_entries: i32, token: &str) -> Result<ListVolumesResponse, Status> {
+    let request = ListVolumesRequest {
+        max_entries,
+        starting_token: token.into(),
+    };
+    Ok(driver.controller().list_volumes(patient(request)).await?.into_inner())
+}
+
+#[tokio::test]
+async fn exactly_what_works_is_claimed() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let answer = driver
+        .controller()
+        .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
+        .await;
+    let claimed: BTreeSet<i32> = answer
+        .expect("capabilities")
+        .into_inner()
+        .capabilities
+        .into_iter()
+        .map(|capability| match capability.r#type {
+            Some(Type::Rpc(rpc)) => rpc.r#type,
+            None => panic!("an empty capability"),
+        })
+        .collect();
+    for kind in [
+        rpc::Type::CreateDeleteVolume,
+        rpc::Type::PublishUnpublishVolume,
+        rpc::Type::ListVolumes,
+        rpc::Type::ListVolumesPublishedNodes,
+        rpc::Type::GetVolume,
+    ] {
+        assert!(claimed.contains(&(kind as i32)), "{kind:?} is not claimed");
+    }
+    assert!(!claimed.contains(&(rpc::Type::GetCapacity as i32)));
+    refused(
+        driver.controller().get_capacity(GetCapacityRequest::default()).await,
+        Code::Unimplemented,
+    );
+}
+
+#[tokio::test]
+async fn pages_show_every_volume_once_with_its_nodes() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let mut made = BTreeSet::new();
+    for number in 0..5 {
+        made.insert(driver.volume(&format!("pvc-{number}")).await);
+    }
+    let attached = made.first().expect("five of them").clone();
+    driver.publish(&attached, NODE).await.expect("attached");
+
+    let (mut seen, mut token, mut pages) = (Vec::new(), String::new(), 0);
+    loop {
+        let page = list(&driver, 2, &token).await.expect("a page");
+        assert!(page.entries.len() <= 2);
+        seen.extend(page.entries);
+        pages += 1;
+        token = page.next_token;
+        if token.is_empty() || pages > 5 {
+            break;
+        }
+    }
+    assert_eq!(pages, 3);
+    let ids: BTreeSet<String> = seen
+        .iter()
+        .map(|entry| entry.volume.as_ref().expect("a volume").volume_id.clone())
+        .collect();
+    assert_eq!((ids, seen.len()), (made, 5));
+    for entry in seen {
+        let volume = entry.volume.expect("a volume");
+        let nodes = entry.status.expect("a status").published_node_ids;
+        assert_eq!(
+            nodes,
+            if volume.volume_id == attached {
+                vec![NODE.to_owned()]
+            } else {
+                vec![]
+            }
+        );
+        assert_eq!(
+            (volume.capacity_bytes, volume.accessible_topology),
+            (GIB, vec![zone("nova")])
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_a_limit_all_volumes_come_at_once_even_over_cinders_own_pages() {
+    let sim = cloud(|config| config.page_limit = 2).await;
+    let driver = Driver::start(&sim).await;
+    for number in 0..5 {
+        driver.volume(&format!("pvc-{number}")).await;
+    }
+    let all = list(&driver, 0, "").await.expect("all");
+    assert_eq!((all.entries.len(), all.next_token.as_str()), (5, ""));
+}
+
+#[tokio::test]
+async fn a_bad_token_is_aborted_and_a_negative_limit_is_invalid() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("pvc-1").await;
+    refused(list(&driver, 1, "invalid-token").await, Code::Aborted);
+    refused(list(&driver, 1, UNKNOWN).await, Code::Aborted);
+    refused(list(&driver, -1, "").await, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn one_volume_is_shown_as_the_list_shows_it() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume_id = driver.volume("pvc-1").await;
+    driver.publish(&volume_id, NODE).await.expect("attached");
+    let answer = driver
+        .controller()
+        .controller_get_volume(ControllerGetVolumeRequest { volume_id })
+        .await;
+    let answer = answer.expect("a volume").into_inner();
+    let listed = list(&driver, 0, "").await.expect("all").entries.remove(0);
+    assert_eq!(answer.volume, listed.volume);
+    assert_eq!(answer.status.expect("a status").published_node_ids, [NODE]);
+    for (id, code) in [
+        (UNKNOWN, Code::NotFound),
+        ("fake-vol-id", Code::NotFound),
+        ("", Code::InvalidArgument),
+    ] {
+        let request = ControllerGetVolumeRequest { volume_id: id.into() };
+        refused(driver.controller().controller_get_volume(request).await, code);
+    }
+}
+
+async fn validate(
+    driver: &Driver,
+    request: ValidateVolumeCapabilitiesRequest,
+) -> Result<ValidateVolumeCapabilitiesResponse, Status> {
+    Ok(driver
+        .controller()
+        .validate_volume_capabilities(patient(request))
+        .await?
+        .into_inner())
+}
+
+#[tokio::test]
+async fn capabilities_are_confirmed_whole_or_not_at_all() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let pair = |key: &str| std::iter::once((key.to_owned(), "value".to_owned())).collect();
+    let request = |volume_id: &str, modes: &[Mode]| ValidateVolumeCapabilitiesRequest {
+        volume_id: volume_id.into(),
+        volume_context: pair("context"),
+        volume_capabilities: modes.iter().map(|&mode| capability(mode)).collect(),
+        parameters: pair("parameter"),
+        mutable_parameters: pair("mutable"),
+        ..ValidateVolumeCapabilitiesRequest::default()
+    };
+    let asked = request(&volume, &[Mode::SingleNodeWriter, Mode::SingleNodeReaderOnly]);
+    let confirmed = validate(&driver, asked.clone())
+        .await
+        .expect("an answer")
+        .confirmed
+        .expect("confirmed");
+    assert_eq!(confirmed.volume_context, asked.volume_context);
+    assert_eq!(confirmed.volume_capabilities, asked.volume_capabilities);
+    assert_eq!(confirmed.parameters, asked.parameters);
+    assert_eq!(confirmed.mutable_parameters, asked.mutable_parameters);
+
+    for unmet in [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly] {
+        let asked = request(&volume, &[Mode::SingleNodeWriter, unmet]);
+        let answer = validate(&driver, asked).await.expect("an answer");
+        assert!(
+            answer.confirmed.is_none() && !answer.message.is_empty(),
+            "{unmet:?}: {answer:?}"
+        );
+    }
+
+    let modes = [Mode::SingleNodeWriter];
+    refused(validate(&driver, request(UNKNOWN, &modes)).await, Code::NotFound);
+    refused(validate(&driver, request("fake-vol-id", &modes)).await, Code::NotFound);
+    refused(validate(&driver, request("", &modes)).await, Code::InvalidArgument);
+    refused(validate(&driver, request(&volume, &[])).await, Code::InvalidArgument);
+}

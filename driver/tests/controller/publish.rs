@@ -1,0 +1,251 @@
+use std::time::Duration;
+
+use csi_proto::csi::v1::ControllerPublishVolumeRequest;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use openstack_sim::{AttachmentStatus, Effect, Fault, Latencies, Sim, VolumeStatus, VolumeType};
+use tonic::Code;
+
+use crate::support::{
+    Driver, NODE, OTHER_NODE, UNKNOWN, capability, cloud, create_request, patient, publish_request, refused, until,
+    within,
+};
+
+fn slow() -> Latencies {
+    Latencies {
+        attach: Duration::from_millis(300),
+        detach: Duration::from_millis(300),
+        ..Latencies::default()
+    }
+}
+
+/// How many requests to attach Nova took; a refused one changes nothing.
+fn accepted(sim: &Sim) -> usize {
+    sim.log()
+        .iter()
+        .filter(|entry| entry.operation == "attach_volume" && entry.status < 300)
+        .count()
+}
+
+#[tokio::test]
+async fn a_volume_is_attached_and_detached_when_the_calls_are_answered() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let context = driver.publish(&volume, NODE).await.expect("attached");
+    let state = sim.state();
+    assert_eq!(state.volumes[0].status, VolumeStatus::InUse);
+    assert_eq!(state.attachments[0].status, AttachmentStatus::Attached);
+    assert_eq!(context.get("DevicePath"), state.attachments[0].device.as_ref());
+    assert_eq!(context.len(), 1);
+
+    assert_eq!(driver.publish(&volume, NODE).await.expect("attached already"), context);
+    assert_eq!(accepted(&sim), 1);
+
+    driver.unpublish(&volume, NODE).await.expect("detached");
+    let state = sim.state();
+    assert_eq!(
+        (state.volumes[0].status, state.attachments.len()),
+        (VolumeStatus::Available, 0)
+    );
+    driver.unpublish(&volume, NODE).await.expect("detached already");
+    driver.delete(&volume).await.expect("deleted at once");
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_not_found_and_counts_as_detached() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    assert!(refused(driver.publish(UNKNOWN, NODE).await, Code::NotFound).contains(UNKNOWN));
+    assert!(refused(driver.publish(&volume, UNKNOWN).await, Code::NotFound).contains(UNKNOWN));
+    driver.unpublish(UNKNOWN, NODE).await.expect("no volume");
+    driver.unpublish(&volume, UNKNOWN).await.expect("no node");
+}
+
+#[tokio::test]
+async fn ids_that_are_no_uuids_never_reach_openstack() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    sim.clear_log();
+    refused(driver.publish("fake-vol-id", NODE).await, Code::NotFound);
+    refused(driver.publish(&volume, "fake-node-id").await, Code::NotFound);
+    refused(driver.publish(&volume, "../os-keypairs").await, Code::NotFound);
+    driver.unpublish("fake-vol-id", NODE).await.expect("never attached");
+    driver.unpublish(&volume, "fake-node-id").await.expect("never attached");
+    assert_eq!(sim.log(), []);
+}
+
+#[tokio::test]
+async fn missing_and_wrong_fields_are_named() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let good = || publish_request(&volume, NODE);
+    let cases = [
+        (
+            ControllerPublishVolumeRequest {
+                volume_id: String::new(),
+                ..good()
+            },
+            "volume_id",
+        ),
+        (
+            ControllerPublishVolumeRequest {
+                node_id: String::new(),
+                ..good()
+            },
+            "node_id",
+        ),
+        (
+            ControllerPublishVolumeRequest {
+                volume_capability: None,
+                ..good()
+            },
+            "volume_capability",
+        ),
+        (
+            ControllerPublishVolumeRequest {
+                volume_capability: Some(capability(Mode::MultiNodeMultiWriter)),
+                ..good()
+            },
+            "volume_capability",
+        ),
+        (
+            ControllerPublishVolumeRequest {
+                readonly: true,
+                ..good()
+            },
+            "readonly",
+        ),
+    ];
+    for (request, field) in cases {
+        let answer = driver.controller().controller_publish_volume(patient(request)).await;
+        let message = refused(answer, Code::InvalidArgument);
+        assert!(message.starts_with(field), "{message}");
+    }
+    refused(driver.unpublish("", NODE).await, Code::InvalidArgument);
+    assert!(sim.state().attachments.is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_that_another_node_has_is_refused_by_the_nodes_name() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    let message = refused(driver.publish(&volume, OTHER_NODE).await, Code::FailedPrecondition);
+    assert!(message.contains(NODE), "{message}");
+    assert_eq!(sim.state().attachments.len(), 1);
+}
+
+#[tokio::test]
+async fn a_single_node_mode_keeps_even_a_multiattach_volume_on_one_node() {
+    let shared = VolumeType {
+        multiattach: true,
+        ..VolumeType::new("shared")
+    };
+    let sim = cloud(|config| config.volume_types = vec![shared]).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    refused(driver.publish(&volume, OTHER_NODE).await, Code::FailedPrecondition);
+    let shared = ControllerPublishVolumeRequest {
+        volume_capability: Some(capability(Mode::MultiNodeReaderOnly)),
+        ..publish_request(&volume, OTHER_NODE)
+    };
+    driver
+        .controller()
+        .controller_publish_volume(patient(shared))
+        .await
+        .expect("several nodes were asked for");
+    assert_eq!(sim.state().attachments.len(), 2);
+}
+
+#[tokio::test]
+async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.max_volumes_per_node = Some(1)).await;
+    let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    driver.publish(&first, NODE).await.expect("attached");
+    let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
+    assert!(message.contains(NODE), "{message}");
+    driver.publish(&first, NODE).await.expect("attached already");
+    driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
+}
+
+#[tokio::test]
+async fn without_a_node_a_volume_is_detached_from_all() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    driver.unpublish(&volume, "").await.expect("detached");
+    assert!(sim.state().attachments.is_empty());
+    assert_eq!(sim.state().volumes[0].status, VolumeStatus::Available);
+}
+
+#[tokio::test]
+async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let short = within(publish_request(&volume, NODE), Duration::from_millis(150));
+    let message = refused(
+        driver.controller().controller_publish_volume(short).await,
+        Code::DeadlineExceeded,
+    );
+    assert!(message.contains(&volume) && message.contains(NODE), "{message}");
+    refused(driver.publish(&volume, OTHER_NODE).await, Code::Aborted);
+    refused(driver.delete(&volume).await, Code::Aborted);
+    driver.publish(&volume, NODE).await.expect("joined");
+    assert_eq!(accepted(&sim), 1);
+}
+
+#[tokio::test]
+async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() {
+    let sim = cloud(|config| config.latencies = slow()).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver
+        .create(create_request("pvc-1"))
+        .await
+        .expect("a volume")
+        .volume_id;
+    {
+        let mut call = std::pin::pin!(driver.publish(&volume, NODE));
+        tokio::select! {
+            _ = &mut call => panic!("it cannot be done yet"),
+            () = until("the attachment", || !sim.state().attachments.is_empty()) => {}
+        }
+    }
+    driver.kill();
+    let driver = Driver::start(&sim).await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    let state = sim.state();
+    assert_eq!(
+        (state.attachments.len(), state.attachments[0].status),
+        (1, AttachmentStatus::Attached)
+    );
+    assert_eq!(accepted(&sim), 1);
+}
+
+#[tokio::test]
+async fn a_cloud_that_is_away_is_unavailable_and_not_the_end() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    sim.fault(Fault::on("attach_volume").effect(Effect::status(503)))
+        .expect("a rule");
+    let call = within(publish_request(&volume, NODE), Duration::from_secs(1));
+    let status = driver
+        .controller()
+        .controller_publish_volume(call)
+        .await
+        .expect_err("the cloud is away");
+    assert!(
+        matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded),
+        "{status}"
+    );
+    sim.clear_faults();
+    driver.publish(&volume, NODE).await.expect("attached");
+}
