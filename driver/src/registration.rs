@@ -100,17 +100,32 @@ pub struct Registration {
 impl Registration {
     /// Checks what can be checked before anything is touched.
     pub fn new(config: RegistrationConfig) -> Result<Self, RegistrationError> {
-        let RegistrationConfig { driver_name, kubelet_dir, csi_socket } = config;
+        let RegistrationConfig {
+            driver_name,
+            kubelet_dir,
+            csi_socket,
+        } = config;
         let files = files::Files::new(&kubelet_dir, &driver_name)?;
         let csi_socket = match csi_socket {
             Some(path) if path.starts_with(&kubelet_dir) => path,
             other => {
                 let endpoint = other.map_or_else(|| "tcp".to_owned(), |path| path.display().to_string());
-                return Err(RegistrationError::Endpoint { endpoint, kubelet_dir, driver_name });
+                return Err(RegistrationError::Endpoint {
+                    endpoint,
+                    kubelet_dir,
+                    driver_name,
+                });
             }
         };
-        let problem = Arc::new(Mutex::new(Some("the registration with the kubelet has not begun".to_owned())));
-        Ok(Self { files, driver_name, csi_socket, problem })
+        let problem = Arc::new(Mutex::new(Some(
+            "the registration with the kubelet has not begun".to_owned(),
+        )));
+        Ok(Self {
+            files,
+            driver_name,
+            csi_socket,
+            problem,
+        })
     }
 
     /// Why the kubelet does not know this driver, as far as this process knows; `None` when all is well.
@@ -255,7 +270,11 @@ impl Kubelet for Registration {
             tracing::info!(driver = self.driver_name, "registered with the kubelet");
             self.set_problem(None);
         } else {
-            tracing::error!(driver = self.driver_name, error = status.error, "the kubelet refused the registration");
+            tracing::error!(
+                driver = self.driver_name,
+                error = status.error,
+                "the kubelet refused the registration"
+            );
             self.set_problem(Some(format!("{REFUSED}: {}; it tries again by itself", status.error)));
         }
         Ok(Response::new(RegistrationStatusResponse {}))

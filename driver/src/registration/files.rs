@@ -77,14 +77,19 @@ impl Files {
     pub(super) fn new(kubelet_dir: &Path, driver_name: &str) -> Result<Self, RegistrationError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if driver_name.is_empty() || driver_name.starts_with('.') || !driver_name.chars().all(plain) {
-            return Err(RegistrationError::DriverName { driver_name: driver_name.to_owned() });
+            return Err(RegistrationError::DriverName {
+                driver_name: driver_name.to_owned(),
+            });
         }
         let registry = kubelet_dir.join("plugins_registry");
         let plugin = kubelet_dir.join("plugins").join(driver_name);
         let link = registry.join(format!("{driver_name}@reg.sock"));
         let length = link.as_os_str().as_bytes().len();
         if length > LONGEST_PATH {
-            return Err(RegistrationError::TooLong { path: link, over: length - LONGEST_PATH });
+            return Err(RegistrationError::TooLong {
+                path: link,
+                over: length - LONGEST_PATH,
+            });
         }
         Ok(Self {
             link,
@@ -104,7 +109,9 @@ impl Files {
     /// any link dangling.
     pub(super) fn prepare(&self) -> Result<bool, FilesError> {
         if !self.registry.is_dir() {
-            return Err(FilesError::NoRegistry { path: self.registry.clone() });
+            return Err(FilesError::NoRegistry {
+                path: self.registry.clone(),
+            });
         }
         if let Some(directory) = self.socket.parent() {
             fs::create_dir_all(directory).map_err(access("make", directory))?;
@@ -128,7 +135,11 @@ impl Files {
             Ok(metadata) if metadata.is_symlink() => {
                 fs::read_link(&self.link).map_err(access("read", &self.link))? == self.target
             }
-            Ok(_) => return Err(FilesError::Foreign { path: self.link.clone() }),
+            Ok(_) => {
+                return Err(FilesError::Foreign {
+                    path: self.link.clone(),
+                });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(access("look at", &self.link)(error)),
         };
@@ -138,7 +149,9 @@ impl Files {
             return Ok(Link::Stands);
         }
         // The kubelet passes over names that begin with a dot, and takes a rename for a new socket.
-        let draft = self.registry.join(format!(".{}", self.link.file_name().unwrap_or_default().display()));
+        let draft = self
+            .registry
+            .join(format!(".{}", self.link.file_name().unwrap_or_default().display()));
         remove(&draft)?;
         symlink(&self.target, &draft).map_err(access("make", &draft))?;
         fs::rename(&draft, &self.link).map_err(access("make", &self.link))?;
@@ -159,7 +172,9 @@ impl Files {
 
     /// The link first: the kubelet takes the entry away when it goes.
     pub(super) fn withdraw(&self) -> Result<(), FilesError> {
-        [&self.link, &self.socket, &self.note].into_iter().try_for_each(|path| remove(path))
+        [&self.link, &self.socket, &self.note]
+            .into_iter()
+            .try_for_each(|path| remove(path))
     }
 }
 

@@ -61,11 +61,19 @@ impl Kubelet {
             additional_topology: BTreeMap::new(),
             max_volumes: None,
         };
-        let node = NodeService::new(config, Host::new(HostPaths::default()), Operations::new(Limits::default()));
+        let node = NodeService::new(
+            config,
+            Host::new(HostPaths::default()),
+            Operations::new(Limits::default()),
+        );
         let registration = self.registration();
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(registration.clone().serve(node, shutdown.clone()));
-        Driver { registration, shutdown, task }
+        Driver {
+            registration,
+            shutdown,
+            task,
+        }
     }
 
     /// Waits until the link leads to somebody who answers.
@@ -79,7 +87,9 @@ impl Kubelet {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), dial).await.expect("it is served in time")
+        tokio::time::timeout(Duration::from_secs(20), dial)
+            .await
+            .expect("it is served in time")
     }
 }
 
@@ -121,9 +131,19 @@ fn the_kubelets_authority_is_accepted_because_of_the_at_sign() {
 async fn the_kubelet_learns_name_socket_and_version() {
     let kubelet = Kubelet::new();
     let driver = kubelet.start("nova");
-    let info = kubelet.client().await.get_info(InfoRequest {}).await.expect("it answers").into_inner();
+    let info = kubelet
+        .client()
+        .await
+        .get_info(InfoRequest {})
+        .await
+        .expect("it answers")
+        .into_inner();
     assert_eq!((info.r#type.as_str(), info.name.as_str()), ("CSIPlugin", DRIVER));
-    assert!(info.endpoint.ends_with("plugins/cinder.csi.openstack.org/csi.sock"), "{}", info.endpoint);
+    assert!(
+        info.endpoint.ends_with("plugins/cinder.csi.openstack.org/csi.sock"),
+        "{}",
+        info.endpoint
+    );
     assert_eq!(info.supported_versions, ["1.0.0"]);
     assert_eq!(
         fs::read_link(kubelet.link()).expect("it is a link"),
@@ -137,11 +157,17 @@ async fn a_refusal_of_the_kubelet_is_a_problem_until_it_accepts() {
     let kubelet = Kubelet::new();
     let driver = kubelet.start("nova");
     let mut client = kubelet.client().await;
-    let refusal = RegistrationStatus { plugin_registered: false, error: "another of this name".into() };
+    let refusal = RegistrationStatus {
+        plugin_registered: false,
+        error: "another of this name".into(),
+    };
     client.notify_registration_status(refusal).await.expect("it answers");
     let problem = driver.registration.problem().expect("it was refused");
     assert!(problem.contains("another of this name"), "{problem}");
-    let acceptance = RegistrationStatus { plugin_registered: true, error: String::new() };
+    let acceptance = RegistrationStatus {
+        plugin_registered: true,
+        error: String::new(),
+    };
     client.notify_registration_status(acceptance).await.expect("it answers");
     assert_eq!(driver.registration.problem(), None);
     driver.stop().await;
@@ -154,12 +180,23 @@ async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
     kubelet.client().await;
     let link = identity(&kubelet.link());
     first.kill().await;
-    assert!(kubelet.socket().exists() && kubelet.link().exists(), "nothing may disappear when the driver does");
+    assert!(
+        kubelet.socket().exists() && kubelet.link().exists(),
+        "nothing may disappear when the driver does"
+    );
     let second = kubelet.start("nova");
-    kubelet.client().await.get_info(InfoRequest {}).await.expect("the same link leads to the new process");
+    kubelet
+        .client()
+        .await
+        .get_info(InfoRequest {})
+        .await
+        .expect("the same link leads to the new process");
     assert_eq!(identity(&kubelet.link()), link);
     second.stop().await;
-    assert!(kubelet.socket().exists() && kubelet.link().exists(), "an orderly end removes nothing either");
+    assert!(
+        kubelet.socket().exists() && kubelet.link().exists(),
+        "an orderly end removes nothing either"
+    );
 }
 
 #[tokio::test]
@@ -178,7 +215,9 @@ async fn another_answer_of_node_get_info_makes_the_link_anew() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), renewed).await.expect("it is made anew");
+    tokio::time::timeout(Duration::from_secs(20), renewed)
+        .await
+        .expect("it is made anew");
     second.stop().await;
 }
 
@@ -187,13 +226,19 @@ fn a_link_that_was_dangling_is_made_anew() {
     let kubelet = Kubelet::new();
     let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
     symlink("../plugins/cinder.csi.openstack.org/reg.sock", kubelet.link()).expect("a link");
-    assert!(files.prepare().expect("the directory can be made"), "there is no socket");
+    assert!(
+        files.prepare().expect("the directory can be made"),
+        "there is no socket"
+    );
     fs::write(kubelet.socket(), "").expect("a file in the socket's place");
     assert_eq!(files.link("answer", true).expect("it can be made"), files::Link::Made);
     assert_eq!(files.link("answer", false).expect("it is there"), files::Link::Stands);
     assert_eq!(files.link("another", false).expect("it can be made"), files::Link::Made);
     fs::remove_file(kubelet.socket()).expect("it is there");
-    assert_eq!(files.link("another", false).expect("it can be looked at"), files::Link::SocketLost);
+    assert_eq!(
+        files.link("another", false).expect("it can be looked at"),
+        files::Link::SocketLost
+    );
 }
 
 #[tokio::test]
@@ -202,9 +247,17 @@ async fn a_withdrawn_registration_leaves_nothing_behind() {
     let driver = kubelet.start("nova");
     kubelet.client().await;
     driver.stop().await;
-    kubelet.registration().withdraw().await.expect("everything can be removed");
+    kubelet
+        .registration()
+        .withdraw()
+        .await
+        .expect("everything can be removed");
     assert!(fs::symlink_metadata(kubelet.link()).is_err() && !kubelet.socket().exists());
-    kubelet.registration().withdraw().await.expect("nothing is there, which is fine");
+    kubelet
+        .registration()
+        .withdraw()
+        .await
+        .expect("nothing is there, which is fine");
 }
 
 #[test]
@@ -241,9 +294,21 @@ fn what_cannot_be_registered_is_said_before_anything_is_touched() {
     let below = Some("/var/lib/kubelet/plugins/x/csi.sock");
     assert!(Registration::new(config("x", below)).is_ok());
     let error = Registration::new(config("x", Some("/csi/csi.sock"))).expect_err("the kubelet does not see it");
-    assert!(error.to_string().contains("unix:///var/lib/kubelet/plugins/x/csi.sock"), "{error}");
-    assert!(matches!(Registration::new(config("x", None)), Err(RegistrationError::Endpoint { .. })));
-    assert!(matches!(Registration::new(config("../x", below)), Err(RegistrationError::DriverName { .. })));
+    assert!(
+        error.to_string().contains("unix:///var/lib/kubelet/plugins/x/csi.sock"),
+        "{error}"
+    );
+    assert!(matches!(
+        Registration::new(config("x", None)),
+        Err(RegistrationError::Endpoint { .. })
+    ));
+    assert!(matches!(
+        Registration::new(config("../x", below)),
+        Err(RegistrationError::DriverName { .. })
+    ));
     let long = "x".repeat(100);
-    assert!(matches!(Registration::new(config(&long, below)), Err(RegistrationError::TooLong { .. })));
+    assert!(matches!(
+        Registration::new(config(&long, below)),
+        Err(RegistrationError::TooLong { .. })
+    ));
 }
