@@ -140,15 +140,19 @@ mod tests {
     use crate::args::{Args, Command};
 
     fn mk_args(words: &[&str]) -> crate::args::RenderArgs {
-        let argv = ["cinder-csi-operator", "render"].iter().chain(words);
-        match Args::try_parse_from(argv).unwrap().command {
+        let words = ["cinder-csi-operator", "render"].iter().chain(words);
+        match Args::try_parse_from(words).unwrap().command {
             Command::Render(args) => args,
             other => panic!("not render: {other:?}"),
         }
     }
 
     fn sample(name: &str) -> String {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../config/samples").join(name).display().to_string()
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../config/samples")
+            .join(name)
+            .display()
+            .to_string()
     }
 
     #[test]
@@ -158,7 +162,10 @@ mod tests {
         render(&mk_args(&[&sample("cindercsidriver.yaml")]), &mut out).unwrap();
 
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("kind: DaemonSet\n") && text.contains("name: cinder-retain\n"), "{text}");
+        assert!(
+            text.contains("kind: DaemonSet\n") && text.contains("name: cinder-retain\n"),
+            "{text}"
+        );
         assert!(!text.contains("kind: Secret\n"), "{text}");
     }
 
@@ -167,7 +174,10 @@ mod tests {
         let error = render(&mk_args(&[&sample("openstack-credentials.yaml")]), &mut Vec::new()).unwrap_err();
 
         let text = error.to_string();
-        assert!(text.contains("openstack-credentials.yaml") && text.contains("\"Secret\""), "{text}");
+        assert!(
+            text.contains("openstack-credentials.yaml") && text.contains("\"Secret\""),
+            "{text}"
+        );
     }
 
     #[test]
@@ -183,6 +193,10 @@ mod tests {
 
         crd(&mut out).unwrap();
 
-        assert!(String::from_utf8(out).unwrap().contains("kind: CustomResourceDefinition\n"));
+        assert!(
+            String::from_utf8(out)
+                .unwrap()
+                .contains("kind: CustomResourceDefinition\n")
+        );
     }
 }

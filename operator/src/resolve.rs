@@ -1,7 +1,7 @@
 //! What a spec means in this cluster: every default decided, every doubt said. A pure function.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use cinder_csi_crds::{
     CinderCSIDriver, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogLevel, Resources, SidecarSettings, StorageClassItem,
@@ -286,9 +286,16 @@ fn slug(driver_name: &str) -> String {
     if driver_name == DEFAULT_DRIVER_NAME {
         return "cinder-csi".into();
     }
-    let hash = Sha256::digest(driver_name);
-    let hex: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("cinder-csi-{hex}")
+    format!("cinder-csi-{}", hex(&Sha256::digest(driver_name)[..4]))
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The driver's own Secret: what the controller's pods log in with.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -9,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use super::metadata::{self, Component};
-use crate::resolve::Resolved;
+use crate::resolve::{Resolved, hex};
 
 /// Where the Secret is mounted.
 pub(super) const DIRECTORY: &str = "/etc/config";
@@ -40,14 +39,10 @@ impl DriverCredentials {
             hasher.update(part.len().to_be_bytes());
             hasher.update(part);
         }
-        let hash = hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
         Self {
             cloud_conf,
             ca_pem,
-            hash,
+            hash: hex(&hasher.finalize()),
         }
     }
 

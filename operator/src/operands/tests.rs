@@ -1,8 +1,6 @@
 //! Tests of the objects: what they are, and what they must never be.
 
-use cinder_csi_crds::{
-    CinderCSIDriver, INSTANCE_LABEL, OWNER_UID_ANNOTATION, StorageClassItem, to_yaml,
-};
+use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL, OWNER_UID_ANNOTATION, StorageClassItem, to_yaml};
 use cinder_csi_driver::args::Args;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -44,7 +42,10 @@ fn pod_spec<'a>(operands: &'a [Operand], kind: &str) -> &'a Value {
 }
 
 fn text(operands: &[Operand]) -> String {
-    operands.iter().map(|operand| format!("---\n{}", to_yaml(&operand.object).unwrap())).collect()
+    operands
+        .iter()
+        .map(|operand| format!("---\n{}", to_yaml(&operand.object).unwrap()))
+        .collect()
 }
 
 #[test]
@@ -120,7 +121,11 @@ fn nothing_that_mounted_volumes_depend_on_goes_with_its_owner() {
     for operand in mk_operands(&mk_in_cluster()) {
         let stays = ["CSIDriver", "StorageClass", "ClusterRole"].contains(&operand.kind.kind);
         let metadata = &operand.object.metadata;
-        let remembered = metadata.annotations.iter().flatten().any(|(key, _)| key == OWNER_UID_ANNOTATION);
+        let remembered = metadata
+            .annotations
+            .iter()
+            .flatten()
+            .any(|(key, _)| key == OWNER_UID_ANNOTATION);
         assert_eq!(metadata.owner_references.is_none(), stays, "{operand}");
         assert_eq!(remembered, stays, "{operand}");
     }
@@ -147,7 +152,13 @@ fn the_driver_with_the_credentials_has_no_access_to_the_api() {
     let with = |volume: &str| {
         containers
             .iter()
-            .filter(|container| container["volumeMounts"].as_array().unwrap().iter().any(|m| m["name"] == volume))
+            .filter(|container| {
+                container["volumeMounts"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .any(|m| m["name"] == volume)
+            })
             .map(|container| container["name"].as_str().unwrap())
             .collect::<Vec<_>>()
     };
@@ -161,7 +172,12 @@ fn new_credentials_replace_the_controllers_pods_and_nothing_else() {
     let before = operands(&resolved, Some(&mk_credentials())).unwrap();
     let after = operands(&resolved, Some(&DriverCredentials::new("[Global]\n".into(), None))).unwrap();
 
-    let changed: Vec<_> = before.iter().zip(&after).filter(|(a, b)| a != b).map(|(a, _)| a.kind.kind).collect();
+    let changed: Vec<_> = before
+        .iter()
+        .zip(&after)
+        .filter(|(a, b)| a != b)
+        .map(|(a, _)| a.kind.kind)
+        .collect();
 
     assert_eq!(changed, ["Secret", "Deployment"]);
 }
@@ -170,7 +186,10 @@ fn new_credentials_replace_the_controllers_pods_and_nothing_else() {
 fn without_credentials_there_is_no_secret_to_apply() {
     let operands = operands(&mk_resolved(&mk_in_cluster()), None).unwrap();
 
-    assert!(operands.iter().all(|operand| operand.kind.kind != "Secret"), "{operands:?}");
+    assert!(
+        operands.iter().all(|operand| operand.kind.kind != "Secret"),
+        "{operands:?}"
+    );
 }
 
 #[test]
@@ -191,7 +210,10 @@ fn the_driver_reads_the_arguments_that_it_is_given(#[case] kind: &str, #[case] c
 
     let args = Args::from_argv(std::iter::once("cinder-csi-driver".to_owned()).chain(argv)).unwrap();
 
-    assert_eq!((args.provide_controller_service, args.provide_node_service), (controller, node));
+    assert_eq!(
+        (args.provide_controller_service, args.provide_node_service),
+        (controller, node)
+    );
     assert_eq!(args.register, node);
     assert_eq!(args.cluster.is_empty(), node);
 }
@@ -241,7 +263,10 @@ fn a_release_of_the_operator_with_the_same_images_replaces_no_pod() {
 #[test]
 fn a_class_carries_only_the_parameters_that_were_given() {
     let mut driver = mk_in_cluster();
-    let plain = StorageClassItem { name: "plain".into(), ..StorageClassItem::default() };
+    let plain = StorageClassItem {
+        name: "plain".into(),
+        ..StorageClassItem::default()
+    };
     driver.spec.storage_classes.items = Some(vec![plain]);
 
     let operands = mk_operands(&driver);

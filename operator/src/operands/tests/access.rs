@@ -13,7 +13,9 @@ use super::{mk_in_cluster, mk_operands};
 fn config(path: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config").join(path);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
+    serde_yaml::Deserializer::from_str(&text)
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect()
 }
 
 fn rules_of(object: &Value) -> Vec<PolicyRule> {
@@ -21,14 +23,21 @@ fn rules_of(object: &Value) -> Vec<PolicyRule> {
 }
 
 fn rules_in(path: &str, kind: &str) -> Vec<PolicyRule> {
-    config(path).iter().filter(|object| object["kind"] == kind).flat_map(rules_of).collect()
+    config(path)
+        .iter()
+        .filter(|object| object["kind"] == kind)
+        .flat_map(rules_of)
+        .collect()
 }
 
 /// Whether one of `rules` allows this verb on this resource, under this name or any.
 fn allows(rules: &[PolicyRule], group: &str, resource: &str, name: Option<&str>, verb: &str) -> bool {
     let holds = |words: &Option<Vec<String>>, word: &str| words.iter().flatten().any(|held| held == word);
     rules.iter().any(|rule| {
-        let named = rule.resource_names.as_ref().is_none_or(|names| names.iter().any(|held| Some(held.as_str()) == name));
+        let named = rule
+            .resource_names
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|held| Some(held.as_str()) == name));
         holds(&rule.api_groups, group)
             && holds(&rule.resources, resource)
             && rule.verbs.iter().any(|held| held == verb)
@@ -88,7 +97,11 @@ fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
     for kind in &super::super::KINDS {
         let held = if kind.namespaced { &namespace } else { &cluster };
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
-            assert!(allows(held, kind.group, kind.plural, None, verb), "{verb} on {}", kind.plural);
+            assert!(
+                allows(held, kind.group, kind.plural, None, verb),
+                "{verb} on {}",
+                kind.plural
+            );
         }
     }
 }
@@ -99,7 +112,10 @@ fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
     let all = rules_in("rbac/role.yaml", "Role").into_iter().chain(cluster.clone());
 
     for (group, resource, _, verb) in single_rights(&all.collect::<Vec<_>>()) {
-        assert!(!["escalate", "bind", "impersonate", "*"].contains(&verb.as_str()), "{verb} on {resource}");
+        assert!(
+            !["escalate", "bind", "impersonate", "*"].contains(&verb.as_str()),
+            "{verb} on {resource}"
+        );
         assert!(group != "*" && resource != "*");
     }
     for (_, resource, _, verb) in single_rights(&cluster) {
@@ -119,8 +135,13 @@ fn the_manifest_of_the_operator_fits_its_program() {
 
     let args = Args::try_parse_from(std::iter::once("cinder-csi-operator".to_owned()).chain(argv)).unwrap();
 
-    let Command::Run(run) = args.command else { panic!("not run: {args:?}") };
+    let Command::Run(run) = args.command else {
+        panic!("not run: {args:?}")
+    };
     assert_eq!(container["ports"][0]["containerPort"], run.admin_address.port());
-    assert_eq!(container["image"], format!("ghcr.io/cinder-csi/cinder-csi-operator:v{VERSION}"));
+    assert_eq!(
+        container["image"],
+        format!("ghcr.io/cinder-csi/cinder-csi-operator:v{VERSION}")
+    );
     assert_eq!(deployment["metadata"]["namespace"], run.namespace);
 }
