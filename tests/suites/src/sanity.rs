@@ -60,11 +60,6 @@ impl Report {
         self.those(|outcome| *outcome == Outcome::Passed)
     }
 
-    /// Names of the specs that failed.
-    pub fn failed(&self) -> BTreeSet<&str> {
-        self.those(|outcome| matches!(outcome, Outcome::Failed(_)))
-    }
-
     /// Names of the specs that were skipped.
     pub fn skipped(&self) -> BTreeSet<&str> {
         self.those(|outcome| matches!(outcome, Outcome::Skipped(_)))
@@ -78,18 +73,17 @@ impl Report {
             .collect()
     }
 
-    /// All failures with their reasons, for a message.
-    pub fn failures(&self) -> String {
-        let failures = self.specs.iter().filter_map(|(name, outcome)| match outcome {
-            Outcome::Failed(reason) => Some(format!("* {name}\n    {}", reason.trim().replace('\n', "\n    "))),
+    /// The failures with their reasons.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.specs.iter().filter_map(|(name, outcome)| match outcome {
+            Outcome::Failed(reason) => Some((name.as_str(), reason.as_str())),
             _ => None,
-        });
-        failures.collect::<Vec<_>>().join("\n")
+        })
     }
 
     /// One line: how many ran, passed, failed, were skipped.
     pub fn summary(&self) -> String {
-        let (passed, failed, skipped) = (self.passed().len(), self.failed().len(), self.skipped().len());
+        let (passed, failed, skipped) = (self.passed().len(), self.failures().count(), self.skipped().len());
         format!(
             "{} specs run: {passed} passed, {failed} failed; {skipped} skipped",
             passed + failed
@@ -176,22 +170,4 @@ pub async fn run(lab: &Lab, driver: &Driver, access: Access, parameters: &BTreeM
     // ginkgo ends the suite itself at its own limit; the grace is for its clean-up.
     process.wait(TIMEOUT + Duration::from_secs(45)).await?;
     Report::read(&report)
-}
-
-/// Reads a list of specs: one name per line, as a report has it. A line that begins with `#` gives the reason for those that
-/// follow; a list without a reason is an error.
-pub fn read_list(path: &Path) -> Result<BTreeSet<String>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut reason_given = false;
-    let mut names = BTreeSet::new();
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        if line.starts_with('#') {
-            reason_given = true;
-        } else if !reason_given {
-            bail!("{}: {line} has no reason above it", path.display());
-        } else if !names.insert(line.to_owned()) {
-            bail!("{}: {line} is there twice", path.display());
-        }
-    }
-    Ok(names)
 }

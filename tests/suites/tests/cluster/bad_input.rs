@@ -57,7 +57,7 @@ fn cloud(secret: &str, key: &str, entry: &str) -> Value {
 pub(crate) async fn an_unknown_cloud_is_named_and_disturbs_nothing(world: &World) -> Result<()> {
     refused(
         world,
-        "CredentialsInvalid",
+        "UnknownCloud",
         &["nowhere", "openstack-credentials", "clouds.yaml"],
         async || {
             world
@@ -70,7 +70,7 @@ pub(crate) async fn an_unknown_cloud_is_named_and_disturbs_nothing(world: &World
 }
 
 pub(crate) async fn a_missing_secret_is_named_and_disturbs_nothing(world: &World) -> Result<()> {
-    refused(world, "CredentialsMissing", &["absent", NAMESPACE], async || {
+    refused(world, "SecretMissing", &["absent", NAMESPACE], async || {
         world.patch_spec(&cloud("absent", "clouds.yaml", "openstack")).await
     })
     .await?;
@@ -98,7 +98,7 @@ pub(crate) async fn a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs
             "[Global]\nauth-url = https://keystone.example.org/v3\npassword 'open\n",
         )
         .await?;
-    refused(world, "CredentialsInvalid", &["cloud.conf", "line 3"], async || {
+    refused(world, "SecretMalformed", &["cloud.conf", "line 3"], async || {
         world
             .patch_spec(&cloud("openstack-credentials", "cloud.conf", "openstack"))
             .await
