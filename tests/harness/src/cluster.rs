@@ -145,7 +145,7 @@ impl Cluster {
         }
         if let Some(simulator) = &config.simulator {
             self.progress.say("starting the OpenStack simulator");
-            self.simulator = Some(Simulator::start(simulator, &self.nodes, &mut self.daemons).await?);
+            self.simulator = Some(Simulator::start(simulator, &self.nodes, &mut self.daemons, &self.progress).await?);
         }
         self.wait_until_ready().await
     }

@@ -29,6 +29,7 @@ mod image;
 mod images;
 mod poll;
 mod product;
+mod programs;
 mod progress;
 mod run;
 mod simulator;

@@ -1,15 +1,13 @@
 //! The programs of this repository, built and installed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::run::cache_directory;
-use crate::{Cluster, Command, Progress, images, wait_for, workspace_root};
+use crate::{Cluster, Progress, images, programs, wait_for, workspace_root};
 
-/// A cold release build takes about 4 minutes on two cores.
-const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
 const OPERATOR_TIMEOUT: Duration = Duration::from_mins(1);
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -43,63 +41,18 @@ pub struct Product {
 }
 
 impl Product {
-    /// Builds both, with cargo's progress on standard error.
+    /// Builds both unless they are up to date, with cargo's progress on standard error. `CINDER_CSI_DRIVER` and
+    /// `CINDER_CSI_OPERATOR` name programs to be used instead.
     pub async fn build(profile: Profile, progress: &Progress) -> Result<Self> {
-        let mut cargo = cargo().args(["build", "-p", "cinder-csi-driver", "-p", "cinder-csi-operator"]);
-        let mut output = target_directory();
-        match profile {
-            Profile::Dev => {
-                progress.say("building the driver and the operator (development build)");
-                output.push("debug");
-            }
-            Profile::Release => {
-                progress.say("building the driver and the operator (release build: minutes when cold)");
-                cargo = cargo.arg("--release");
-                let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-                if static_target_installed(&target).await {
-                    // Only C code of dependencies needs this compiler; as the linker it would make a program that does
-                    // not start.
-                    cargo = cargo.args(["--target", &target]);
-                    cargo = cargo.env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
-                    output.push(&target);
-                } else {
-                    progress.say(format!(
-                        "the Rust target {target} is not installed: the binaries will not be static"
-                    ));
-                }
-                output.push("release");
-            }
-        }
-        cargo.run_visibly().await.context("the product does not build")?;
-        let built = Self {
-            driver: output.join("cinder-csi-driver"),
-            operator: output.join("cinder-csi-operator"),
+        let names = ["cinder-csi-driver", "cinder-csi-operator"];
+        let built = match profile {
+            Profile::Dev => programs::development(&names, progress).await?,
+            Profile::Release => programs::release(&names, progress).await?,
         };
-        if profile == Profile::Release {
-            Ok(built)
-        } else {
-            built.stripped(&output).await
-        }
-    }
-
-    /// Copies without symbols: a development build is ten times as large with them.
-    async fn stripped(&self, output: &Path) -> Result<Self> {
-        let directory = output.join("stripped");
-        tokio::fs::create_dir_all(&directory)
-            .await
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let strip = async |program: &Path| -> Result<PathBuf> {
-            let copy = directory.join(program.file_name().context("a program without a name")?);
-            let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-            if modified(&copy) < modified(program) {
-                Command::new("strip").arg("-o").arg(&copy).arg(program).output().await?;
-            }
-            Ok(copy)
-        };
-        Ok(Self {
-            driver: strip(&self.driver).await?,
-            operator: strip(&self.operator).await?,
-        })
+        let [driver, operator] = built
+            .try_into()
+            .map_err(|_| anyhow!("cargo built other programs than asked for"))?;
+        Ok(Self { driver, operator })
     }
 
     /// Packs the product's images and returns the archives.
@@ -112,42 +65,12 @@ impl Product {
     }
 }
 
-/// The simulator's program: `OPENSTACK_SIM`, or built by cargo.
-pub(crate) async fn simulator_program() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("OPENSTACK_SIM") {
-        return Ok(path.into());
-    }
-    cargo()
-        .args(["build", "-p", "openstack-sim"])
-        .run_visibly()
-        .await
-        .context("the simulator does not build")?;
-    Ok(target_directory().join("debug/openstack-sim"))
-}
-
-fn cargo() -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Command::new(program).directory(workspace_root()).timeout(BUILD_TIMEOUT)
-}
-
-fn target_directory() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from)
-}
-
 fn default_manifests() -> Result<String> {
     let path = workspace_root().join("config/default");
     Ok(path
         .to_str()
         .context("the path of the workspace is not UTF-8")?
         .to_owned())
-}
-
-async fn static_target_installed(target: &str) -> bool {
-    let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", target]);
-    match libraries.directory(workspace_root()).output().await {
-        Ok(path) => tokio::fs::try_exists(path.trim()).await.unwrap_or(false),
-        Err(_) => false,
-    }
 }
 
 impl Cluster {

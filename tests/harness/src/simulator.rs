@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Daemon, METADATA_ADDRESS, Node};
 use crate::forward::Forward;
-use crate::{product, wait_for};
+use crate::{Progress, programs, wait_for};
 
 const PORT: u16 = 5000;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,9 +44,14 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    pub(crate) async fn start(config: &SimulatorConfig, nodes: &[Node], daemons: &mut Vec<Daemon>) -> Result<Self> {
+    pub(crate) async fn start(
+        config: &SimulatorConfig,
+        nodes: &[Node],
+        daemons: &mut Vec<Daemon>,
+        progress: &Progress,
+    ) -> Result<Self> {
         let first = nodes.first().context("a cluster needs a node")?;
-        let program = product::simulator_program().await?;
+        let program = programs::simulator(progress).await?;
         let address = SocketAddrV4::new(first.address(), PORT);
         let directory = first.run_directory();
         let ready_file = directory.join("simulator.json");

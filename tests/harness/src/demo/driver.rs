@@ -160,7 +160,7 @@ impl Driver {
                 ensure!(!ours && !registered, "{} {name} is there", object["kind"]);
             }
             let selector = format!("csi.openstack.org/instance={}", self.name);
-            let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings";
+            let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings,clusterroles,clusterrolebindings";
             let left = cluster
                 .kubectl(&["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"])
                 .await?;

@@ -75,10 +75,11 @@ if [ $status = 0 ]; then
     rm -rf --one-file-system "$run" || complain "files that could not be removed are left in $run"
 fi
 
-# The mount point that the first run made goes with the last: removing it earlier would unmount it under others.
+# The mount point that the first run made goes with the last: removing it would unmount whatever others have there.
 (
     flock --timeout 30 9 || exit 0
-    if [ -e "$base/made-dev-disk" ] && [ -z "$(find "$base" -mindepth 1 -maxdepth 1 -type d)" ]; then
+    if [ -e "$base/made-dev-disk" ] && [ -z "$(find "$base" -mindepth 1 -maxdepth 1 -type d)" ] &&
+        ! grep -qs ' /dev/disk ' /proc/[0-9]*/mountinfo; then
         rmdir /dev/disk 2>/dev/null
         rm -f "$base/made-dev-disk"
     fi

@@ -1,0 +1,170 @@
+//! Programs of this repository, as cargo builds them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+
+use crate::{Command, Progress, workspace_root};
+
+/// A cold release build takes about 4 minutes on two cores.
+const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
+
+/// The simulator.
+pub(crate) async fn simulator(progress: &Progress) -> Result<PathBuf> {
+    let built = development_unstripped(&["openstack-sim"], progress).await?;
+    built.into_iter().next().context("cargo built nothing")
+}
+
+/// Development builds without symbols, with which they are ten times as large.
+pub(crate) async fn development(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
+    let mut stripped = Vec::new();
+    for program in development_unstripped(names, progress).await? {
+        stripped.push(strip(&program).await?);
+    }
+    Ok(stripped)
+}
+
+async fn development_unstripped(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
+    let output = target_directory().join("debug");
+    let missing = |name: &&&str| named_in_environment(name).is_none() && !is_fresh(&output.join(name));
+    let missing: Vec<_> = names.iter().filter(missing).copied().collect();
+    if !missing.is_empty() {
+        progress.say(format!("building {} (development build)", missing.join(" and ")));
+        // With the features that the whole workspace asks of its dependencies: others would build those anew.
+        let cargo = cargo().args(["build", "--workspace"]);
+        let cargo = missing.iter().fold(cargo, |cargo, name| cargo.args(["--bin", name]));
+        cargo.run_visibly().await.context("cargo could not build them")?;
+    }
+    Ok(names
+        .iter()
+        .map(|name| named_in_environment(name).unwrap_or_else(|| output.join(name)))
+        .collect())
+}
+
+/// Release builds: static, where the target for that is installed.
+pub(crate) async fn release(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|name| named_in_environment(name).is_none())
+        .copied()
+        .collect();
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let mut output = target_directory();
+    if !missing.is_empty() {
+        progress.say(format!(
+            "building {} (release build: minutes when cold)",
+            missing.join(" and ")
+        ));
+        let mut cargo = cargo().args(["build", "--release"]);
+        if static_target_installed(&target).await {
+            // Only C code of dependencies needs this compiler. As the linker it would make a program that does not start.
+            let compiler = format!("CC_{}", target.replace('-', "_"));
+            cargo = cargo.args(["--target", &target]).env(compiler, "musl-gcc");
+            output.push(&target);
+        } else {
+            progress.say(format!(
+                "the Rust target {target} is not installed: the programs will not be static"
+            ));
+        }
+        let cargo = missing
+            .iter()
+            .fold(cargo, |cargo, name| cargo.args(["--package", name]));
+        cargo.run_visibly().await.context("cargo could not build them")?;
+    }
+    output.push("release");
+    Ok(names
+        .iter()
+        .map(|name| named_in_environment(name).unwrap_or_else(|| output.join(name)))
+        .collect())
+}
+
+/// A program that the environment names: `CINDER_CSI_DRIVER=/path` for `cinder-csi-driver`.
+fn named_in_environment(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name.to_uppercase().replace('-', "_")).map(PathBuf::from)
+}
+
+/// Whether no source of a program is newer than it, by the list that cargo writes beside it. Asking cargo would build again
+/// what another build made with other features of its dependencies.
+fn is_fresh(program: &Path) -> bool {
+    let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
+    let Some(built) = modified(program) else { return false };
+    let Ok(list) = fs::read_to_string(program.with_extension("d")) else {
+        return false;
+    };
+    let Some((_, sources)) = list.split_once(": ") else {
+        return false;
+    };
+    let mut sources = sources.split_whitespace().map(Path::new);
+    sources.all(|source| modified(source).is_some_and(|changed| changed <= built))
+}
+
+async fn strip(program: &Path) -> Result<PathBuf> {
+    let name = program.file_name().context("a program without a name")?;
+    let directory = target_directory().join("debug/stripped");
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let copy = directory.join(name);
+    let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    if modified(&copy) < modified(program) {
+        // Another test may do the same at this moment.
+        let whole = tempfile::NamedTempFile::new_in(&directory).context("cannot make a temporary file")?;
+        Command::new("strip")
+            .arg("-o")
+            .arg(whole.path())
+            .arg(program)
+            .output()
+            .await?;
+        fs::set_permissions(whole.path(), fs::Permissions::from_mode(0o755)).context("cannot make it executable")?;
+        whole
+            .persist(&copy)
+            .with_context(|| format!("cannot name {}", copy.display()))?;
+    }
+    Ok(copy)
+}
+
+fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Command::new(program).directory(workspace_root()).timeout(BUILD_TIMEOUT)
+}
+
+fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from)
+}
+
+async fn static_target_installed(target: &str) -> bool {
+    let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", target]);
+    match libraries.directory(workspace_root()).output().await {
+        Ok(path) => tokio::fs::try_exists(path.trim()).await.unwrap_or(false),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_fresh_until_one_of_its_sources_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, program) = (directory.path().join("main.rs"), directory.path().join("program"));
+        assert!(!is_fresh(&program));
+        fs::write(&source, "").unwrap();
+        fs::write(&program, "").unwrap();
+        fs::write(
+            program.with_extension("d"),
+            format!("{}: {}", program.display(), source.display()),
+        )
+        .unwrap();
+        assert!(is_fresh(&program));
+        let later = SystemTime::now() + Duration::from_secs(10);
+        fs::File::options()
+            .append(true)
+            .open(&source)
+            .unwrap()
+            .set_modified(later)
+            .unwrap();
+        assert!(!is_fresh(&program));
+    }
+}
