@@ -1,22 +1,34 @@
 //! How the parts are put together: from the flags to a process that serves, and back to a clean end.
 
+use std::fs::DirBuilder;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, ConfigError};
+use csi_host::{Host, HostPaths};
 use csi_kit::admin::AdminServer;
-use csi_kit::endpoint::{Endpoint, EndpointError, TcpAddress};
+use csi_kit::endpoint::{Endpoint, EndpointError};
 use csi_kit::metrics::{BuildInfo, Metrics, MetricsError};
 use csi_kit::socket::SocketError;
 use csi_kit::telemetry::TelemetryError;
 use csi_proto::csi::v1::controller_server::ControllerServer;
 use csi_proto::csi::v1::identity_server::IdentityServer;
+use csi_proto::csi::v1::node_server::NodeServer;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
+
+mod login;
+mod plan;
+
+use login::Login;
+use plan::Plan;
 
 use crate::args::Args;
 use crate::controller::{ControllerService, Settings};
@@ -24,16 +36,16 @@ use crate::identity::IdentityService;
 use crate::layers::{self, RpcLayer};
 use crate::liveness::Liveness;
 use crate::metrics::DriverMetrics;
+use crate::node::{self, NodeConfig, NodeService};
 use crate::operations::{Limits, Operations};
+use crate::registration::{FilesError, Registration, RegistrationError};
 
 /// Who may open the CSI socket: the kubelet and the sidecars run as root or in our group.
 const SOCKET_MODE: u32 = 0o660;
 /// How long running calls and operations may take to end: less than Kubernetes' 30 s from SIGTERM to SIGKILL.
 const DRAIN: Duration = Duration::from_secs(20);
-/// The first login is tried again after this time, doubled each time …
-const LOGIN_RETRY_FIRST: Duration = Duration::from_secs(1);
-/// … up to this.
-const LOGIN_RETRY_MAX: Duration = Duration::from_secs(30);
+/// The directory of the CSI socket, where the node has to make it: root and our group.
+const SOCKET_DIR_MODE: u32 = 0o750;
 
 /// Why the driver did not start, or ended early. One line; exit status 1.
 #[derive(Debug, Error)]
@@ -52,6 +64,15 @@ pub enum RunError {
     /// The flags contradict each other.
     #[error("--register and --unregister exclude each other; give one of them")]
     RegisterAndUnregister,
+    /// There is no node to register.
+    #[error("--register and --unregister are for the node service; set --provide-node-service=true")]
+    RegisterWithoutNode,
+    /// The registration with the kubelet cannot work.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    /// The registration with the kubelet could not be taken away.
+    #[error("the registration with the kubelet cannot be taken away: {0}")]
+    Withdraw(#[from] FilesError),
     /// The controller has no cloud.
     #[error(
         "the controller service needs --cloud-config=FILE, a cloud.conf with [Global]; for a node give --provide-controller-service=false"
@@ -75,6 +96,14 @@ pub enum RunError {
     /// Metrics could not be registered.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The directory of the CSI socket cannot be made.
+    #[error("cannot make the directory {} for the CSI socket: {source}; is the kubelet's directory mounted?", path.display())]
+    SocketDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The CSI socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -116,36 +145,59 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let registry = Metrics::new(build)?;
     let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
     let operations = Operations::new(Limits::default());
-    let cloud = plan
-        .cloud
+    let cloud = plan.cloud.map(|config| connect(&args, config, &metrics)).transpose()?;
+    let controller = cloud
         .clone()
-        .map(|config| connect(&args, config, &metrics))
-        .transpose()?;
-    let controller = cloud.clone().map(|cloud| controller(&args, cloud, operations.clone()));
+        .map(|cloud| controller(&args, cloud, plan.volumes_per_node, operations.clone()));
+    let node = args
+        .provide_node_service
+        .then(|| node(&args, plan.volumes_per_node, operations.clone()));
     let identity = IdentityService::new(&args.driver_name, controller.is_some(), args.with_topology);
-
     let router = Server::builder()
         .layer(RpcLayer::new(metrics))
         .layer(layers::catch_panic())
         .add_service(IdentityServer::new(identity))
-        .add_optional_service(controller.map(ControllerServer::new));
-    let listener = Listener::bind(&plan.endpoint).await?;
+        .add_optional_service(controller.map(ControllerServer::new))
+        .add_optional_service(node.clone().map(NodeServer::new));
 
-    let readiness = Readiness::default();
-    let login = cloud.map(|cloud| tokio::spawn(log_in(cloud, readiness.clone(), shutdown.clone())));
-    let admin = match &plan.http_endpoint {
-        None => None,
-        Some(address) => {
-            let liveness = Liveness::new(&plan.endpoint)?;
-            let server = AdminServer::new(registry)
-                .liveness(move || liveness.clone().check())
-                .readiness(move || std::future::ready(readiness.check()))
-                .bind(address)
-                .await
-                .map_err(RunError::Listen)?;
-            Some(tokio::spawn(server.serve(shutdown.clone())))
-        }
+    if args.provide_node_service {
+        make_socket_directory(&plan.endpoint)?;
+    }
+    let listener = Listener::bind(&plan.endpoint).await?;
+    // From here on clients queue up. What runs beside the server ends with this set, however this function ends.
+    let mut beside = JoinSet::new();
+    let login = if cloud.is_some() {
+        Login::pending()
+    } else {
+        Login::default()
     };
+    if let Some(cloud) = cloud {
+        beside.spawn(login.clone().run(cloud, shutdown.clone()));
+    }
+    match (&plan.registration, node) {
+        (Some(registration), _) if args.unregister => registration.withdraw().await?,
+        (Some(registration), Some(node)) => drop(beside.spawn(registration.clone().serve(node, shutdown.clone()))),
+        _ => {}
+    }
+    if let Some(address) = &plan.http_endpoint {
+        let liveness = Liveness::new(&plan.endpoint)?;
+        let registration = plan.registration.filter(|_| args.register);
+        let server = AdminServer::new(registry)
+            .liveness(move || liveness.clone().check())
+            .readiness(move || {
+                let registered = registration.as_ref().and_then(Registration::problem);
+                std::future::ready(login.problem().or(registered).map_or(Ok(()), Err))
+            })
+            .bind(address)
+            .await
+            .map_err(RunError::Listen)?;
+        let shutdown = shutdown.clone();
+        beside.spawn(async move {
+            if let Err(error) = server.serve(shutdown).await {
+                tracing::error!(%error, "the HTTP endpoint ended");
+            }
+        });
+    }
 
     let stopped = shutdown.clone().cancelled_owned();
     let server = async move {
@@ -166,13 +218,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let served = drain(server, &operations, &shutdown).await;
     // Whatever ended the server ends the rest.
     shutdown.cancel();
-    for task in login
-        .into_iter()
-        .map(|login| login.abort_handle())
-        .chain(admin.map(|admin| admin.abort_handle()))
-    {
-        task.abort();
-    }
+    beside.shutdown().await;
     tracing::info!("ended");
     Ok(served?)
 }
@@ -198,53 +244,6 @@ async fn drain<E>(
     served.unwrap_or(Ok(()))
 }
 
-/// What the flags ask for, checked before anything is opened.
-struct Plan {
-    endpoint: Endpoint,
-    http_endpoint: Option<TcpAddress>,
-    cloud: Option<CloudConfig>,
-}
-
-impl Plan {
-    fn of(args: &Args) -> Result<Self, RunError> {
-        let endpoint = args.endpoint.parse().map_err(RunError::Endpoint)?;
-        let http_endpoint = match args.http_endpoint.as_str() {
-            "" => None,
-            address => Some(address.parse().map_err(RunError::HttpEndpoint)?),
-        };
-        if !args.provide_controller_service && !args.provide_node_service {
-            return Err(RunError::NoRole);
-        }
-        if args.register && args.unregister {
-            return Err(RunError::RegisterAndUnregister);
-        }
-        if let Some(name) = args.cloud_name.iter().find(|name| !name.is_empty()) {
-            return Err(RunError::CloudName(name.clone()));
-        }
-        let cloud = if args.provide_controller_service {
-            Some(cloud_config(args)?)
-        } else {
-            None
-        };
-        Ok(Self {
-            endpoint,
-            http_endpoint,
-            cloud,
-        })
-    }
-}
-
-fn cloud_config(args: &Args) -> Result<CloudConfig, RunError> {
-    if args.cloud_config.is_empty() {
-        return Err(RunError::NoCloudConfig);
-    }
-    let config = CloudConfig::load(&args.cloud_config)?;
-    for warning in &config.warnings {
-        tracing::warn!(warning, "cloud.conf");
-    }
-    Ok(config)
-}
-
 fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<Cloud, RunError> {
     let own = CloudOptions::default();
     let user_agent: Vec<&str> = args
@@ -262,16 +261,37 @@ fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<
     Ok(Cloud::new(config, options)?)
 }
 
-fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerService {
+fn controller(args: &Args, cloud: Cloud, volumes_per_node: Option<u32>, operations: Operations) -> ControllerService {
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
-        volumes_per_node: args
-            .max_volumes_per_node
-            .or(cloud.config().block_storage.node_volume_attach_limit),
-        single_node_multi_writer: false,
+        volumes_per_node: args.max_volumes_per_node.or(volumes_per_node),
+        single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
     ControllerService::new(cloud, operations, settings)
+}
+
+fn node(args: &Args, volumes_per_node: Option<u32>, operations: Operations) -> NodeService {
+    let host = Host::new(HostPaths {
+        sys: args.sys_dir.clone(),
+        dev: args.dev_dir.clone(),
+        proc: args.proc_dir.clone(),
+    });
+    NodeService::new(NodeConfig::from_args(args, volumes_per_node), host, operations)
+}
+
+/// A node's socket is in a directory of the kubelet's that nobody else makes.
+fn make_socket_directory(endpoint: &Endpoint) -> Result<(), RunError> {
+    let Endpoint::Unix(path) = endpoint else { return Ok(()) };
+    let Some(directory) = path.parent() else { return Ok(()) };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(SOCKET_DIR_MODE)
+        .create(directory)
+        .map_err(|source| RunError::SocketDirectory {
+            path: directory.to_owned(),
+            source,
+        })
 }
 
 /// Where gRPC is served.
@@ -288,51 +308,6 @@ impl Listener {
                 tracing::warn!(%address, "CSI over TCP has neither encryption nor authentication; use a unix socket");
                 address.bind().await.map(Self::Tcp).map_err(RunError::Listen)
             }
-        }
-    }
-}
-
-/// Why the process cannot do its work yet; empty when it can.
-#[derive(Debug, Clone, Default)]
-struct Readiness(Arc<Mutex<Option<String>>>);
-
-impl Readiness {
-    fn set(&self, reason: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reason;
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .map_or(Ok(()), Err)
-    }
-}
-
-/// Logs in once, however long it takes, so that readiness and the log tell early whether the credentials are good. RPCs do not
-/// wait for it.
-async fn log_in(cloud: Cloud, readiness: Readiness, shutdown: CancellationToken) {
-    readiness.set(Some("not logged in to OpenStack yet".into()));
-    let mut pause = LOGIN_RETRY_FIRST;
-    loop {
-        match cloud.login().await {
-            Ok(login) => {
-                tracing::info!(
-                    project = login.project_name,
-                    project_id = login.project_id,
-                    "logged in to OpenStack"
-                );
-                return readiness.set(None);
-            }
-            Err(error) => {
-                tracing::warn!(%error, retry_in = ?pause, "cannot log in to OpenStack");
-                readiness.set(Some(error.to_string()));
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LOGIN_RETRY_MAX),
-            () = shutdown.cancelled() => return,
         }
     }
 }
