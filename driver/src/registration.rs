@@ -216,7 +216,7 @@ impl Registration {
         };
         // The server ends by itself only when `lost` or the shutdown says so, or when it is broken.
         tokio::select! {
-            served = server => if let Err(error) = served { self.complain(&error) },
+            ended = server => if let Err(error) = ended { self.complain(&error) },
             () = look => {}
         }
     }

@@ -269,12 +269,12 @@ fn create_place(target: &Path, place: Place, mode: u32) -> Result<bool, MountErr
     let (what, created) = match place {
         Place::Directory => ("create directory", fs::DirBuilder::new().mode(mode).create(target)),
         Place::File => {
-            let made = fs::OpenOptions::new()
+            let opened = fs::OpenOptions::new()
                 .write(true)
                 .create_new(true)
                 .mode(mode)
                 .open(target);
-            ("create file", made.map(drop))
+            ("create file", opened.map(drop))
         }
     };
     match created {

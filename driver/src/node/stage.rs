@@ -107,19 +107,18 @@ impl Stage {
         if let Some(mount) = mounts.at(&path) {
             return self.check_staged(mount, device, wanted, options);
         }
-        let fs_type = match mounts.of_device(device.number).next() {
+        let fs_type = if let Some(elsewhere) = mounts.of_device(device.number).next() {
             // Mounted at another place, such as the staging path of an earlier kubelet: it is complete and in use, so
             // it is neither checked nor repaired.
-            Some(elsewhere) => self.usable_type(elsewhere, wanted)?,
-            None => {
-                progress.set("checking, and where it is empty formatting, the device");
-                let prepare = Prepare {
-                    fs_type: wanted,
-                    read_only: options.is_read_only(),
-                    has_content_source: self.has_content_source,
-                };
-                host.prepare_filesystem(device, prepare).await?.fs_type
-            }
+            self.usable_type(elsewhere, wanted)?
+        } else {
+            progress.set("checking, and where it is empty formatting, the device");
+            let prepare = Prepare {
+                fs_type: wanted,
+                read_only: options.is_read_only(),
+                has_content_source: self.has_content_source,
+            };
+            host.prepare_filesystem(device, prepare).await?.fs_type
         };
         let options = match fs_type {
             // A clone has its source's UUID, and xfs refuses to mount the same one twice.

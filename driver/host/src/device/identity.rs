@@ -171,11 +171,11 @@ fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
         let name = entry.map_err(access)?.file_name();
         let Some(name) = name.to_str() else { continue };
         // NVMe: `nvme-<model>_<serial>`; the model is the hypervisor's.
-        let nvme = name.starts_with("nvme-")
+        let is_nvme = name.starts_with("nvme-")
             && ids
                 .iter()
                 .any(|id| name.strip_suffix(id).is_some_and(|before| before.ends_with('_')));
-        if nvme || exact.iter().any(|exact| exact == name) {
+        if is_nvme || exact.iter().any(|exact| exact == name) {
             links.push(dir.join(name));
         }
     }

@@ -66,7 +66,7 @@ impl Machine {
 }
 
 #[rstest]
-#[case::virtio("block/vdb/serial", VOLUME[..20].as_bytes())]
+#[case::virtio("block/vdb/serial", &VOLUME.as_bytes()[..20])]
 #[case::nvme("block/vdb/device/serial", b"0cf2a1d9-6b1c-4c3e-9\n")]
 #[case::scsi("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x240cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[case::without_dashes("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x200cf2a1d96b1c4c3e9d3f5a8f2f3d7e10\0")]
@@ -186,7 +186,7 @@ async fn a_disk_that_the_kernel_has_not_read_yet_is_waited_for() {
     let machine = Machine::new();
     machine.disk("vdb", 0).file("sys/block/vdb/serial", &VOLUME[..20]);
     let host = machine.host();
-    let search = tokio::spawn(async move { host.find_device(VOLUME, None, Duration::from_secs(60)).await });
+    let search = tokio::spawn(async move { host.find_device(VOLUME, None, Duration::from_mins(1)).await });
     machine.file("sys/block/vdb/size", "2048\n");
     assert_eq!(search.await.expect("no panic").expect("it appears").size_bytes, 1 << 20);
 }

@@ -17,7 +17,7 @@ const BLOCK: usize = 4096;
 const FROM_END: u64 = 256 << 10;
 /// Below this a device has no room for a mark that surely no file system's own blocks reach. Cinder's smallest is 1 GiB.
 const SMALLEST: u64 = 16 << 20;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Where the mark is, or nothing on a device too small for one.
 fn offset(device: &Device) -> Option<u64> {

@@ -12,9 +12,9 @@ use crate::tool::{self, TimeUp};
 use crate::{Device, Host};
 
 /// A probe reads a few hundred KiB; a busy backend may take its time for them.
-const BLKID_LIMIT: Duration = Duration::from_secs(60);
+const BLKID_LIMIT: Duration = Duration::from_mins(1);
 /// Reading back about 5 MiB.
-const READ_LIMIT: Duration = Duration::from_secs(120);
+const READ_LIMIT: Duration = Duration::from_mins(2);
 
 /// blkid's exit status when it finds nothing that it knows.
 const NOTHING_FOUND: i32 = 2;

@@ -128,9 +128,7 @@ pub(super) fn bind(from: &Path, target: &Path) -> Result<(), MountError> {
 
 /// Gives a fresh bind the options that were asked for, beside those that it inherited: the kernel replaces the whole set.
 pub(super) fn restrict(target: &Path, options: &MountOptions, inherited: Option<&str>) -> Result<(), MountError> {
-    let inherited = MountOptions::parse(inherited.as_slice())
-        .map(|options| options.flags)
-        .unwrap_or(MountFlags::empty());
+    let inherited = MountOptions::parse(inherited.as_slice()).map_or(MountFlags::empty(), |options| options.flags);
     let atime = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
     let kept = if options.flags.intersects(atime) {
         inherited - atime

@@ -1,0 +1,322 @@
+//! What is formatted, and what is not.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use csi_host::filesystem::Content;
+use csi_host::{DeviceError, FilesystemError, FsType, MountOptions, Prepare, ToolError, Tools};
+
+use crate::lab::{ANY, MIB, VOLUME, claim, everything, output, read_at, run, write_at};
+
+#[test]
+fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_ever_after() {
+    let name = "format::an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_ever_after";
+    run(name, |lab| async move {
+        for (volume, fs_type, size) in [
+            (VOLUME, FsType::Ext4, 64 * MIB),
+            (crate::lab::OTHER, FsType::Xfs, 320 * MIB),
+        ] {
+            let (host, device) = (lab.host(), lab.volume(volume, size).await);
+            let wanted = Prepare {
+                fs_type: Some(fs_type),
+                ..ANY
+            };
+            let prepared = host.prepare_filesystem(&device, wanted).await.expect("it is empty");
+            assert!(prepared.formatted && prepared.fs_type == fs_type);
+            assert_eq!(
+                host.probe(&device).await.expect("it can be read"),
+                Content::Filesystem(fs_type)
+            );
+
+            let target = lab.directory(volume);
+            host.mount(&device, &target, fs_type, &MountOptions::default())
+                .await
+                .expect("it is a file system");
+            fs::write(target.join("data"), volume).expect("it can be written");
+            assert!(host.unmount(&target).await.expect("nobody uses it"));
+
+            let again = host
+                .prepare_filesystem(&device, wanted)
+                .await
+                .expect("it is a file system");
+            assert!(!again.formatted);
+            host.mount(&device, &target, fs_type, &MountOptions::default())
+                .await
+                .expect("it is a file system");
+            assert_eq!(
+                fs::read_to_string(target.join("data")).expect("it is still there"),
+                volume
+            );
+            host.unmount(&target).await.expect("nobody uses it");
+        }
+    });
+}
+
+#[test]
+fn bytes_of_unknown_meaning_are_never_formatted_wherever_they_are() {
+    let name = "format::bytes_of_unknown_meaning_are_never_formatted_wherever_they_are";
+    run(name, |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
+        // The last place is one of the samples between the ends.
+        let step = (60 * MIB) / 63;
+        for offset in [
+            0,
+            1024,
+            40_000,
+            2 * MIB - 1,
+            62 * MIB,
+            64 * MIB - 1,
+            (2 * MIB + 30 * step) >> 14 << 14,
+        ] {
+            write_at(&device, offset, b"x");
+            let before = everything(&device);
+            for has_content_source in [false, true] {
+                let wanted = Prepare {
+                    has_content_source,
+                    ..ANY
+                };
+                let error = host
+                    .prepare_filesystem(&device, wanted)
+                    .await
+                    .expect_err("it may be data");
+                assert!(matches!(error, FilesystemError::Foreign { .. }), "at {offset}: {error}");
+            }
+            assert!(
+                everything(&device) == before,
+                "the device was changed for a byte at {offset}"
+            );
+            write_at(&device, offset, &[0]);
+        }
+        host.prepare_filesystem(&device, ANY).await.expect("it is empty now");
+    });
+}
+
+#[test]
+fn what_blkid_knows_and_we_do_not_mount_is_never_formatted() {
+    let name = "format::what_blkid_knows_and_we_do_not_mount_is_never_formatted";
+    run(name, |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
+        let mut luks = b"LUKS\xba\xbe\x00\x01".to_vec();
+        luks.resize(512, 0);
+        let mut table = vec![0; 512];
+        // One Linux partition from sector 2048, and the signature of a boot sector.
+        table[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0x80, 0, 0]);
+        table[510..].copy_from_slice(&[0x55, 0xaa]);
+        for (what, first_sector) in [("crypto_LUKS", luks), ("dos partition table", table)] {
+            write_at(&device, 0, &first_sector);
+            let error = host.prepare_filesystem(&device, ANY).await.expect_err("it may be data");
+            assert!(
+                matches!(&error, FilesystemError::Foreign { found, .. } if found.contains(what)),
+                "{error}"
+            );
+            assert_eq!(read_at(&device, 0, 512), first_sector);
+            write_at(&device, 0, &[0; 512]);
+        }
+        output(Command::new("mkswap").arg(&device.path));
+        let error = host
+            .prepare_filesystem(&device, ANY)
+            .await
+            .expect_err("it is in use as swap elsewhere, perhaps");
+        assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_file_system_of_another_type_is_named_and_left_alone() {
+    let name = "format::a_file_system_of_another_type_is_named_and_left_alone";
+    run(name, |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
+        host.prepare_filesystem(&device, ANY).await.expect("it is empty");
+        let before = everything(&device);
+        let wanted = Prepare {
+            fs_type: Some(FsType::Xfs),
+            ..ANY
+        };
+        let error = host
+            .prepare_filesystem(&device, wanted)
+            .await
+            .expect_err("it is an ext4");
+        assert!(
+            matches!(
+                error,
+                FilesystemError::OtherType {
+                    found: FsType::Ext4,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(everything(&device) == before);
+    });
+}
+
+#[test]
+fn a_volume_of_the_ext_family_serves_a_request_for_ext4() {
+    let name = "format::a_volume_of_the_ext_family_serves_a_request_for_ext4";
+    run(name, |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
+        output(Command::new("mkfs.ext3").args(["-F", "-q"]).arg(&device.path));
+        let wanted = Prepare {
+            fs_type: Some(FsType::Ext4),
+            ..ANY
+        };
+        let prepared = host
+            .prepare_filesystem(&device, wanted)
+            .await
+            .expect("the kernel's ext4 mounts it");
+        assert_eq!((prepared.fs_type, prepared.formatted), (FsType::Ext3, false));
+    });
+}
+
+#[test]
+fn nothing_is_written_to_a_volume_that_is_asked_for_read_only() {
+    let name = "format::nothing_is_written_to_a_volume_that_is_asked_for_read_only";
+    run(name, |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        let wanted = Prepare { read_only: true, ..ANY };
+        let error = lab
+            .host()
+            .prepare_filesystem(&device, wanted)
+            .await
+            .expect_err("it is empty");
+        assert!(matches!(error, FilesystemError::EmptyReadOnly { .. }), "{error}");
+        assert!(everything(&device).iter().all(|byte| *byte == 0));
+
+        lab.host().prepare_filesystem(&device, ANY).await.expect("it is empty");
+        let before = everything(&device);
+        // A check would repair; the program that would do it is not even there.
+        let host = lab.host_with(Tools {
+            e2fsck: PathBuf::from("/nonexistent"),
+            ..Tools::default()
+        });
+        host.prepare_filesystem(&device, wanted)
+            .await
+            .expect("it is a file system");
+        assert!(everything(&device) == before);
+    });
+}
+
+#[test]
+fn a_device_that_somebody_else_holds_is_waited_for_and_its_outcome_is_taken() {
+    let name = "format::a_device_that_somebody_else_holds_is_waited_for_and_its_outcome_is_taken";
+    run(name, |lab| async move {
+        let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
+        // As a mkfs of a process that was killed: it holds the device, and half of its work is done.
+        let mkfs = claim(&device);
+        let made = lab.at("made.img");
+        output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&made).arg("64M"));
+        let image = fs::read(&made).expect("it was made");
+        write_at(&device, 4096, &image[4096..]);
+        let (waiting, waited_for) = (host.clone(), device.clone());
+        let mut prepare = tokio::spawn(async move { waiting.prepare_filesystem(&waited_for, ANY).await });
+        let early = tokio::time::timeout(std::time::Duration::from_millis(300), &mut prepare).await;
+        assert!(
+            early.is_err(),
+            "nothing may be decided while somebody writes: {early:?}"
+        );
+        write_at(&device, 0, &image[..4096]);
+        drop(mkfs);
+        let prepared = prepare.await.expect("no panic").expect("it is complete");
+        assert!(!prepared.formatted, "the other's file system is taken");
+    });
+}
+
+#[test]
+fn a_missing_mkfs_is_named_and_the_volume_stays_usable() {
+    let name = "format::a_missing_mkfs_is_named_and_the_volume_stays_usable";
+    run(name, |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        let host = lab.host_with(Tools {
+            mkfs_ext4: PathBuf::from("mkfs.missing"),
+            ..Tools::default()
+        });
+        let error = host
+            .prepare_filesystem(&device, ANY)
+            .await
+            .expect_err("there is no such program");
+        assert!(
+            matches!(error, FilesystemError::Tool(ToolError::Missing { .. })),
+            "{error}"
+        );
+        let prepared = lab
+            .host()
+            .prepare_filesystem(&device, ANY)
+            .await
+            .expect("with the program it works");
+        assert!(prepared.formatted);
+    });
+}
+
+#[test]
+fn a_damaged_file_system_is_repaired_if_that_is_safe_and_refused_otherwise() {
+    let name = "format::a_damaged_file_system_is_repaired_if_that_is_safe_and_refused_otherwise";
+    run(name, |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        lab.host().prepare_filesystem(&device, ANY).await.expect("it is empty");
+        // A wrong count, as after a power failure: e2fsck -p puts it right.
+        let count = ["-w", "-R", "set_super_value free_blocks_count 1"];
+        output(Command::new("debugfs").args(count).arg(&device.path));
+        output(
+            Command::new("debugfs")
+                .args(["-w", "-R", "set_super_value state 0"])
+                .arg(&device.path),
+        );
+        lab.host()
+            .prepare_filesystem(&device, ANY)
+            .await
+            .expect("it can be repaired");
+        let check = Command::new("e2fsck")
+            .args(["-f", "-n"])
+            .arg(&device.path)
+            .output()
+            .expect("it is installed");
+        assert_eq!(
+            check.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&check.stdout)
+        );
+
+        // A root directory that is none: that is for a person to decide.
+        output(Command::new("debugfs").args(["-w", "-R", "clri <2>"]).arg(&device.path));
+        output(
+            Command::new("debugfs")
+                .args(["-w", "-R", "set_super_value state 0"])
+                .arg(&device.path),
+        );
+        let before = fs::read(&device.path).expect("it can be read");
+        let error = lab
+            .host()
+            .prepare_filesystem(&device, ANY)
+            .await
+            .expect_err("it is damaged");
+        assert!(matches!(error, FilesystemError::Damaged { .. }), "{error}");
+        assert_eq!(before.len(), everything(&device).len());
+    });
+}
+
+#[test]
+fn a_device_that_vanished_is_an_error_and_not_another_device() {
+    let name = "format::a_device_that_vanished_is_an_error_and_not_another_device";
+    run(name, |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        output(
+            Command::new("losetup")
+                .arg("--detach")
+                .arg(fs::canonicalize(&device.path).expect("a node")),
+        );
+        let error = lab
+            .host()
+            .prepare_filesystem(&device, ANY)
+            .await
+            .expect_err("it has gone");
+        assert!(
+            matches!(
+                error,
+                FilesystemError::Device(DeviceError::Access { .. } | DeviceError::TooSmall { .. })
+            ),
+            "{error}"
+        );
+    });
+}

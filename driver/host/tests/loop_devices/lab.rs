@@ -1,0 +1,191 @@
+//! A machine for one test: loop devices with by-id links, and a mount namespace that nobody else sees.
+
+use std::cell::RefCell;
+use std::env;
+use std::fs::{self, File};
+use std::future::Future;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use csi_host::{Device, Host, HostPaths, Prepare, Tools};
+use tempfile::TempDir;
+
+/// Set in the process that runs inside the namespace.
+const INSIDE: &str = "CSI_HOST_TEST_INSIDE";
+
+pub(crate) const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
+pub(crate) const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
+pub(crate) const MIB: u64 = 1 << 20;
+/// O_EXCL of Linux, the kernel's claim on a block device.
+const O_EXCL: i32 = 0o200;
+
+/// What a volume without a content source is prepared for when nothing special is asked.
+pub(crate) const ANY: Prepare = Prepare {
+    fs_type: None,
+    read_only: false,
+    has_content_source: false,
+};
+
+/// The machine.
+pub(crate) struct Lab {
+    dir: TempDir,
+    loops: RefCell<Vec<String>>,
+}
+
+/// Runs a test by its name inside a mount namespace of its own, where nothing that it mounts is seen by others or outlives
+/// it.
+pub(crate) fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Lab) -> F) {
+    if env::var_os(INSIDE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let limit = Duration::from_mins(2);
+        return runtime.block_on(async {
+            tokio::time::timeout(limit, test(Lab::new()))
+                .await
+                .expect("it ends in time");
+        });
+    }
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "THIS TEST NEEDS ROOT: it mounts loop devices. Run `make test` as root."
+    );
+    let own = env::current_exe().expect("the test's own program");
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(own)
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare (util-linux) is installed");
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    // Without this a misspelt name would run nothing and pass.
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{stdout}\n{stderr}"
+    );
+}
+
+impl Lab {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(dir.path().join("dev/disk/by-id")).expect("a directory");
+        Self {
+            dir,
+            loops: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().expect("it exists").join(name)
+    }
+
+    pub(crate) fn host(&self) -> Host {
+        self.host_with(Tools::default())
+    }
+
+    pub(crate) fn host_with(&self, tools: Tools) -> Host {
+        let paths = HostPaths {
+            sys: "/sys".into(),
+            dev: self.at("dev"),
+            proc: "/proc".into(),
+        };
+        Host::with_tools(paths, tools)
+    }
+
+    /// A disk of `size` bytes that is `volume`, with a by-id link as udev would make it.
+    pub(crate) async fn volume(&self, volume: &str, size: u64) -> Device {
+        let backing = self.at(&format!("{volume}.img"));
+        File::create(&backing)
+            .and_then(|file| file.set_len(size))
+            .expect("a sparse file");
+        self.attach(&backing, volume).await
+    }
+
+    pub(crate) async fn attach(&self, backing: &Path, volume: &str) -> Device {
+        let node = output(Command::new("losetup").args(["--find", "--show"]).arg(backing));
+        self.loops.borrow_mut().push(node.clone());
+        let name = node.strip_prefix("/dev/").expect("losetup names a node in /dev");
+        symlink(&node, self.at("dev").join(name)).expect("a link");
+        let link = self
+            .at("dev/disk/by-id")
+            .join(format!("virtio-{}", volume.get(..20).unwrap_or(volume)));
+        symlink(Path::new("../..").join(name), link).expect("a link");
+        self.host()
+            .find_device(volume, None, Duration::from_secs(10))
+            .await
+            .expect("the device is found")
+    }
+
+    /// A program that stands in for another one.
+    pub(crate) fn script(&self, name: &str, body: &str) -> PathBuf {
+        let path = self.at(name);
+        fs::write(&path, format!("#!/bin/bash\nset -eu\ndevice=\"${{@: -1}}\"\n{body}\n")).expect("a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        path
+    }
+
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(&path).expect("a directory");
+        path
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for node in self.loops.borrow().iter() {
+            // Lazily if something is still mounted: the namespace goes with this process, and the loop device with it.
+            let _ = Command::new("losetup").args(["--detach", node]).status();
+        }
+    }
+}
+
+/// Runs a program that has to succeed, and gives what it printed.
+pub(crate) fn output(command: &mut Command) -> String {
+    let output = command.output().expect("the program is installed");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+pub(crate) fn write_at(device: &Device, offset: u64, bytes: &[u8]) {
+    let file = File::options()
+        .write(true)
+        .open(&device.path)
+        .expect("the device opens");
+    file.write_all_at(bytes, offset)
+        .and_then(|()| file.sync_all())
+        .expect("the device can be written");
+}
+
+pub(crate) fn read_at(device: &Device, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let file = File::open(&device.path).expect("the device opens");
+    file.read_exact_at(&mut bytes, offset).expect("the device can be read");
+    bytes
+}
+
+/// All of a device, to be compared later.
+pub(crate) fn everything(device: &Device) -> Vec<u8> {
+    read_at(device, 0, usize::try_from(device.size_bytes).expect("a small device"))
+}
+
+/// Claims a device as mkfs does.
+pub(crate) fn claim(device: &Device) -> File {
+    File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(O_EXCL)
+        .open(&device.path)
+        .expect("nobody else has it")
+}

@@ -1,0 +1,12 @@
+//! Real loop devices, real file systems, real mounts: each test in a mount namespace of its own. Needs root.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper that cannot do its part fails the test"
+)]
+
+mod format;
+mod lab;
+mod mounts;
+mod unfinished;
