@@ -29,6 +29,7 @@ pub fn crd() -> CustomResourceDefinition {
 /// have to tell null from absent; and Rust's names of number formats, which the API server warns about.
 fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
     schema.nullable = None;
+    schema.description = schema.description.take().map(|text| one_line_per_paragraph(&text));
     schema.format = schema.format.take().filter(|format| !format.starts_with("uint"));
     for (name, property) in schema.properties.iter_mut().flatten() {
         if !explained {
@@ -42,4 +43,13 @@ fn tidy(schema: &mut JSONSchemaProps, explained: bool) {
         }
         tidy(items, explained);
     }
+}
+
+/// `kubectl explain` wraps lines itself and would keep ours as well.
+fn one_line_per_paragraph(text: &str) -> String {
+    let paragraphs: Vec<String> = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.replace('\n', " "))
+        .collect();
+    paragraphs.join("\n\n")
 }

@@ -226,7 +226,11 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
             resources: spec.node.resources.clone(),
             max_unavailable: spec.node.max_unavailable.clone(),
         },
-        storage_classes: spec.storage_classes.items_or_default(),
+        storage_classes: spec
+            .storage_classes
+            .items
+            .clone()
+            .unwrap_or_else(|| vec![usual_class(&driver_name)]),
         driver_name,
     })
 }
@@ -278,6 +282,19 @@ fn sidecar(settings: &SidecarSettings, timeout: &str, retry_interval_max: &str) 
         kube_api_qps: settings.kube_api_qps.unwrap_or(20),
         kube_api_burst: settings.kube_api_burst.unwrap_or(100),
         resources: settings.resources.clone(),
+    }
+}
+
+/// The class of a driver whose spec says nothing about classes. StorageClasses of two drivers cannot share a name.
+fn usual_class(driver_name: &str) -> StorageClassItem {
+    let name = if driver_name == DEFAULT_DRIVER_NAME {
+        "cinder".into()
+    } else {
+        slug(driver_name)
+    };
+    StorageClassItem {
+        name,
+        ..StorageClassItem::default()
     }
 }
 

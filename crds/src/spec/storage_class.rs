@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClasses {
-    /// One entry per class. When it is not given: one class named cinder with Cinder's default volume type. An empty
-    /// list means no class.
+    /// One entry per class. When it is not given: one class with Cinder's default volume type, named cinder (or, for a
+    /// driver of another name, as everything else that is made for it). An empty list means no class.
     // No default in the schema: server-side apply would merge it with the classes that somebody names later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -22,19 +22,6 @@ pub struct StorageClasses {
             .message("at most one StorageClass can be the default")
     )]
     pub items: Option<Vec<StorageClassItem>>,
-}
-
-impl StorageClasses {
-    /// The classes that are wanted.
-    pub fn items_or_default(&self) -> Vec<StorageClassItem> {
-        let default = || {
-            vec![StorageClassItem {
-                name: "cinder".into(),
-                ..StorageClassItem::default()
-            }]
-        };
-        self.items.clone().unwrap_or_else(default)
-    }
 }
 
 /// One StorageClass.
@@ -48,7 +35,7 @@ pub struct StorageClassItem {
     )]
     pub name: String,
 
-    /// Whether claims that name no class get this one.
+    /// Whether claims that name no class get this one. When it is false, the mark on the class is left to others.
     #[serde(default)]
     pub is_default: bool,
 

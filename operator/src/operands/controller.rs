@@ -78,7 +78,7 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         automount_service_account_token: Some(false),
         image_pull_secrets: pod::pull_secrets(resolved),
         priority_class_name: Some(controller.priority_class_name.clone()),
-        node_selector: pod::none_if_empty(&controller.node_selector),
+        node_selector: Some(pod::node_selector(&controller.node_selector)),
         tolerations: Some(controller.tolerations.clone().unwrap_or_else(control_plane_taints)),
         affinity: Some(controller.affinity.clone().unwrap_or_else(|| apart(resolved))),
         security_context: Some(PodSecurityContext {

@@ -53,7 +53,7 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         automount_service_account_token: Some(false),
         image_pull_secrets: pod::pull_secrets(resolved),
         priority_class_name: Some(node.priority_class_name.clone()),
-        node_selector: pod::none_if_empty(&node.node_selector),
+        node_selector: Some(pod::node_selector(&node.node_selector)),
         tolerations: Some(node.tolerations.clone().unwrap_or_else(|| vec![pod::tolerate(None)])),
         affinity: node.affinity.clone(),
         // The metadata service, which knows the instance's id and zone, answers only on the instance's own network.

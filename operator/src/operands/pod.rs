@@ -50,8 +50,13 @@ pub(super) fn pull_secrets(resolved: &Resolved) -> Option<Vec<LocalObjectReferen
     (!secrets.is_empty()).then_some(secrets)
 }
 
-pub(super) fn none_if_empty(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-    (!map.is_empty()).then(|| map.clone())
+/// The given labels of nodes; on Linux in any case, where all that the driver needs is.
+pub(super) fn node_selector(given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut labels = given.clone();
+    labels
+        .entry("kubernetes.io/os".into())
+        .or_insert_with(|| "linux".into());
+    labels
 }
 
 /// The given resources, or requests that let the pod be scheduled with what it needs at rest.

@@ -33,10 +33,12 @@ pub(super) fn csi_driver(resolved: &Resolved) -> CSIDriver {
 
 pub(super) fn storage_class(resolved: &Resolved, item: &StorageClassItem) -> StorageClass {
     let mut metadata = metadata::remembered(resolved, item.name.clone(), Component::Storage);
-    metadata
-        .annotations
-        .get_or_insert_default()
-        .insert(DEFAULT_CLASS_ANNOTATION.into(), item.is_default.to_string());
+    if item.is_default {
+        metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(DEFAULT_CLASS_ANNOTATION.into(), "true".into());
+    }
 
     let mut parameters = item.extra_parameters.clone();
     parameters.insert("csi.storage.k8s.io/fstype".into(), item.fs_type.as_str().into());

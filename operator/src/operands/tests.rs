@@ -233,16 +233,44 @@ fn before_the_driver_is_taken_away_its_pods_end_the_registration(#[case] wanted:
 }
 
 #[test]
-fn two_drivers_share_no_name_but_that_of_nothing() {
-    let one = mk_operands(&mk_in_cluster());
+fn two_drivers_share_no_object() {
     let mut second = mk_in_cluster();
     second.metadata.name = Some("second.csi.example.org".into());
-    second.spec.storage_classes.items = Some(vec![]);
 
-    let names: Vec<String> = one.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = mk_operands(&mk_in_cluster()).iter().map(ToString::to_string).collect();
+
     for operand in mk_operands(&second) {
         assert!(!names.contains(&operand.to_string()), "{operand}");
     }
+}
+
+#[test]
+fn a_class_that_is_not_the_default_leaves_the_mark_to_others() {
+    const MARK: &str = "storageclass.kubernetes.io/is-default-class";
+    let mut driver = mk_in_cluster();
+    let class = |name: &str, is_default| StorageClassItem {
+        name: name.into(),
+        is_default,
+        ..StorageClassItem::default()
+    };
+    driver.spec.storage_classes.items = Some(vec![class("usual", true), class("other", false)]);
+
+    let mut marks = Vec::new();
+    for operand in mk_operands(&driver)
+        .iter()
+        .filter(|operand| operand.kind.kind == "StorageClass")
+    {
+        let annotations = operand.object.metadata.annotations.as_ref().unwrap();
+        marks.push((operand.name().to_owned(), annotations.get(MARK).cloned()));
+    }
+
+    assert_eq!(
+        marks,
+        [
+            ("usual".to_owned(), Some("true".to_owned())),
+            ("other".to_owned(), None)
+        ]
+    );
 }
 
 #[test]
