@@ -4,11 +4,8 @@
 //! In Nova the compute manager completes an attachment in Cinder last, so that a volume that Cinder shows at the server has arrived. A
 //! detachment is the other way round: Cinder lets go first and Nova forgets last, so both are asked.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep};
 
 use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
@@ -29,7 +26,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// How long Nova may keep its record after Cinder has let the volume go.
 const NOVA_LAG_LIMIT: Duration = Duration::from_mins(1);
 /// How long Cinder may show an attachment to a server that is gone before we remove it: Nova may be cleaning up.
-const STALE_GRACE: Duration = Duration::from_secs(10);
+const STALE_GRACE: Duration = Duration::from_secs(5);
 
 /// What a volume's state means for attaching it to a server.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,23 +56,6 @@ fn attach_step(volume: &Volume, server: &ServerId, exclusive: bool) -> AttachSte
     }
 }
 
-/// One request to attach at a time per server: Nova does them one by one anyway, and those that wait there longest fail.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    servers: std::sync::Mutex<HashMap<ServerId, Arc<Mutex<()>>>>,
-}
-
-impl Turns {
-    async fn take(&self, server: &ServerId) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-            servers.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(servers.entry(server.clone()).or_default())
-        };
-        turn.lock_owned().await
-    }
-}
-
 fn pair(volume: &VolumeId, server: &ServerId) -> String {
     format!("volume {volume}, server {server}")
 }
@@ -83,7 +63,9 @@ fn pair(volume: &VolumeId, server: &ServerId) -> String {
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
     let fault = failure.fault.to_ascii_lowercase();
-    fault.contains("disk devices") || fault.contains("no free disk device names") || fault.contains("no more available pci slots")
+    fault.contains("disk devices")
+        || fault.contains("no free disk device names")
+        || fault.contains("no more available pci slots")
 }
 
 impl Inner {
@@ -110,7 +92,9 @@ impl Inner {
         let mut seen: Option<Volume> = None;
         let mut rounds = 0;
         loop {
-            match seen.as_ref().map_or(AttachStep::Request, |volume| attach_step(volume, server, options.exclusive)) {
+            match seen.as_ref().map_or(AttachStep::Request, |volume| {
+                attach_step(volume, server, options.exclusive)
+            }) {
                 AttachStep::Done(device) => return Ok(Attached { device }),
                 AttachStep::Elsewhere => {
                     return Err(CloudError::AttachedElsewhere {
@@ -122,7 +106,10 @@ impl Inner {
                 AttachStep::Broken => {
                     return Err(CloudError::VolumeFailed {
                         volume: volume.clone(),
-                        status: seen.as_ref().map(|volume| volume.status.to_string()).unwrap_or_default(),
+                        status: seen
+                            .as_ref()
+                            .map(|volume| volume.status.to_string())
+                            .unwrap_or_default(),
                         message: String::new(),
                         removed: false,
                         elapsed: Duration::ZERO,
@@ -139,7 +126,11 @@ impl Inner {
             }
             rounds += 1;
             let multiattach = seen.as_ref().is_some_and(|volume| volume.multiattach);
-            let version = if multiattach { Some(self.multiattach_version(volume, server).await?) } else { None };
+            let version = if multiattach {
+                Some(self.multiattach_version(volume, server).await?)
+            } else {
+                None
+            };
             let started = Instant::now();
             let answer = {
                 let _turn = self.turns.take(server).await;
@@ -155,7 +146,10 @@ impl Inner {
                 Ok(None) => return Err(self.which_is_missing(volume, server).await),
                 Err(error) => match error.failure().filter(|failure| is_full(failure)) {
                     Some(failure) => {
-                        return Err(CloudError::TooManyAttachments { server: server.clone(), failure: failure.clone() });
+                        return Err(CloudError::TooManyAttachments {
+                            server: server.clone(),
+                            failure: failure.clone(),
+                        });
                     }
                     None => error,
                 },
@@ -164,7 +158,10 @@ impl Inner {
             if !(busy || refusal.is_uncertain() || matches!(refusal, CloudError::BadRequest(_))) {
                 return Err(refusal);
             }
-            let now = cinder.volume(volume).await?.ok_or_else(|| CloudError::no_volume(volume))?;
+            let now = cinder
+                .volume(volume)
+                .await?
+                .ok_or_else(|| CloudError::no_volume(volume))?;
             let step = attach_step(&now, server, options.exclusive);
             let learned_multiattach = now.multiattach && !multiattach;
             seen = Some(now);
@@ -175,7 +172,7 @@ impl Inner {
                 continue;
             }
             // Cinder sees no obstacle. Either Nova has not yet forgotten a detachment, or the server is busy, or it means its refusal.
-            let lingering = nova.attachment(server, volume).await?.is_some();
+            let lingering = self.records.has(&self.transport, server, volume).await?;
             if rounds >= ROUNDS || !(busy || lingering) {
                 return Err(refusal);
             }
@@ -188,7 +185,10 @@ impl Inner {
     }
 
     async fn check_room(&self, volume: &VolumeId, server: &ServerId, limit: u32) -> Result<(), CloudError> {
-        let found = Compute::new(&self.transport).server(server).await?.ok_or_else(|| CloudError::no_server(server))?;
+        let found = Compute::new(&self.transport)
+            .server(server)
+            .await?
+            .ok_or_else(|| CloudError::no_server(server))?;
         let count = found.volumes().len();
         if found.volumes().any(|attached| attached == volume) || count < limit as usize {
             return Ok(());
@@ -257,6 +257,7 @@ impl Inner {
             status: None,
             started,
             deadline,
+            looked: None,
             what: pair(volume, server),
         };
         let failed = |status: &VolumeStatus| CloudError::AttachFailed {
@@ -268,7 +269,9 @@ impl Inner {
         };
         self.watch
             .until(wait, |now| {
-                let Some(now) = now else { return Some(Err(CloudError::no_volume(volume))) };
+                let Some(now) = now else {
+                    return Some(Err(CloudError::no_volume(volume)));
+                };
                 match (&now.status, now.attachment_to(server)) {
                     (VolumeStatus::Detaching, _) => None,
                     (_, Some(attachment)) => Some(Ok(attachment.device.clone())),
@@ -294,7 +297,9 @@ impl Inner {
         if let Some(server) = server {
             return self.detach_from(volume, server, deadline).await;
         }
-        let Some(found) = BlockStorage::new(&self.transport).volume(volume).await? else { return Ok(()) };
+        let Some(found) = BlockStorage::new(&self.transport).volume(volume).await? else {
+            return Ok(());
+        };
         for server in found.servers() {
             self.detach_from(volume, &server, deadline).await?;
         }
@@ -319,7 +324,9 @@ impl Inner {
                 Err(error) if error.is_uncertain() => (false, error),
                 Err(error) => return Err(error),
             };
-            let Some(found) = cinder.volume(volume).await? else { return Ok(()) };
+            let Some(found) = cinder.volume(volume).await? else {
+                return Ok(());
+            };
             let here = found.attachment_to(server).is_some();
             match (&found.status, here) {
                 (VolumeStatus::Detaching, _) if !unknown_to_nova => {
@@ -339,7 +346,7 @@ impl Inner {
                 }
                 // Half made: Nova has it on the way to the server and refuses to turn back; let it arrive first.
                 (status, false) if status.is_transition() => {
-                    if nova.attachment(server, volume).await?.is_none() {
+                    if !self.records.has(&self.transport, server, volume).await? {
                         return Ok(());
                     }
                     if rounds < ROUNDS {
@@ -348,7 +355,7 @@ impl Inner {
                     }
                 }
                 (_, false) => {
-                    if nova.attachment(server, volume).await?.is_none() {
+                    if !self.records.has(&self.transport, server, volume).await? {
                         return Ok(());
                     }
                 }
@@ -360,7 +367,8 @@ impl Inner {
         }
     }
 
-    /// Follows a detachment that Nova accepted: until Cinder has let go, then until Nova has forgotten.
+    /// Follows a detachment that Nova accepted: until Cinder has let go, then until Nova has forgotten. A detachment that is the
+    /// only one under way is looked at in Nova first: what Nova has forgotten, Cinder let go of before.
     async fn wait_detached(
         &self,
         volume: &VolumeId,
@@ -368,12 +376,27 @@ impl Inner {
         started: Instant,
         deadline: Instant,
     ) -> Result<(), CloudError> {
+        let mut looked = None;
+        if let Some(lone) = self.watch.alone(Kind::Detach) {
+            tokio::time::sleep_until(started + lone.first_look).await;
+            looked = Some(started.elapsed());
+            match self.records.has(&self.transport, server, volume).await {
+                Ok(false) => {
+                    lone.found(started);
+                    return Ok(());
+                }
+                Ok(true) => {}
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error),
+            }
+        }
         let wait = Wait {
             kind: Kind::Detach,
             volume,
             status: Some(VolumeStatus::Detaching),
             started,
             deadline,
+            looked,
             what: pair(volume, server),
         };
         let mut back_in_use = 0;
@@ -403,9 +426,9 @@ impl Inner {
         let mut pause = Duration::from_millis(100);
         let mut last_error = String::new();
         loop {
-            match Compute::new(&self.transport).attachment(server, volume).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(_)) => last_error.clear(),
+            match self.records.has(&self.transport, server, volume).await {
+                Ok(false) => return Ok(()),
+                Ok(true) => last_error.clear(),
                 Err(error) if error.is_transient() => last_error = error.to_string(),
                 Err(error) => return Err(error),
             }
@@ -453,10 +476,15 @@ impl Inner {
             status: Some(found.status.clone()),
             started: Instant::now(),
             deadline,
+            looked: None,
             what: format!("{object} (the server is gone)"),
         };
         let grace = deadline.min(Instant::now() + STALE_GRACE);
-        match self.watch.until(wait(grace), |now| released(now).then_some(Ok(()))).await {
+        match self
+            .watch
+            .until(wait(grace), |now| released(now).then_some(Ok(())))
+            .await
+        {
             Err(CloudError::Timeout { .. }) => {}
             other => return other,
         }
@@ -468,7 +496,9 @@ impl Inner {
             }
         }
         let deadline = deadline.min(Instant::now() + SETTLE_LIMIT);
-        self.watch.until(wait(deadline), |now| released(now).then_some(Ok(()))).await
+        self.watch
+            .until(wait(deadline), |now| released(now).then_some(Ok(())))
+            .await
     }
 }
 
@@ -477,7 +507,8 @@ fn not_let_go(volume: &VolumeId, server: &ServerId, started: Instant) -> CloudEr
         operation: "volume_detach",
         object: pair(volume, server),
         status: None,
-        fault: "Nova gave the detachment up, the volume is in-use again; the guest may not have let the device go".to_owned(),
+        fault: "Nova gave the detachment up, the volume is in-use again; the guest may not have let the device go"
+            .to_owned(),
         request_id: None,
         elapsed: started.elapsed(),
     })

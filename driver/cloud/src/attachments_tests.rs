@@ -7,7 +7,10 @@ const HERE: &str = "11111111-2222-4333-8444-555555555555";
 const THERE: &str = "99999999-2222-4333-8444-555555555555";
 
 fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Volume {
-    let attachments: Vec<Value> = servers.iter().map(|id| json!({"server_id": id, "device": "/dev/vdb"})).collect();
+    let attachments: Vec<Value> = servers
+        .iter()
+        .map(|id| json!({"server_id": id, "device": "/dev/vdb"}))
+        .collect();
     serde_json::from_value(json!({
         "id": "aaaaaaaa-2222-4333-8444-555555555555", "name": null, "size": 1, "status": status,
         "multiattach": multiattach, "attachments": attachments, "metadata": null,
@@ -43,11 +46,17 @@ fn each_state_of_a_volume_has_one_next_step_towards_a_server(
     #[case] exclusive: bool,
     #[case] expected: AttachStep,
 ) {
-    assert_eq!(attach_step(&volume(status, multiattach, servers), &ServerId::new(HERE), exclusive), expected);
+    assert_eq!(
+        attach_step(&volume(status, multiattach, servers), &ServerId::new(HERE), exclusive),
+        expected
+    );
 }
 
 #[rstest]
-#[case("The maximum allowed number of disk devices (26) to attach to a single instance has been exceeded.", true)]
+#[case(
+    "The maximum allowed number of disk devices (26) to attach to a single instance has been exceeded.",
+    true
+)]
 #[case("No free disk device names for prefix 'vd'", true)]
 #[case("internal error: No more available PCI slots", true)]
 #[case("Quota exceeded for cores", false)]
@@ -61,15 +70,4 @@ fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case]
         elapsed: Duration::ZERO,
     };
     assert_eq!(is_full(&failure), expected);
-}
-
-#[tokio::test]
-async fn requests_to_one_server_take_turns_and_leave_nothing_behind() {
-    let turns = Turns::default();
-    let first = turns.take(&ServerId::new(HERE)).await;
-    let other = turns.take(&ServerId::new(THERE)).await;
-    assert!(tokio::time::timeout(Duration::from_millis(20), turns.take(&ServerId::new(HERE))).await.is_err());
-    drop((first, other));
-    let _again = turns.take(&ServerId::new(HERE)).await;
-    assert_eq!(turns.servers.lock().expect("lock").len(), 1);
 }

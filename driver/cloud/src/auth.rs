@@ -62,7 +62,9 @@ pub(crate) struct Keystone {
 
 impl std::fmt::Debug for Keystone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keystone").field("url", &self.url.as_str()).finish_non_exhaustive()
+        f.debug_struct("Keystone")
+            .field("url", &self.url.as_str())
+            .finish_non_exhaustive()
     }
 }
 
@@ -156,7 +158,12 @@ impl Keystone {
             elapsed: started.elapsed(),
         };
         let answer = async {
-            let answer = self.client.post(self.url.clone()).json(&login_body(&self.auth)).send().await?;
+            let answer = self
+                .client
+                .post(self.url.clone())
+                .json(&login_body(&self.auth))
+                .send()
+                .await?;
             let (status, headers) = (answer.status(), answer.headers().clone());
             answer.bytes().await.map(|body| (status, headers, body))
         }
@@ -171,16 +178,18 @@ impl Keystone {
         let id = request_id(&headers);
         if !status.is_success() {
             let code = status.as_u16();
-            return Err(match fault::classify(failure(Some(code), fault::text(code, &body), id), retry_after(&headers)) {
-                // Keystone's own 404 and 403 speak about credentials: an unknown project, a disabled user.
-                CloudError::Forbidden(failure) => CloudError::Auth(failure),
-                CloudError::NotFound { request_id, .. } => CloudError::Auth(failure(
-                    Some(code),
-                    format!("{} (is {} really a Keystone v3?)", fault::text(code, &body), self.url),
-                    request_id,
-                )),
-                other => other,
-            });
+            return Err(
+                match fault::classify(failure(Some(code), fault::text(code, &body), id), retry_after(&headers)) {
+                    // Keystone's own 404 and 403 speak about credentials: an unknown project, a disabled user.
+                    CloudError::Forbidden(failure) => CloudError::Auth(failure),
+                    CloudError::NotFound { request_id, .. } => CloudError::Auth(failure(
+                        Some(code),
+                        format!("{} (is {} really a Keystone v3?)", fault::text(code, &body), self.url),
+                        request_id,
+                    )),
+                    other => other,
+                },
+            );
         }
         let decode = |reason: String| CloudError::Decode(failure(Some(status.as_u16()), reason, id.clone()));
         let mut header = headers
@@ -226,8 +235,14 @@ impl AuthType for SessionAuth {
     async fn get_endpoint(&self, _: &Client, service: &str, filters: &EndpointFilters) -> Result<Url, SessionError> {
         let token = self.0.token().await.map_err(|error| session_error(&error))?;
         let interface = filters.interfaces.first().map(ToString::to_string).unwrap_or_default();
-        find_endpoint(&token.catalog, service, &interface, filters.region.as_deref(), &token.project_id)
-            .ok_or_else(|| SessionError::new(ErrorKind::EndpointNotFound, service))
+        find_endpoint(
+            &token.catalog,
+            service,
+            &interface,
+            filters.region.as_deref(),
+            &token.project_id,
+        )
+        .ok_or_else(|| SessionError::new(ErrorKind::EndpointNotFound, service))
     }
 
     async fn refresh(&self, _: &Client) -> Result<(), SessionError> {
@@ -263,8 +278,16 @@ fn tokens_url(auth_url: &str) -> Result<Url, CloudError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(setup("it must begin with https:// or http://".to_owned()));
     }
-    let last = url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-    let mut path = url.path_segments_mut().map_err(|()| setup("it has no host".to_owned()))?;
+    let last = url
+        .path()
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let mut path = url
+        .path_segments_mut()
+        .map_err(|()| setup("it has no host".to_owned()))?;
     path.pop_if_empty();
     if last == "v2.0" {
         path.pop();
@@ -294,7 +317,11 @@ fn user_json(user: &User) -> Value {
 /// The login request. Holds the secret: it goes to Keystone and nowhere else.
 fn login_body(auth: &Auth) -> Value {
     match auth {
-        Auth::Password { user, password, project } => {
+        Auth::Password {
+            user,
+            password,
+            project,
+        } => {
             let mut user = user_json(user);
             user["password"] = json!(password.expose_secret());
             let project = match project {
@@ -329,8 +356,14 @@ mod tests {
     #[rstest]
     #[case("https://keystone.example:5000", "https://keystone.example:5000/v3/auth/tokens")]
     #[case("https://keystone.example:5000/v3", "https://keystone.example:5000/v3/auth/tokens")]
-    #[case("https://keystone.example/identity/v3/", "https://keystone.example/identity/v3/auth/tokens")]
-    #[case("http://keystone.example/identity/v2.0", "http://keystone.example/identity/v3/auth/tokens")]
+    #[case(
+        "https://keystone.example/identity/v3/",
+        "https://keystone.example/identity/v3/auth/tokens"
+    )]
+    #[case(
+        "http://keystone.example/identity/v2.0",
+        "http://keystone.example/identity/v3/auth/tokens"
+    )]
     fn an_auth_url_is_taken_with_and_without_its_version(#[case] auth_url: &str, #[case] expected: &str) {
         assert_eq!(tokens_url(auth_url).expect("good").as_str(), expected);
     }
@@ -347,18 +380,27 @@ mod tests {
     #[test]
     fn a_password_login_is_scoped_to_its_project() {
         let body = login_body(&Auth::Password {
-            user: User::Name { name: "csi".into(), domain: Domain::Name("Default".into()) },
+            user: User::Name {
+                name: "csi".into(),
+                domain: Domain::Name("Default".into()),
+            },
             password: "pw".to_owned().into(),
             project: Project::Id("p1".into()),
         });
-        assert_eq!(body["auth"]["identity"]["password"]["user"]["domain"]["name"], "Default");
+        assert_eq!(
+            body["auth"]["identity"]["password"]["user"]["domain"]["name"],
+            "Default"
+        );
         assert_eq!(body["auth"]["scope"]["project"]["id"], "p1");
     }
 
     #[test]
     fn an_application_credential_by_name_names_its_user_and_no_scope() {
         let body = login_body(&Auth::ApplicationCredential {
-            credential: ApplicationCredential::Name { name: "ac".into(), user: User::Id("u1".into()) },
+            credential: ApplicationCredential::Name {
+                name: "ac".into(),
+                user: User::Id("u1".into()),
+            },
             secret: "s".to_owned().into(),
         });
         assert_eq!(body["auth"]["identity"]["application_credential"]["user"]["id"], "u1");

@@ -67,12 +67,7 @@ impl VolumeStatus {
     pub(crate) fn is_transition(&self) -> bool {
         matches!(
             self,
-            Self::Creating
-                | Self::Downloading
-                | Self::Reserved
-                | Self::Attaching
-                | Self::Detaching
-                | Self::Deleting
+            Self::Creating | Self::Downloading | Self::Reserved | Self::Attaching | Self::Detaching | Self::Deleting
         )
     }
 
@@ -171,12 +166,17 @@ pub struct Volume {
 impl Volume {
     /// The servers that have the volume.
     pub fn servers(&self) -> Vec<ServerId> {
-        self.attachments.iter().filter_map(|attachment| attachment.server_id.clone()).collect()
+        self.attachments
+            .iter()
+            .filter_map(|attachment| attachment.server_id.clone())
+            .collect()
     }
 
     /// The complete attachment to a server.
     pub fn attachment_to(&self, server: &ServerId) -> Option<&VolumeAttachment> {
-        self.attachments.iter().find(|attachment| attachment.server_id.as_ref() == Some(server))
+        self.attachments
+            .iter()
+            .find(|attachment| attachment.server_id.as_ref() == Some(server))
     }
 }
 
@@ -290,7 +290,11 @@ impl<'a> BlockStorage<'a> {
         let mut request = Self::request("volume_get", Method::GET, &path, format!("volume {id}"));
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
-        if answer.missing() { Ok(None) } else { Ok(Some(answer.json::<VolumeBody>()?.volume)) }
+        if answer.missing() {
+            Ok(None)
+        } else {
+            Ok(Some(answer.json::<VolumeBody>()?.volume))
+        }
     }
 
     /// One page of volumes that match `filter`.
@@ -307,11 +311,16 @@ impl<'a> BlockStorage<'a> {
         let mut request = Self::request("volume_list", Method::GET, &["volumes", "detail"], object);
         request.query.extend_from_slice(filter);
         request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
-        request.query.extend(marker.map(|marker| ("marker", marker.to_string())));
+        request
+            .query
+            .extend(marker.map(|marker| ("marker", marker.to_string())));
         let body = self.transport.send(request).await?.json::<VolumesBody>()?;
         let more = body.volumes_links.iter().any(|link| link.rel == "next");
         let next = body.volumes.last().filter(|_| more).map(|volume| volume.id.clone());
-        Ok(VolumePage { volumes: body.volumes, next })
+        Ok(VolumePage {
+            volumes: body.volumes,
+            next,
+        })
     }
 
     /// All volumes that match `filter`, page by page, after `marker`.
@@ -335,8 +344,12 @@ impl<'a> BlockStorage<'a> {
 
     /// Asks for a new volume. The request is never repeated once it may have reached Cinder.
     pub(crate) async fn create(&self, new: &NewVolume) -> Result<Volume, CloudError> {
-        let mut request =
-            Self::request("volume_create", Method::POST, &["volumes"], format!("volume {}", new.name));
+        let mut request = Self::request(
+            "volume_create",
+            Method::POST,
+            &["volumes"],
+            format!("volume {}", new.name),
+        );
         request.body = Some(json!({ "volume": new }));
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
@@ -365,7 +378,10 @@ impl<'a> BlockStorage<'a> {
         request.query.push(("resource_uuid", id.to_string()));
         let body = self.transport.send(request).await?.json::<MessagesBody>()?;
         // Which filters Cinder heeds is a matter of its configuration: the id is compared here, too.
-        let mut ours = body.messages.into_iter().filter(|message| message.resource_uuid == id.as_str());
+        let mut ours = body
+            .messages
+            .into_iter()
+            .filter(|message| message.resource_uuid == id.as_str());
         Ok(ours.next().map(|message| message.user_message).unwrap_or_default())
     }
 
@@ -377,7 +393,13 @@ impl<'a> BlockStorage<'a> {
         let mut request = Self::request("attachment_list", Method::GET, &["attachments"], format!("volume {id}"));
         request.version = Some(ATTACHMENTS);
         request.query.push(("volume_id", id.to_string()));
-        Ok(Some(self.transport.send(request).await?.json::<AttachmentsBody>()?.attachments))
+        Ok(Some(
+            self.transport
+                .send(request)
+                .await?
+                .json::<AttachmentsBody>()?
+                .attachments,
+        ))
     }
 
     /// Deletes an attachment that no server stands behind any more.

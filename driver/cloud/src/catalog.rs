@@ -59,7 +59,10 @@ pub(crate) fn find_endpoint(
 }
 
 fn versioned(mut url: Url, service: &str, project: &str) -> Option<Url> {
-    let version = url.path_segments()?.find(|segment| is_version(segment)).map(str::to_owned);
+    let version = url
+        .path_segments()?
+        .find(|segment| is_version(segment))
+        .map(str::to_owned);
     match (service, version.as_deref()) {
         ("block-storage", None) => {
             url.path_segments_mut().ok()?.pop_if_empty().extend(["v3", project]);
@@ -75,7 +78,9 @@ fn versioned(mut url: Url, service: &str, project: &str) -> Option<Url> {
 }
 
 fn is_version(segment: &str) -> bool {
-    segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    segment
+        .strip_prefix('v')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         && segment[1..].chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
@@ -107,14 +112,22 @@ pub(crate) fn describe(catalog: &[CatalogEntry]) -> String {
     let mut all: Vec<String> = catalog
         .iter()
         .flat_map(|entry| {
-            entry
-                .endpoints
-                .iter()
-                .map(|endpoint| format!("{}/{}/{}", entry.kind, endpoint.interface, endpoint.region().unwrap_or("-")))
+            entry.endpoints.iter().map(|endpoint| {
+                format!(
+                    "{}/{}/{}",
+                    entry.kind,
+                    endpoint.interface,
+                    endpoint.region().unwrap_or("-")
+                )
+            })
         })
         .collect();
     all.sort();
-    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+    if all.is_empty() {
+        "nothing".to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +177,10 @@ mod tests {
             catalog("volumev3", "internal", "R1", "http://inside/v3/p1"),
             catalog("volume", "public", "R1", "http://old/v2/p1"),
         ];
-        assert_eq!(find_endpoint(&catalog, "block-storage", "public", Some("R1"), "p1"), None);
+        assert_eq!(
+            find_endpoint(&catalog, "block-storage", "public", Some("R1"), "p1"),
+            None
+        );
         let inside = find_endpoint(&catalog, "block-storage", "internal", Some("R1"), "p1").expect("found");
         assert_eq!(inside.host_str(), Some("inside"));
     }
@@ -180,6 +196,9 @@ mod tests {
     #[test]
     fn the_description_of_an_empty_catalogue_says_so() {
         assert_eq!(describe(&[]), "nothing");
-        assert_eq!(describe(&[catalog("compute", "public", "R1", "http://c")]), "compute/public/R1");
+        assert_eq!(
+            describe(&[catalog("compute", "public", "R1", "http://c")]),
+            "compute/public/R1"
+        );
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::attachments::Turns;
 use crate::block_storage::{BlockStorage, Created, NewVolume, Volume, VolumePage};
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
 use crate::observer::{Observer, Unobserved};
+use crate::per_server::{Records, Turns};
 use crate::transport::Transport;
 use crate::watch::Watch;
 
@@ -86,6 +86,7 @@ pub(crate) struct Inner {
     pub(crate) transport: Arc<Transport>,
     pub(crate) watch: Watch,
     pub(crate) turns: Turns,
+    pub(crate) records: Records,
 }
 
 impl Cloud {
@@ -94,7 +95,16 @@ impl Cloud {
     pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
         let transport = Arc::new(Transport::new(&config, &options)?);
         let watch = Watch::new(Arc::clone(&transport));
-        Ok(Self { inner: Arc::new(Inner { config, options, transport, watch, turns: Turns::default() }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                config,
+                options,
+                transport,
+                watch,
+                turns: Turns::default(),
+                records: Records::default(),
+            }),
+        })
     }
 
     /// The configuration that this cloud was made of.
@@ -142,7 +152,10 @@ impl Cloud {
         let cinder = BlockStorage::new(&self.inner.transport);
         match limit {
             Some(_) => cinder.page(&[], limit, marker).await,
-            None => cinder.all(&[], marker).await.map(|volumes| VolumePage { volumes, next: None }),
+            None => cinder
+                .all(&[], marker)
+                .await
+                .map(|volumes| VolumePage { volumes, next: None }),
         }
     }
 

@@ -70,6 +70,18 @@ struct AttachmentBody {
     attachment: ServerAttachment,
 }
 
+#[derive(Deserialize)]
+struct AttachmentsBody {
+    #[serde(rename = "volumeAttachments")]
+    attachments: Vec<ListedAttachment>,
+}
+
+#[derive(Deserialize)]
+struct ListedAttachment {
+    #[serde(rename = "volumeId")]
+    volume: VolumeId,
+}
+
 fn pair(server: &ServerId, volume: &VolumeId) -> String {
     format!("volume {volume}, server {server}")
 }
@@ -89,11 +101,20 @@ impl<'a> Compute<'a> {
     /// `None`: Nova does not know the server.
     pub(crate) async fn server(&self, id: &ServerId) -> Result<Option<Server>, CloudError> {
         let path = ["servers", id.as_str()];
-        let mut request =
-            Request::new(Service::Compute, "server_get", Method::GET, &path, format!("server {id}"));
+        let mut request = Request::new(
+            Service::Compute,
+            "server_get",
+            Method::GET,
+            &path,
+            format!("server {id}"),
+        );
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
-        if answer.missing() { Ok(None) } else { Ok(Some(answer.json::<ServerBody>()?.server)) }
+        if answer.missing() {
+            Ok(None)
+        } else {
+            Ok(Some(answer.json::<ServerBody>()?.server))
+        }
     }
 
     /// Asks Nova to attach. Never repeated once it may have reached Nova. `None`: Nova knows no such server or volume.
@@ -104,8 +125,13 @@ impl<'a> Compute<'a> {
         version: Option<MicroVersion>,
     ) -> Result<Option<Accepted>, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments"];
-        let mut request =
-            Request::new(Service::Compute, "volume_attach", Method::POST, &path, pair(server, volume));
+        let mut request = Request::new(
+            Service::Compute,
+            "volume_attach",
+            Method::POST,
+            &path,
+            pair(server, volume),
+        );
         request.version = version;
         request.body = Some(json!({ "volumeAttachment": { "volumeId": volume } }));
         request.may_be_missing = true;
@@ -114,16 +140,42 @@ impl<'a> Compute<'a> {
             return Ok(None);
         }
         let request_id = answer.request_id().map(str::to_owned);
-        Ok(Some(Accepted { device: answer.json::<AttachmentBody>()?.attachment.device, request_id }))
+        Ok(Some(Accepted {
+            device: answer.json::<AttachmentBody>()?.attachment.device,
+            request_id,
+        }))
     }
 
     /// Asks Nova to detach; the answer may be a 404.
     pub(crate) async fn detach(&self, server: &ServerId, volume: &VolumeId) -> Result<Answer, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
-        let mut request =
-            Request::new(Service::Compute, "volume_detach", Method::DELETE, &path, pair(server, volume));
+        let mut request = Request::new(
+            Service::Compute,
+            "volume_detach",
+            Method::DELETE,
+            &path,
+            pair(server, volume),
+        );
         request.may_be_missing = true;
         self.transport.send(request).await
+    }
+
+    /// The volumes of which Nova has a record at the server; none for a server that it does not know.
+    pub(crate) async fn attachments(&self, server: &ServerId) -> Result<Vec<VolumeId>, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments"];
+        let object = format!("server {server}");
+        let mut request = Request::new(Service::Compute, "server_attachment_list", Method::GET, &path, object);
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            return Ok(Vec::new());
+        }
+        Ok(answer
+            .json::<AttachmentsBody>()?
+            .attachments
+            .into_iter()
+            .map(|attachment| attachment.volume)
+            .collect())
     }
 
     /// Nova's record of the volume at the server; `None`: there is none, or no such server.
@@ -133,10 +185,19 @@ impl<'a> Compute<'a> {
         volume: &VolumeId,
     ) -> Result<Option<ServerAttachment>, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
-        let mut request =
-            Request::new(Service::Compute, "server_attachment_get", Method::GET, &path, pair(server, volume));
+        let mut request = Request::new(
+            Service::Compute,
+            "server_attachment_get",
+            Method::GET,
+            &path,
+            pair(server, volume),
+        );
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
-        if answer.missing() { Ok(None) } else { Ok(Some(answer.json::<AttachmentBody>()?.attachment)) }
+        if answer.missing() {
+            Ok(None)
+        } else {
+            Ok(Some(answer.json::<AttachmentBody>()?.attachment))
+        }
     }
 }

@@ -242,6 +242,10 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{} line {}", self.file, self.line) }
+        if self.line == 0 {
+            f.write_str(&self.file)
+        } else {
+            write!(f, "{} line {}", self.file, self.line)
+        }
     }
 }

@@ -67,7 +67,9 @@ impl fmt::Display for ObjectKind {
 #[derive(Debug, Clone, Error)]
 pub enum CloudError {
     /// Keystone refused the credentials, or a service refused a fresh token.
-    #[error("[auth] {0}; check user, application credential, project and domain, and whether the credential has expired")]
+    #[error(
+        "[auth] {0}; check user, application credential, project and domain, and whether the credential has expired"
+    )]
     Auth(Failure),
     /// The credentials are good, the action is not allowed (policy).
     #[error("[policy] {0}; the role of the driver's user does not allow this action")]
@@ -194,7 +196,9 @@ pub enum CloudError {
         request_id: Option<String>,
     },
     /// The server cannot take one more volume.
-    #[error("server {server} cannot take one more volume: {failure}; lower the node's attach limit or move pods to other nodes")]
+    #[error(
+        "server {server} cannot take one more volume: {failure}; lower the node's attach limit or move pods to other nodes"
+    )]
     TooManyAttachments {
         /// The server.
         server: ServerId,
@@ -252,7 +256,10 @@ impl CloudError {
 
     /// Whether a later, equal request has a chance without anybody changing anything.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Server(_) | Self::Throttled { .. } | Self::Decode(_))
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Server(_) | Self::Throttled { .. } | Self::Decode(_)
+        )
     }
 
     pub(crate) fn failure(&self) -> Option<&Failure> {
@@ -273,11 +280,19 @@ impl CloudError {
     }
 
     pub(crate) fn no_volume(id: &VolumeId) -> Self {
-        Self::NotFound { kind: ObjectKind::Volume, id: id.to_string(), request_id: None }
+        Self::NotFound {
+            kind: ObjectKind::Volume,
+            id: id.to_string(),
+            request_id: None,
+        }
     }
 
     pub(crate) fn no_server(id: &ServerId) -> Self {
-        Self::NotFound { kind: ObjectKind::Server, id: id.to_string(), request_id: None }
+        Self::NotFound {
+            kind: ObjectKind::Server,
+            id: id.to_string(),
+            request_id: None,
+        }
     }
 }
 
@@ -290,13 +305,20 @@ fn region_text(name: Option<&str>) -> String {
 }
 
 fn message_text(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(": {text}") }
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!(": {text}")
+    }
 }
 
 fn servers_text(servers: &[ServerId]) -> String {
     match servers {
         [] => "a server that Cinder does not name".to_owned(),
         [one] => format!("server {one}"),
-        many => format!("servers {}", many.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ")),
+        many => format!(
+            "servers {}",
+            many.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ")
+        ),
     }
 }

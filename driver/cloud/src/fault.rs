@@ -17,7 +17,9 @@ pub(crate) fn text(status: u16, body: &[u8]) -> String {
     };
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if text.is_empty() {
-        let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        let reason = http::StatusCode::from_u16(status)
+            .ok()
+            .and_then(|status| status.canonical_reason());
         return reason.unwrap_or("no text").to_owned();
     }
     match text.char_indices().nth(LONGEST_TEXT) {
@@ -71,7 +73,9 @@ pub(crate) fn classify(failure: Failure, retry_after: Option<Duration>) -> Cloud
         },
         409 => CloudError::Conflict(failure),
         // Cinder reports its quotas as 413; rate limits of old middleware come as 413, too.
-        413 if fault.contains("quota") || fault.contains("exceed") || fault.contains("maximum") => CloudError::Quota(failure),
+        413 if fault.contains("quota") || fault.contains("exceed") || fault.contains("maximum") => {
+            CloudError::Quota(failure)
+        }
         413 | 429 | 498 => CloudError::Throttled { failure, retry_after },
         500.. => CloudError::Server(failure),
         _ => CloudError::BadRequest(failure),
@@ -85,11 +89,27 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(404, r#"{"itemNotFound":{"code":404,"message":"Volume x could not be found."}}"#, "Volume x could not be found.")]
-    #[case(401, r#"{"error":{"code":401,"message":"Authentication required","title":"Unauthorized"}}"#, "Authentication required")]
+    #[case(
+        404,
+        r#"{"itemNotFound":{"code":404,"message":"Volume x could not be found."}}"#,
+        "Volume x could not be found."
+    )]
+    #[case(
+        401,
+        r#"{"error":{"code":401,"message":"Authentication required","title":"Unauthorized"}}"#,
+        "Authentication required"
+    )]
     #[case(400, r#"{"message":"bad"}"#, "bad")]
-    #[case(406, r#"{"errors":[{"status":406,"detail":"Version 9.9 is not supported"}]}"#, "Version 9.9 is not supported")]
-    #[case(503, "<html><body><h1>503 Service\nUnavailable</h1></body></html>", "503 Service Unavailable")]
+    #[case(
+        406,
+        r#"{"errors":[{"status":406,"detail":"Version 9.9 is not supported"}]}"#,
+        "Version 9.9 is not supported"
+    )]
+    #[case(
+        503,
+        "<html><body><h1>503 Service\nUnavailable</h1></body></html>",
+        "503 Service Unavailable"
+    )]
     #[case(502, "", "Bad Gateway")]
     #[case(418, "[]", "[]")]
     fn the_text_of_a_fault_is_found_in_every_shape(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
@@ -121,8 +141,16 @@ mod tests {
     #[case(403, "Quota exceeded for instances", "Quota")]
     #[case(404, "Volume could not be found.", "NotFound")]
     #[case(409, "Cannot 'attach_volume' while in task_state rebooting", "Conflict")]
-    #[case(413, "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.", "Quota")]
-    #[case(413, "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes quota.", "Quota")]
+    #[case(
+        413,
+        "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.",
+        "Quota"
+    )]
+    #[case(
+        413,
+        "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes quota.",
+        "Quota"
+    )]
     #[case(413, "This request was rate-limited.", "Throttled")]
     #[case(429, "Too many requests", "Throttled")]
     #[case(500, "The server has either erred", "Server")]

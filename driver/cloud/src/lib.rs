@@ -24,6 +24,7 @@ mod ids;
 mod metadata;
 mod observer;
 mod pace;
+mod per_server;
 mod retry;
 mod transport;
 mod volumes;

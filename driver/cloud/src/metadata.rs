@@ -27,7 +27,9 @@ pub enum MetadataError {
     #[error("the HTTP client for the metadata service cannot be made: {0}")]
     Client(String),
     /// No answer in time.
-    #[error("the metadata service at {url} did not answer: {reason}; is it reachable from this network namespace? Else give --instance-id")]
+    #[error(
+        "the metadata service at {url} did not answer: {reason}; is it reachable from this network namespace? Else give --instance-id"
+    )]
     Request {
         /// The document asked for.
         url: String,
@@ -70,11 +72,16 @@ pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<Inst
         .timeout(timeout)
         .build()
         .map_err(|error| MetadataError::Client(crate::transport::chain(&error)))?;
-    let unreachable =
-        |error: reqwest::Error| MetadataError::Request { url: url.clone(), reason: crate::transport::chain(&error.without_url()) };
+    let unreachable = |error: reqwest::Error| MetadataError::Request {
+        url: url.clone(),
+        reason: crate::transport::chain(&error.without_url()),
+    };
     let answer = client.get(&url).send().await.map_err(unreachable)?;
     if !answer.status().is_success() {
-        return Err(MetadataError::Status { url, status: answer.status().as_u16() });
+        return Err(MetadataError::Status {
+            url,
+            status: answer.status().as_u16(),
+        });
     }
     let text = answer.text().await.map_err(unreachable)?;
     parse(&text).map_err(|reason| MetadataError::Document { url, reason })
@@ -119,7 +126,9 @@ mod tests {
     async fn a_service_that_does_not_answer_ends_within_the_timeout() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", silent.local_addr().expect("address"));
-        let error = instance_metadata(&url, Duration::from_millis(50)).await.expect_err("nobody answers");
+        let error = instance_metadata(&url, Duration::from_millis(50))
+            .await
+            .expect_err("nobody answers");
         assert!(matches!(error, MetadataError::Request { .. }), "{error}");
     }
 }

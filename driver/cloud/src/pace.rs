@@ -75,7 +75,12 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { kinds: [None; KINDS], scale: 1.0, searching: true, probing: None }
+        Self {
+            kinds: [None; KINDS],
+            scale: 1.0,
+            searching: true,
+            probing: None,
+        }
     }
 }
 
@@ -90,15 +95,27 @@ impl Pace {
     /// look that came too early the last known good time comes next; then gaps that grow with age.
     pub(crate) fn next_gap(&self, kind: Kind, elapsed: Duration, looks: u32) -> Duration {
         let elapsed = elapsed.as_secs_f64();
-        let gap = if elapsed < 30.0 { (elapsed / 5.0).clamp(0.1, 1.0) } else { (elapsed / 30.0).clamp(1.0, 10.0) };
+        let gap = if elapsed < 30.0 {
+            (elapsed / 5.0).clamp(0.1, 1.0)
+        } else {
+            (elapsed / 30.0).clamp(1.0, 10.0)
+        };
         let known = self.kinds[kind.index()].map_or(kind.prior() * self.scale_before_last(), |learned| learned.good);
         let to_known = known - elapsed;
-        let gap = if looks == 1 && to_known > 0.05 { to_known.min(1.0) } else { gap };
+        let gap = if looks == 1 && to_known > 0.05 {
+            to_known.min(1.0)
+        } else {
+            gap
+        };
         Duration::from_secs_f64(gap)
     }
 
     fn scale_before_last(&self) -> f64 {
-        if self.searching { (self.scale * 2.0).min(1.0) } else { self.scale }
+        if self.searching {
+            (self.scale * 2.0).min(1.0)
+        } else {
+            self.scale
+        }
     }
 
     /// An operation was found finished at `found`, by look number `looks`; the look before came at `too_early`.
@@ -117,7 +134,11 @@ impl Pace {
                 // One slow operation moves the aim only part of the way.
                 let usual = if before.good > 0.0 { before.good } else { kind.prior() };
                 let good = found.min(usual * 1.5).max(SOONEST);
-                Learned { aim: good, good, floor: too_early.as_secs_f64().min(good) }
+                Learned {
+                    aim: good,
+                    good,
+                    floor: too_early.as_secs_f64().min(good),
+                }
             }
             _ => {
                 let room = found - before.floor;
@@ -130,7 +151,11 @@ impl Pace {
                 } else {
                     found
                 };
-                Learned { aim, good: found, floor: before.floor * 0.97 }
+                Learned {
+                    aim,
+                    good: found,
+                    floor: before.floor * 0.97,
+                }
             }
         };
         self.kinds[kind.index()] = Some(learned);
@@ -169,7 +194,12 @@ mod tests {
 
     #[test]
     fn at_the_latencies_of_real_services_a_life_takes_six_looks_at_most() {
-        let real = [(Kind::Create, 0.8), (Kind::Attach, 1.1), (Kind::Detach, 0.6), (Kind::Delete, 0.3)];
+        let real = [
+            (Kind::Create, 0.8),
+            (Kind::Attach, 1.1),
+            (Kind::Detach, 0.6),
+            (Kind::Delete, 0.3),
+        ];
         let (looks, late) = lives(40, real);
         assert!(looks.iter().all(|looks| *looks <= 6), "{looks:?}");
         assert!(looks.iter().sum::<u32>() <= 40 * 5, "{looks:?}");
@@ -178,7 +208,12 @@ mod tests {
 
     #[test]
     fn a_cloud_that_answers_at_once_is_found_out_and_never_needs_a_second_look() {
-        let at_once = [(Kind::Create, 0.0), (Kind::Attach, 0.0), (Kind::Detach, 0.0), (Kind::Delete, 0.0)];
+        let at_once = [
+            (Kind::Create, 0.0),
+            (Kind::Attach, 0.0),
+            (Kind::Detach, 0.0),
+            (Kind::Delete, 0.0),
+        ];
         let (looks, late) = lives(6, at_once);
         assert!(looks.iter().all(|looks| *looks == 4), "{looks:?}");
         assert!(late <= 0.05, "{late}");
@@ -194,7 +229,10 @@ mod tests {
     #[test]
     fn gaps_grow_with_age_and_stay_bounded() {
         let pace = Pace::default();
-        let gap = |elapsed| pace.next_gap(Kind::Create, Duration::from_secs_f64(elapsed), 5).as_secs_f64();
+        let gap = |elapsed| {
+            pace.next_gap(Kind::Create, Duration::from_secs_f64(elapsed), 5)
+                .as_secs_f64()
+        };
         assert!((gap(0.2) - 0.1).abs() < 1e-6);
         assert!((gap(20.0) - 1.0).abs() < 1e-6);
         assert!((gap(3600.0) - 10.0).abs() < 1e-6);

@@ -19,7 +19,10 @@ pub(crate) struct Retry {
 impl Retry {
     /// Repeats that begin within `budget` from now.
     pub(crate) fn within(budget: Duration) -> Self {
-        Self { deadline: Instant::now() + budget, attempt: 1 }
+        Self {
+            deadline: Instant::now() + budget,
+            attempt: 1,
+        }
     }
 
     /// The pause before the next attempt; `None` when there shall be none. `at_least` is what the service asked for.
@@ -58,11 +61,17 @@ mod tests {
     async fn the_wish_of_the_service_is_a_lower_bound() {
         let mut retry = Retry::within(Duration::from_hours(1));
         let delay = retry.next(Some(Duration::from_secs(7))).expect("time is left");
-        assert!(delay >= Duration::from_secs(7) && delay < Duration::from_secs(8), "{delay:?}");
+        assert!(
+            delay >= Duration::from_secs(7) && delay < Duration::from_secs(8),
+            "{delay:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_wish_beyond_the_budget_ends_the_repeats() {
-        assert_eq!(Retry::within(Duration::from_secs(30)).next(Some(Duration::from_mins(1))), None);
+        assert_eq!(
+            Retry::within(Duration::from_secs(30)).next(Some(Duration::from_mins(1))),
+            None
+        );
     }
 }

@@ -106,7 +106,17 @@ impl<'a> Request<'a> {
         path: &'a [&'a str],
         object: String,
     ) -> Self {
-        Self { service, operation, object, method, path, query: Vec::new(), body: None, version: None, may_be_missing: false }
+        Self {
+            service,
+            operation,
+            object,
+            method,
+            path,
+            query: Vec::new(),
+            body: None,
+            version: None,
+            may_be_missing: false,
+        }
     }
 }
 
@@ -132,8 +142,12 @@ impl Answer {
     }
 
     pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| CloudError::Decode(Failure { fault: error.to_string(), ..self.failure }))
+        serde_json::from_slice(&self.body).map_err(|error| {
+            CloudError::Decode(Failure {
+                fault: error.to_string(),
+                ..self.failure
+            })
+        })
     }
 }
 
@@ -154,8 +168,12 @@ pub(crate) struct Transport {
 impl Transport {
     pub(crate) fn new(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
         let client = http_client(config, options)?;
-        let keystone =
-            Keystone::new(config, client.clone(), options.request_timeout, Arc::clone(&options.observer))?;
+        let keystone = Keystone::new(
+            config,
+            client.clone(),
+            options.request_timeout,
+            Arc::clone(&options.observer),
+        )?;
         Ok(Self {
             client,
             keystone: Arc::new(keystone),
@@ -224,7 +242,10 @@ impl Transport {
             .header("x-auth-token", token.header.clone())
             .header("accept", "application/json");
         if let Some(version) = request.version {
-            http = http.header("openstack-api-version", format!("{} {version}", request.service.version_header()));
+            http = http.header(
+                "openstack-api-version",
+                format!("{} {version}", request.service.version_header()),
+            );
         }
         if !request.query.is_empty() {
             http = http.query(&request.query);
@@ -240,14 +261,18 @@ impl Transport {
         }
         .await;
         let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
-        self.observer.request(request.service.name(), request.operation, code, asked.elapsed());
+        self.observer
+            .request(request.service.name(), request.operation, code, asked.elapsed());
         let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
             sent: !error.is_connect() && !error.is_builder(),
             failure: failure(None, chain(&error.without_url()), None),
         })?;
         let id = request_id(&headers);
         if status.is_success() {
-            return Ok(Answer { body, failure: failure(Some(code), String::new(), id) });
+            return Ok(Answer {
+                body,
+                failure: failure(Some(code), String::new(), id),
+            });
         }
         let failure = failure(Some(code), fault::text(code, &body), id);
         if code == 404 && request.may_be_missing {
@@ -273,15 +298,18 @@ impl Transport {
             })
             .await
             .map_err(|error| CloudError::Setup(error.to_string()))?;
-        session.get_endpoint(service, path).await.map_err(|error| match error.kind() {
-            ErrorKind::EndpointNotFound => CloudError::NoEndpoint {
-                service: service.name(),
-                region: self.region.clone(),
-                interface: self.interface.as_str(),
-                known: catalog::describe(&token.catalog),
-            },
-            _ => CloudError::Setup(error.to_string()),
-        })
+        session
+            .get_endpoint(service, path)
+            .await
+            .map_err(|error| match error.kind() {
+                ErrorKind::EndpointNotFound => CloudError::NoEndpoint {
+                    service: service.name(),
+                    region: self.region.clone(),
+                    interface: self.interface.as_str(),
+                    known: catalog::describe(&token.catalog),
+                },
+                _ => CloudError::Setup(error.to_string()),
+            })
     }
 
     /// The highest microversion of a service; `None` for a service without microversions. Asked once per process.
@@ -290,7 +318,10 @@ impl Transport {
             Service::BlockStorage => &self.block_storage_version,
             Service::Compute => &self.compute_version,
         };
-        known.get_or_try_init(async || self.discover(service).await).await.copied()
+        known
+            .get_or_try_init(async || self.discover(service).await)
+            .await
+            .copied()
     }
 
     async fn discover(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
@@ -306,7 +337,12 @@ impl Transport {
             elapsed: started.elapsed(),
         };
         let answer = async {
-            let answer = self.client.get(url).header("x-auth-token", token.header.clone()).send().await?;
+            let answer = self
+                .client
+                .get(url)
+                .header("x-auth-token", token.header.clone())
+                .send()
+                .await?;
             let status = answer.status();
             answer.bytes().await.map(|body| (status.as_u16(), body))
         }
@@ -379,14 +415,20 @@ fn http_client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, C
         let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
             .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
         if certificates.is_empty() {
-            return Err(CloudError::Setup("the CA holds no certificate (BEGIN CERTIFICATE)".to_owned()));
+            return Err(CloudError::Setup(
+                "the CA holds no certificate (BEGIN CERTIFICATE)".to_owned(),
+            ));
         }
-        builder = certificates.into_iter().fold(builder, reqwest::ClientBuilder::add_root_certificate);
+        builder = certificates
+            .into_iter()
+            .fold(builder, reqwest::ClientBuilder::add_root_certificate);
     }
     if config.tls.insecure {
         builder = builder.danger_accept_invalid_certs(true);
     }
-    builder.build().map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
+    builder
+        .build()
+        .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
 }
 
 /// The id under which the service logged the request.
@@ -430,7 +472,10 @@ mod tests {
     use super::*;
 
     fn headers(name: &'static str, value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().expect("header value"))])
+        HeaderMap::from_iter([(
+            http::HeaderName::from_static(name),
+            value.parse().expect("header value"),
+        )])
     }
 
     #[rstest]
@@ -438,14 +483,29 @@ mod tests {
     #[case("Wed, 21 Oct 2015 07:28:00 GMT", Some(0))]
     #[case("soon", None)]
     fn a_wish_to_be_asked_later_is_understood(#[case] value: &str, #[case] seconds: Option<u64>) {
-        assert_eq!(retry_after(&headers("retry-after", value)), seconds.map(Duration::from_secs));
+        assert_eq!(
+            retry_after(&headers("retry-after", value)),
+            seconds.map(Duration::from_secs)
+        );
     }
 
     #[rstest]
-    #[case(Service::BlockStorage, r#"{"versions":[{"id":"v3.0","version":"3.71","min_version":"3.0"}]}"#, Some(MicroVersion(3, 71)))]
-    #[case(Service::Compute, r#"{"version":{"id":"v2.1","version":"2.90","min_version":"2.1"}}"#, Some(MicroVersion(2, 90)))]
+    #[case(
+        Service::BlockStorage,
+        r#"{"versions":[{"id":"v3.0","version":"3.71","min_version":"3.0"}]}"#,
+        Some(MicroVersion(3, 71))
+    )]
+    #[case(
+        Service::Compute,
+        r#"{"version":{"id":"v2.1","version":"2.90","min_version":"2.1"}}"#,
+        Some(MicroVersion(2, 90))
+    )]
     #[case(Service::BlockStorage, r#"{"versions":[{"id":"v2.0","version":""}]}"#, None)]
-    fn the_highest_microversion_is_read(#[case] service: Service, #[case] body: &str, #[case] expected: Option<MicroVersion>) {
+    fn the_highest_microversion_is_read(
+        #[case] service: Service,
+        #[case] body: &str,
+        #[case] expected: Option<MicroVersion>,
+    ) {
         let document: VersionDocument = serde_json::from_str(body).expect("json");
         assert_eq!(document.highest(service), expected);
     }
@@ -462,7 +522,9 @@ mod tests {
         )
         .expect("good");
         config.tls.ca_pem = Some("not a certificate".to_owned());
-        let error = Transport::new(&config, &CloudOptions::default()).expect_err("refused").to_string();
+        let error = Transport::new(&config, &CloudOptions::default())
+            .expect_err("refused")
+            .to_string();
         assert!(error.contains("BEGIN CERTIFICATE"), "{error}");
     }
 }

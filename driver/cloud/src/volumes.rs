@@ -13,8 +13,12 @@ use crate::retry::jitter;
 use crate::watch::Wait;
 
 /// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
-const LOOKUPS: [Duration; 4] =
-    [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+const LOOKUPS: [Duration; 4] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
 /// How often a request is made anew after the obstacle to it has gone.
 const ROUNDS: u32 = 5;
 /// How long an operation that somebody else began may stand in the way.
@@ -60,7 +64,11 @@ impl Inner {
                 Found::Ready => return Ok(Created { volume, adopted: true }),
                 Found::Coming => return self.wait_created(new, volume, true, started, deadline).await,
                 Found::Other(difference) => {
-                    return Err(CloudError::AlreadyExists { name: new.name.clone(), volume: volume.id, difference });
+                    return Err(CloudError::AlreadyExists {
+                        name: new.name.clone(),
+                        volume: volume.id,
+                        difference,
+                    });
                 }
                 Found::Going if rounds < ROUNDS => self.wait_gone(&volume.id, started, deadline).await?,
                 Found::OursFailed if rounds < ROUNDS => {
@@ -82,7 +90,9 @@ impl Inner {
 
     /// The volume of the wanted name that a creation goes on with.
     async fn find(&self, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
-        let named = BlockStorage::new(&self.transport).all(&[("name", new.name.clone())], None).await?;
+        let named = BlockStorage::new(&self.transport)
+            .all(&[("name", new.name.clone())], None)
+            .await?;
         Ok(choose(named.into_iter().filter(|volume| volume.name == new.name)))
     }
 
@@ -135,12 +145,16 @@ impl Inner {
                 status: Some(volume.status.clone()),
                 started,
                 deadline,
+                looked: None,
                 what: format!("volume {id} ({})", new.name),
             };
             self.watch.until(wait, |volume| made(&id, volume)).await?
         };
         if created.status != VolumeStatus::Error {
-            return Ok(Created { volume: created, adopted });
+            return Ok(Created {
+                volume: created,
+                adopted,
+            });
         }
         let message = self.message(&id).await;
         let elapsed = started.elapsed();
@@ -158,17 +172,24 @@ impl Inner {
             volume: id,
             status: created.status.to_string(),
             removed: removal.is_none(),
-            message: [message, removal.unwrap_or_default()].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; "),
+            message: [message, removal.unwrap_or_default()]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join("; "),
             elapsed,
         })
     }
 
     /// What Cinder tells users about a failed volume. Never fails: it only adds to an error.
     async fn message(&self, id: &VolumeId) -> String {
-        BlockStorage::new(&self.transport).messages(id).await.unwrap_or_else(|error| {
-            tracing::debug!(%error, volume = %id, "Cinder's messages about the volume could not be read");
-            String::new()
-        })
+        BlockStorage::new(&self.transport)
+            .messages(id)
+            .await
+            .unwrap_or_else(|error| {
+                tracing::debug!(%error, volume = %id, "Cinder's messages about the volume could not be read");
+                String::new()
+            })
     }
 
     /// See [`crate::Cloud::delete_volume`].
@@ -190,10 +211,14 @@ impl Inner {
                 Err(error) => return Err(error),
             };
             // Refused, or the answer was lost: the volume tells why.
-            let Some(volume) = cinder.volume(id).await? else { return Ok(()) };
+            let Some(volume) = cinder.volume(id).await? else {
+                return Ok(());
+            };
             match &volume.status {
                 VolumeStatus::Deleting => return self.wait_gone(id, started, deadline).await,
                 VolumeStatus::InUse => return Err(in_use(&volume, &refusal)),
+                // Cinder takes no second deletion of it.
+                VolumeStatus::ErrorDeleting => return Err(self.not_deleted(id, &volume.status, started).await),
                 VolumeStatus::Creating
                 | VolumeStatus::Downloading
                 | VolumeStatus::Reserved
@@ -201,10 +226,12 @@ impl Inner {
                 | VolumeStatus::Detaching
                     if rounds < ROUNDS =>
                 {
-                    self.settle(&volume, deadline, format!("volume {id}")).await.map_err(|error| match error {
-                        CloudError::Timeout { .. } => in_use(&volume, &refusal),
-                        other => other,
-                    })?;
+                    self.settle(&volume, deadline, format!("volume {id}"))
+                        .await
+                        .map_err(|error| match error {
+                            CloudError::Timeout { .. } => in_use(&volume, &refusal),
+                            other => other,
+                        })?;
                 }
                 _ if !volume.attachments.is_empty() => return Err(in_use(&volume, &refusal)),
                 _ if rounds < ROUNDS && refusal.is_uncertain() => sleep(jitter(Duration::from_secs(1))).await,
@@ -212,9 +239,13 @@ impl Inner {
                     return Err(match refusal {
                         CloudError::BadRequest(failure) | CloudError::Conflict(failure)
                             if failure.fault.contains("snapshot") && failure.fault.contains("dependent")
-                                || failure.fault.contains("have snapshots") && volume.status == VolumeStatus::Available =>
+                                || failure.fault.contains("have snapshots")
+                                    && volume.status == VolumeStatus::Available =>
                         {
-                            CloudError::VolumeHasDependents { volume: id.clone(), failure }
+                            CloudError::VolumeHasDependents {
+                                volume: id.clone(),
+                                failure,
+                            }
                         }
                         other => other,
                     });
@@ -230,6 +261,7 @@ impl Inner {
             status: Some(VolumeStatus::Deleting),
             started,
             deadline,
+            looked: None,
             what: format!("volume {id}"),
         };
         let left = self.watch.until(wait, |volume| match volume {
@@ -239,13 +271,23 @@ impl Inner {
         });
         match left.await? {
             None => Ok(()),
-            Some(status) => Err(CloudError::VolumeFailed {
-                volume: id.clone(),
-                status: status.to_string(),
-                message: self.message(id).await,
-                removed: false,
-                elapsed: started.elapsed(),
-            }),
+            Some(status) => Err(self.not_deleted(id, &status, started).await),
+        }
+    }
+
+    async fn not_deleted(&self, id: &VolumeId, status: &VolumeStatus, started: Instant) -> CloudError {
+        let mut message = self.message(id).await;
+        if *status == VolumeStatus::ErrorDeleting {
+            let separator = if message.is_empty() { "" } else { "; " };
+            let remedy = "an administrator has to find out why and reset its status to available or error";
+            message = format!("{message}{separator}{remedy}");
+        }
+        CloudError::VolumeFailed {
+            volume: id.clone(),
+            status: status.to_string(),
+            message,
+            removed: false,
+            elapsed: started.elapsed(),
         }
     }
 
@@ -263,6 +305,7 @@ impl Inner {
             status: Some(volume.status.clone()),
             started,
             deadline: deadline.min(started + SETTLE_LIMIT),
+            looked: None,
             what,
         };
         self.watch
@@ -296,7 +339,10 @@ fn in_use(volume: &Volume, refusal: &CloudError) -> CloudError {
 fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
     volume.name == new.name
         && !new.metadata.is_empty()
-        && new.metadata.iter().all(|(key, value)| volume.metadata.get(key) == Some(value))
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| volume.metadata.get(key) == Some(value))
 }
 
 /// Of several volumes of one name the one to go on with: complete before coming before failed, then the oldest.

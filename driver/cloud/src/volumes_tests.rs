@@ -52,7 +52,10 @@ fn a_volume_of_the_name_fits_or_the_difference_is_told(
 
 #[test]
 fn zones_do_not_matter_where_the_configuration_says_so() {
-    let new = NewVolume { availability_zone: Some("other".into()), ..new() };
+    let new = NewVolume {
+        availability_zone: Some("other".into()),
+        ..new()
+    };
     assert_eq!(difference(&volume("1", "available"), &new, true), None);
 }
 
@@ -70,10 +73,19 @@ fn of_several_volumes_of_one_name_the_furthest_and_oldest_is_taken(#[case] found
 #[test]
 fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
     assert!(is_ours(&volume("1", "error"), &new()));
-    let other_cluster = NewVolume { metadata: BTreeMap::from([("cluster".into(), "theirs".into())]), ..new() };
+    let other_cluster = NewVolume {
+        metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
+        ..new()
+    };
     assert!(!is_ours(&volume("1", "error"), &other_cluster));
-    let other_name = NewVolume { name: "pvc-2".into(), ..new() };
+    let other_name = NewVolume {
+        name: "pvc-2".into(),
+        ..new()
+    };
     assert!(!is_ours(&volume("1", "error"), &other_name));
-    let nothing_to_tell_by = NewVolume { metadata: BTreeMap::new(), ..new() };
+    let nothing_to_tell_by = NewVolume {
+        metadata: BTreeMap::new(),
+        ..new()
+    };
     assert!(!is_ours(&volume("1", "error"), &nothing_to_tell_by));
 }

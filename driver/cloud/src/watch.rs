@@ -4,7 +4,7 @@
 //! those that have left it are looked up, many at once by one list of the newest volumes in the status they should have now. So
 //! polling costs by time and not by the number of volumes. The task lives while somebody waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ struct State {
     next_id: u64,
     running: bool,
     listed: HashMap<VolumeStatus, Instant>,
+    /// Who looks without the watch, by kind of operation.
+    alone: HashSet<Kind>,
     pace: Pace,
 }
 
@@ -85,12 +87,17 @@ fn under_way(kind: Kind) -> VolumeStatus {
     }
 }
 
-/// The status that an operation of this kind leads to; `None` where the volume shall be gone, or nobody knows.
-fn outcome(kind: Kind) -> Option<VolumeStatus> {
+/// Where to look for volumes that have left a status during an operation of this kind, the status itself aside: on the way and at
+/// its end, with the longest page where a list may hold many others. A deletion's end is no status.
+fn further(kind: Kind) -> &'static [(VolumeStatus, Option<u32>)] {
     match kind {
-        Kind::Create | Kind::Detach => Some(VolumeStatus::Available),
-        Kind::Attach => Some(VolumeStatus::InUse),
-        Kind::Delete | Kind::Settle => None,
+        Kind::Create | Kind::Detach => &[(VolumeStatus::Available, Some(PAGE))],
+        Kind::Attach => &[
+            (VolumeStatus::Reserved, None),
+            (VolumeStatus::Attaching, None),
+            (VolumeStatus::InUse, Some(PAGE)),
+        ],
+        Kind::Delete | Kind::Settle => &[],
     }
 }
 
@@ -104,13 +111,21 @@ pub(crate) struct Wait<'a> {
     /// When the request was accepted.
     pub(crate) started: Instant,
     pub(crate) deadline: Instant,
+    /// When the caller itself has looked once, in vain.
+    pub(crate) looked: Option<Duration>,
     /// For the error: `volume …, server …`.
     pub(crate) what: String,
 }
 
 impl Watch {
     pub(crate) fn new(transport: Arc<Transport>) -> Self {
-        Self { shared: Arc::new(Shared { transport, state: Mutex::default(), wake: Notify::new() }) }
+        Self {
+            shared: Arc::new(Shared {
+                transport,
+                state: Mutex::default(),
+                wake: Notify::new(),
+            }),
+        }
     }
 
     /// Looks until `verdict` gives one about the volume (`None`: Cinder does not know it), or the deadline comes. A look that
@@ -121,7 +136,10 @@ impl Watch {
         mut verdict: impl FnMut(Option<&Volume>) -> Option<Result<T, CloudError>>,
     ) -> Result<T, CloudError> {
         let mut registration = self.register(&wait);
-        let mut last_status = wait.status.as_ref().map_or_else(|| "not seen".to_owned(), ToString::to_string);
+        let mut last_status = wait
+            .status
+            .as_ref()
+            .map_or_else(|| "not seen".to_owned(), ToString::to_string);
         let mut last_error = String::new();
         loop {
             let Ok(Some(look)) = timeout_at(wait.deadline, registration.looks.recv()).await else {
@@ -138,7 +156,8 @@ impl Watch {
                         registration.learn(result.is_ok());
                         return result;
                     }
-                    last_status = volume.map_or_else(|| "unknown to Cinder".to_owned(), |volume| volume.status.to_string());
+                    last_status =
+                        volume.map_or_else(|| "unknown to Cinder".to_owned(), |volume| volume.status.to_string());
                     last_error.clear();
                 }
                 Err(error) if error.is_transient() => last_error = error.to_string(),
@@ -147,20 +166,39 @@ impl Watch {
         }
     }
 
+    /// A first look by the caller itself, if nobody else waits for an operation of this kind: then another look than ours may be
+    /// the cheaper one. `None` in company, which one list serves best.
+    pub(crate) fn alone(&self, kind: Kind) -> Option<Lone> {
+        let mut state = self.shared.state();
+        if state.alone.contains(&kind) || state.waiters.values().any(|waiter| waiter.kind == kind) {
+            return None;
+        }
+        state.alone.insert(kind);
+        Some(Lone {
+            kind,
+            shared: Arc::clone(&self.shared),
+            first_look: state.pace.first_look(kind),
+        })
+    }
+
     fn register(&self, wait: &Wait<'_>) -> Registration {
         let (looks_out, looks) = mpsc::unbounded_channel();
         let mut state = self.shared.state();
         let id = state.next_id;
         state.next_id += 1;
-        let due = wait.started + state.pace.first_look(wait.kind);
+        let due = wait.started
+            + match wait.looked {
+                Some(elapsed) => elapsed + state.pace.next_gap(wait.kind, elapsed, 1),
+                None => state.pace.first_look(wait.kind),
+            };
         let waiter = Waiter {
             volume: wait.volume.clone(),
             kind: wait.kind,
             status: wait.status.clone().unwrap_or_else(|| under_way(wait.kind)),
             started: wait.started,
             due,
-            looks: 0,
-            last_look: None,
+            looks: u32::from(wait.looked.is_some()),
+            last_look: wait.looked,
             look_before: None,
             looks_out,
         };
@@ -172,7 +210,38 @@ impl Watch {
             tokio::spawn(run(Arc::clone(&self.shared)));
         }
         drop(state);
-        Registration { id, shared: Arc::clone(&self.shared), looks }
+        Registration {
+            id,
+            shared: Arc::clone(&self.shared),
+            looks,
+        }
+    }
+}
+
+/// A first look that the caller takes itself. Ends with its drop.
+#[derive(Debug)]
+pub(crate) struct Lone {
+    kind: Kind,
+    shared: Arc<Shared>,
+    /// When to look, from the request on.
+    pub(crate) first_look: Duration,
+}
+
+impl Lone {
+    /// The look found the operation finished.
+    pub(crate) fn found(self, started: Instant) {
+        let waited = started.elapsed();
+        self.shared.state().pace.finished(self.kind, 1, waited, None);
+        self.shared
+            .transport
+            .observer()
+            .wait_finished(self.kind.name(), waited, 1);
+    }
+}
+
+impl Drop for Lone {
+    fn drop(&mut self) {
+        self.shared.state().alone.remove(&self.kind);
     }
 }
 
@@ -242,7 +311,11 @@ fn due_groups(state: &mut State) -> Vec<Group> {
     let mut groups: HashMap<VolumeStatus, Group> = HashMap::new();
     for waiter in state.waiters.values().filter(|waiter| waiter.due <= now) {
         let status = waiter.status.clone();
-        groups.entry(status.clone()).or_insert(Group { status, due: Vec::new(), shared: false });
+        groups.entry(status.clone()).or_insert(Group {
+            status,
+            due: Vec::new(),
+            shared: false,
+        });
     }
     for (id, waiter) in &state.waiters {
         // Whoever was looked at before rides along; a request that has just been made is left its time.
@@ -258,7 +331,11 @@ fn due_groups(state: &mut State) -> Vec<Group> {
     let mut ready: Vec<Group> = groups.into_values().collect();
     // A group that was listed just now waits for its next turn.
     ready.retain(|group| {
-        let again = state.listed.get(&group.status).map(|listed| *listed + LIST_GAP).filter(|again| *again > now);
+        let again = state
+            .listed
+            .get(&group.status)
+            .map(|listed| *listed + LIST_GAP)
+            .filter(|again| *again > now);
         let Some(again) = again else { return true };
         for (id, ..) in &group.due {
             if let Some(waiter) = state.waiters.get_mut(id) {
@@ -295,12 +372,16 @@ async fn look_at(shared: &Shared, group: Group) {
             None => left.push((id, volume, kind)),
         }
     }
-    // Many that left together have most likely arrived together, and new volumes come first in Cinder's lists.
-    if left.len() >= MANY
-        && let Some(status) = left.first().and_then(|(_, _, kind)| outcome(*kind))
-        && let Ok(arrived) = list(&cinder, &status, Some(PAGE)).await
-    {
-        left.retain(|(id, volume, _)| match arrived.get(volume) {
+    // Many that left together are likely together still; in Cinder's lists the newest volumes come first.
+    let elsewhere = left.first().map_or(&[][..], |(_, _, kind)| further(*kind));
+    for (status, limit) in elsewhere.iter().filter(|(status, _)| *status != group.status) {
+        if left.len() < MANY {
+            break;
+        }
+        let Ok(found) = list(&cinder, status, *limit).await else {
+            break;
+        };
+        left.retain(|(id, volume, _)| match found.get(volume) {
             Some(found) => {
                 deliver(shared, *id, Ok(Some(found.clone())));
                 false

@@ -10,8 +10,8 @@ use secrecy::ExposeSecret;
 use super::gcfg::{self, Entry};
 use super::raw::{Names, RawCloud, interface};
 use super::{
-    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, ConfigError, Domain, Interface, MetadataOptions, Place,
-    Project, User, clouds_yaml,
+    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, ConfigError, Domain, Interface, MetadataOptions,
+    Place, Project, User, clouds_yaml,
 };
 
 const FILE: &str = "cloud.conf";
@@ -40,7 +40,11 @@ impl CloudConfig {
     pub fn to_cloud_conf(&self, ca_file: Option<&str>) -> String {
         let mut keys: Vec<(&str, String)> = vec![("auth-url", self.auth_url.clone())];
         match &self.auth {
-            Auth::Password { user, password, project } => {
+            Auth::Password {
+                user,
+                password,
+                project,
+            } => {
                 write_user(&mut keys, user);
                 keys.push(("password", password.expose_secret().to_owned()));
                 match project {
@@ -76,10 +80,16 @@ impl CloudConfig {
         }
         let mut text = String::new();
         section(&mut text, "Global", &keys);
-        let BlockStorageOptions { node_volume_attach_limit, rescan_on_resize, ignore_volume_az, ignore_volume_microversion } =
-            &self.block_storage;
-        let mut keys: Vec<(&str, String)> =
-            node_volume_attach_limit.iter().map(|limit| ("node-volume-attach-limit", limit.to_string())).collect();
+        let BlockStorageOptions {
+            node_volume_attach_limit,
+            rescan_on_resize,
+            ignore_volume_az,
+            ignore_volume_microversion,
+        } = &self.block_storage;
+        let mut keys: Vec<(&str, String)> = node_volume_attach_limit
+            .iter()
+            .map(|limit| ("node-volume-attach-limit", limit.to_string()))
+            .collect();
         for (key, on) in [
             ("rescan-on-resize", rescan_on_resize),
             ("ignore-volume-az", ignore_volume_az),
@@ -94,7 +104,11 @@ impl CloudConfig {
         if self.metadata.search_order != MetadataOptions::default().search_order {
             keys.push(("search-order", self.metadata.search_order.join(",")));
         }
-        keys.extend(self.metadata.request_timeout.map(|timeout| ("request-timeout", format!("{}ms", timeout.as_millis()))));
+        keys.extend(
+            self.metadata
+                .request_timeout
+                .map(|timeout| ("request-timeout", format!("{}ms", timeout.as_millis()))),
+        );
         section(&mut text, "Metadata", &keys);
         text
     }
@@ -125,8 +139,10 @@ fn section(text: &mut String, name: &str, keys: &[(&str, String)]) {
 }
 
 fn read_file(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| ConfigError::ReadFile { path: path.to_owned(), reason: error.to_string() })
+    std::fs::read_to_string(path).map_err(|error| ConfigError::ReadFile {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 #[derive(Default)]
@@ -149,7 +165,8 @@ fn understand(entries: &[Entry], file: &str) -> Result<CloudConfig, ConfigError>
                     return Err(ConfigError::Unsupported {
                         place: entry.place.clone(),
                         what: format!("section [Global {name:?}]"),
-                        remedy: "several clouds in one driver are not supported yet: keep one [Global] section".to_owned(),
+                        remedy: "several clouds in one driver are not supported yet: keep one [Global] section"
+                            .to_owned(),
                     });
                 }
                 settings.global(entry)?;
@@ -158,15 +175,30 @@ fn understand(entries: &[Entry], file: &str) -> Result<CloudConfig, ConfigError>
             "metadata" => settings.metadata(entry)?,
             section if FOREIGN.contains(&section) => {}
             section => {
-                settings.foreign.insert(format!("{}: section [{section}] is not known and has no effect", entry.place.file));
+                settings.foreign.insert(format!(
+                    "{}: section [{section}] is not known and has no effect",
+                    entry.place.file
+                ));
             }
         }
     }
-    let Settings { mut cloud, use_clouds, clouds_file, cloud_name, block_storage, metadata, foreign } = settings;
+    let Settings {
+        mut cloud,
+        use_clouds,
+        clouds_file,
+        cloud_name,
+        block_storage,
+        metadata,
+        foreign,
+    } = settings;
     cloud.warnings.extend(foreign);
     if use_clouds {
         let path = clouds_file.unwrap_or_else(|| PathBuf::from("/etc/openstack/clouds.yaml"));
-        cloud = cloud.or(clouds_yaml::read(&read_file(&path)?, &path.display().to_string(), &cloud_name)?);
+        cloud = cloud.or(clouds_yaml::read(
+            &read_file(&path)?,
+            &path.display().to_string(),
+            &cloud_name,
+        )?);
     }
     cloud.understand(file, Names::CloudConf, block_storage, metadata)
 }
@@ -202,7 +234,13 @@ impl Settings {
                 }
             }
             "ca-file" => cloud.ca_file = text.map(Into::into),
-            "tls-insecure" => cloud.insecure = if text.is_none() && entry.value.is_some() { None } else { Some(flag(entry)?) },
+            "tls-insecure" => {
+                cloud.insecure = if text.is_none() && entry.value.is_some() {
+                    None
+                } else {
+                    Some(flag(entry)?)
+                }
+            }
             "use-clouds" => self.use_clouds = flag(entry)?,
             "clouds-file" => self.clouds_file = text.map(Into::into),
             "cloud" => self.cloud_name = text.unwrap_or_default(),
@@ -216,7 +254,10 @@ impl Settings {
             "trust-id" | "trustee-id" | "trustee-password" | "token" => {}
             "cert-file" | "key-file" => {
                 let place = &entry.place;
-                cloud.warnings.push(format!("{place}: [Global] {} has no effect: client certificates are not supported", entry.key));
+                cloud.warnings.push(format!(
+                    "{place}: [Global] {} has no effect: client certificates are not supported",
+                    entry.key
+                ));
             }
             _ => cloud.warnings.push(unknown(entry)),
         }
@@ -254,8 +295,14 @@ impl Settings {
                     .map(|name| name.trim().to_owned())
                     .filter(|name| !name.is_empty())
                     .collect();
-                if let Some(other) = order.iter().find(|name| !matches!(name.as_str(), "configDrive" | "metadataService")) {
-                    return Err(bad(entry, &format!("names {other:?}; known are configDrive and metadataService")));
+                if let Some(other) = order
+                    .iter()
+                    .find(|name| !matches!(name.as_str(), "configDrive" | "metadataService"))
+                {
+                    return Err(bad(
+                        entry,
+                        &format!("names {other:?}; known are configDrive and metadataService"),
+                    ));
                 }
                 if !order.is_empty() {
                     self.metadata.search_order = order;
@@ -274,7 +321,10 @@ impl Settings {
 }
 
 fn unknown(entry: &Entry) -> String {
-    format!("{}: key {} of section [{}] is not known and has no effect", entry.place, entry.key, entry.section)
+    format!(
+        "{}: key {} of section [{}] is not known and has no effect",
+        entry.place, entry.key, entry.section
+    )
 }
 
 fn bad(entry: &Entry, reason: &str) -> ConfigError {

@@ -40,12 +40,41 @@ flowers = 3
 #[test]
 fn a_full_file_is_understood() {
     let config = CloudConfig::from_cloud_conf(FULL).expect("good");
-    let Auth::Password { user, password, project } = &config.auth else { panic!("{:?}", config.auth) };
-    assert_eq!(*user, User::Name { name: "csi".into(), domain: Domain::Name("Default".into()) });
+    let Auth::Password {
+        user,
+        password,
+        project,
+    } = &config.auth
+    else {
+        panic!("{:?}", config.auth)
+    };
+    assert_eq!(
+        *user,
+        User::Name {
+            name: "csi".into(),
+            domain: Domain::Name("Default".into())
+        }
+    );
     assert_eq!(password.expose_secret(), "p;#\"\\ w");
-    assert_eq!(*project, Project::Name { name: "cluster".into(), domain: Domain::Id("d1".into()) });
-    assert_eq!((config.region.as_deref(), config.interface), (Some("R1"), Interface::Internal));
-    assert_eq!(config.tls, Tls { ca_file: Some("/etc/ca.pem".into()), ca_pem: None, insecure: true });
+    assert_eq!(
+        *project,
+        Project::Name {
+            name: "cluster".into(),
+            domain: Domain::Id("d1".into())
+        }
+    );
+    assert_eq!(
+        (config.region.as_deref(), config.interface),
+        (Some("R1"), Interface::Internal)
+    );
+    assert_eq!(
+        config.tls,
+        Tls {
+            ca_file: Some("/etc/ca.pem".into()),
+            ca_pem: None,
+            insecure: true
+        }
+    );
     assert_eq!(config.block_storage.node_volume_attach_limit, Some(200));
     assert!(config.block_storage.rescan_on_resize && config.block_storage.ignore_volume_az);
     assert!(!config.block_storage.ignore_volume_microversion);
@@ -64,16 +93,40 @@ fn a_full_file_is_understood() {
 #[case("[Global]\npassword=p\nusername=u\n", "user-domain-name is missing")]
 #[case("[Global]\npassword=p\nuser-id=u\n", "tenant-name is missing")]
 #[case("[Global]\npassword=p\n", "username is missing")]
-#[case("[Global]\nauth-url=https://k\n", "password is missing; log in with username and password, or with application-credential-id")]
+#[case(
+    "[Global]\nauth-url=https://k\n",
+    "password is missing; log in with username and password, or with application-credential-id"
+)]
 #[case("[Global]\npassword=p\nuser-id=u\ntenant-id=t\n", "auth-url is missing")]
-#[case("[Global]\nauth-url=keystone\npassword=p\nuser-id=u\ntenant-id=t\n", "must begin with https://")]
-#[case("[Global]\napplication-credential-id=i\n", "application-credential-secret is missing")]
-#[case("[Global]\napplication-credential-secret=s\n", "application-credential-id is missing")]
-#[case("[Global]\napplication-credential-secret=s\napplication-credential-name=n\n", "username is missing")]
+#[case(
+    "[Global]\nauth-url=keystone\npassword=p\nuser-id=u\ntenant-id=t\n",
+    "must begin with https://"
+)]
+#[case(
+    "[Global]\napplication-credential-id=i\n",
+    "application-credential-secret is missing"
+)]
+#[case(
+    "[Global]\napplication-credential-secret=s\n",
+    "application-credential-id is missing"
+)]
+#[case(
+    "[Global]\napplication-credential-secret=s\napplication-credential-name=n\n",
+    "username is missing"
+)]
 #[case("[Global]\ntrust-id=t\n", "[Global] trust-id is not supported")]
-#[case("[Global \"second\"]\nauth-url=k\n", "several clouds in one driver are not supported yet")]
-#[case("[Global]\n\nos-endpoint-type=outside\n", "cloud.conf line 3: [global] os-endpoint-type must be public")]
-#[case("[BlockStorage]\nrescan-on-resize=maybe\n", "line 2: [blockstorage] rescan-on-resize must be true or false")]
+#[case(
+    "[Global \"second\"]\nauth-url=k\n",
+    "several clouds in one driver are not supported yet"
+)]
+#[case(
+    "[Global]\n\nos-endpoint-type=outside\n",
+    "cloud.conf line 3: [global] os-endpoint-type must be public"
+)]
+#[case(
+    "[BlockStorage]\nrescan-on-resize=maybe\n",
+    "line 2: [blockstorage] rescan-on-resize must be true or false"
+)]
 #[case("[BlockStorage]\nnode-volume-attach-limit=many\n", "must be a number")]
 #[case("[Metadata]\nsearch-order=dns\n", "known are configDrive and metadataService")]
 #[case("[Metadata]\nrequest-timeout=soon\n", "must be a time")]
@@ -86,10 +139,17 @@ fn errors_name_the_place_the_key_and_the_remedy(#[case] text: &str, #[case] expe
 fn a_later_file_overrides_an_earlier_one_key_by_key() {
     let folder = TempDir::new().expect("folder");
     let (first, second) = (folder.path().join("a.conf"), folder.path().join("b.conf"));
-    std::fs::write(&first, "[Global]\nauth-url=https://a\nuser-id=u\npassword=p\ntenant-id=t\nregion=A\n").expect("written");
+    std::fs::write(
+        &first,
+        "[Global]\nauth-url=https://a\nuser-id=u\npassword=p\ntenant-id=t\nregion=A\n",
+    )
+    .expect("written");
     std::fs::write(&second, "[global]\nregion=B\n").expect("written");
     let config = CloudConfig::load(&[first, second]).expect("good");
-    assert_eq!((config.auth_url.as_str(), config.region.as_deref()), ("https://a", Some("B")));
+    assert_eq!(
+        (config.auth_url.as_str(), config.region.as_deref()),
+        ("https://a", Some("B"))
+    );
 }
 
 #[test]
@@ -98,16 +158,24 @@ fn clouds_yaml_fills_what_cloud_conf_leaves_open() {
     let (conf, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));
     let yaml = "clouds: {mine: {region_name: Y, auth: {auth_url: 'https://y', application_credential_id: i, application_credential_secret: s}}}";
     std::fs::write(&clouds, yaml).expect("written");
-    let text = format!("[Global]\nuse-clouds=true\nclouds-file={}\ncloud=mine\nregion=C\n", clouds.display());
+    let text = format!(
+        "[Global]\nuse-clouds=true\nclouds-file={}\ncloud=mine\nregion=C\n",
+        clouds.display()
+    );
     std::fs::write(&conf, text).expect("written");
     let config = CloudConfig::load(&[conf]).expect("good");
-    assert_eq!((config.auth_url.as_str(), config.region.as_deref()), ("https://y", Some("C")));
+    assert_eq!(
+        (config.auth_url.as_str(), config.region.as_deref()),
+        ("https://y", Some("C"))
+    );
     assert!(matches!(config.auth, Auth::ApplicationCredential { .. }));
 }
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let error = CloudConfig::load(&["/no/such/cloud.conf".into()]).expect_err("missing").to_string();
+    let error = CloudConfig::load(&["/no/such/cloud.conf".into()])
+        .expect_err("missing")
+        .to_string();
     assert!(error.contains("/no/such/cloud.conf"), "{error}");
 }
 

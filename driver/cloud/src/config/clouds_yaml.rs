@@ -20,18 +20,27 @@ impl CloudConfig {
 }
 
 fn place(file: &str) -> Place {
-    Place { file: file.to_owned(), line: 0 }
+    Place {
+        file: file.to_owned(),
+        line: 0,
+    }
 }
 
 /// One cloud of the text of a `clouds.yaml`.
 pub(super) fn read(text: &str, file: &str, cloud: &str) -> Result<RawCloud, ConfigError> {
     // The parser's own message may quote the text, and with it a secret: only the line is told.
     let document: Value = serde_yaml::from_str(text).map_err(|error| ConfigError::Parse {
-        place: Place { file: file.to_owned(), line: error.location().map_or(0, |at| at.line()) },
+        place: Place {
+            file: file.to_owned(),
+            line: error.location().map_or(0, |at| at.line()),
+        },
         reason: "this is not YAML; check indentation and quotes".to_owned(),
     })?;
     let Some(clouds) = document.get("clouds").and_then(Value::as_object) else {
-        return Err(ConfigError::Parse { place: place(file), reason: "there is no mapping `clouds` at the top".to_owned() });
+        return Err(ConfigError::Parse {
+            place: place(file),
+            reason: "there is no mapping `clouds` at the top".to_owned(),
+        });
     };
     let found = match (cloud, clouds.len()) {
         ("", 1) => clouds.iter().next(),
@@ -42,7 +51,11 @@ pub(super) fn read(text: &str, file: &str, cloud: &str) -> Result<RawCloud, Conf
         return Err(ConfigError::UnknownCloud {
             file: file.to_owned(),
             cloud: cloud.to_owned(),
-            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+            known: if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            },
         });
     };
     let nothing = Map::new();
@@ -134,7 +147,11 @@ impl Reader<'_> {
     }
 
     fn bad(&self, key: &str, reason: &str) -> ConfigError {
-        ConfigError::BadValue { place: place(self.file), key: self.key(key), reason: reason.to_owned() }
+        ConfigError::BadValue {
+            place: place(self.file),
+            key: self.key(key),
+            reason: reason.to_owned(),
+        }
     }
 
     fn unsupported(&self, key: &str) -> ConfigError {
@@ -179,14 +196,39 @@ clouds:
     #[test]
     fn a_password_login_is_read_whole() {
         let config = CloudConfig::from_clouds_yaml(PASSWORD, "mine").expect("good");
-        let Auth::Password { user, password, project } = &config.auth else { panic!("{:?}", config.auth) };
-        assert_eq!(*user, User::Name { name: "csi".into(), domain: Domain::Name("Default".into()) });
+        let Auth::Password {
+            user,
+            password,
+            project,
+        } = &config.auth
+        else {
+            panic!("{:?}", config.auth)
+        };
+        assert_eq!(
+            *user,
+            User::Name {
+                name: "csi".into(),
+                domain: Domain::Name("Default".into())
+            }
+        );
         assert_eq!(password.expose_secret(), "12345");
-        assert_eq!(*project, Project::Name { name: "cluster".into(), domain: Domain::Id("default".into()) });
-        assert_eq!((config.region.as_deref(), config.interface), (Some("R1"), Interface::Internal));
+        assert_eq!(
+            *project,
+            Project::Name {
+                name: "cluster".into(),
+                domain: Domain::Id("default".into())
+            }
+        );
+        assert_eq!(
+            (config.region.as_deref(), config.interface),
+            (Some("R1"), Interface::Internal)
+        );
         assert!(config.tls.insecure);
         assert_eq!(config.tls.ca_file.as_deref(), Some(std::path::Path::new("/etc/ca.pem")));
-        assert_eq!(config.warnings, ["clouds.yaml: clouds.mine.regions is not known and has no effect"]);
+        assert_eq!(
+            config.warnings,
+            ["clouds.yaml: clouds.mine.regions is not known and has no effect"]
+        );
     }
 
     #[test]
@@ -205,11 +247,23 @@ clouds:
     #[case("cloud: {}", "c", "no mapping `clouds`")]
     #[case("clouds: [\n", "c", "not YAML")]
     #[case("clouds: {c: {auth_type: v3token}}", "c", "clouds.c.auth_type is not supported")]
-    #[case("clouds: {c: {auth: {password: true}}}", "c", "clouds.c.auth.password is read as true or false")]
-    #[case("clouds: {c: {auth: {password: p, username: u}}}", "c", "user_domain_name is missing")]
+    #[case(
+        "clouds: {c: {auth: {password: true}}}",
+        "c",
+        "clouds.c.auth.password is read as true or false"
+    )]
+    #[case(
+        "clouds: {c: {auth: {password: p, username: u}}}",
+        "c",
+        "user_domain_name is missing"
+    )]
     #[case("clouds: {c: {auth: {password: p, user_id: u}}}", "c", "project_name is missing")]
     #[case("clouds: {c: {auth: {}}}", "c", "application_credential_id")]
-    #[case("clouds: {c: {interface: outside}}", "c", "clouds.c.interface must be public, internal or admin")]
+    #[case(
+        "clouds: {c: {interface: outside}}",
+        "c",
+        "clouds.c.interface must be public, internal or admin"
+    )]
     fn errors_name_the_key_and_the_remedy(#[case] text: &str, #[case] cloud: &str, #[case] expected: &str) {
         let error = CloudConfig::from_clouds_yaml(text, cloud).expect_err("bad").to_string();
         assert!(error.contains(expected), "{error}");

@@ -22,7 +22,12 @@ pub(super) struct Entry {
 /// Reads a file. Errors name the line and never show a value.
 pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Entry>, ConfigError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    Parser { file, line: 1, text: text.chars().peekable() }.entries()
+    Parser {
+        file,
+        line: 1,
+        text: text.chars().peekable(),
+    }
+    .entries()
 }
 
 /// A value in quotes, so that [`parse`] gives it back.
@@ -54,7 +59,9 @@ impl Parser<'_> {
         let mut current: Option<(String, Option<String>)> = None;
         loop {
             self.skip_blank();
-            let Some(&next) = self.text.peek() else { return Ok(entries) };
+            let Some(&next) = self.text.peek() else {
+                return Ok(entries);
+            };
             match next {
                 '\n' | '\r' => {
                     self.next();
@@ -68,7 +75,9 @@ impl Parser<'_> {
                     let place = self.place();
                     let key = self.name("a key")?;
                     let Some((section, subsection)) = &current else {
-                        return Err(self.error(format!("key {key} stands before the first section; begin with [Global]")));
+                        return Err(self.error(format!(
+                            "key {key} stands before the first section; begin with [Global]"
+                        )));
                     };
                     self.skip_blank();
                     let value = if self.text.next_if_eq(&'=').is_some() {
@@ -78,7 +87,13 @@ impl Parser<'_> {
                         None
                     };
                     self.end_of_line(&format!("the value of {key}"))?;
-                    entries.push(Entry { section: section.clone(), subsection: subsection.clone(), key, value, place });
+                    entries.push(Entry {
+                        section: section.clone(),
+                        subsection: subsection.clone(),
+                        key,
+                        value,
+                        place,
+                    });
                 }
             }
         }
@@ -89,7 +104,11 @@ impl Parser<'_> {
         self.skip_blank();
         let section = self.name("a section")?;
         self.skip_blank();
-        let subsection = if self.text.next_if_eq(&'"').is_some() { Some(self.subsection()?) } else { None };
+        let subsection = if self.text.next_if_eq(&'"').is_some() {
+            Some(self.subsection()?)
+        } else {
+            None
+        };
         self.skip_blank();
         if self.text.next_if_eq(&']').is_none() {
             return Err(self.error(format!("the header of section {section} does not end with ]")));
@@ -104,7 +123,11 @@ impl Parser<'_> {
                 Some('"') => return Ok(name),
                 Some('\\') => match self.next() {
                     Some(escaped @ ('"' | '\\')) => name.push(escaped),
-                    _ => return Err(self.error("unknown escape in the name of a section; known are \\\" and \\\\".to_owned())),
+                    _ => {
+                        return Err(
+                            self.error("unknown escape in the name of a section; known are \\\" and \\\\".to_owned())
+                        );
+                    }
                 },
                 Some('\n') | None => return Err(self.error("the name of a section has no closing quote".to_owned())),
                 Some(other) => name.push(other),
@@ -114,8 +137,9 @@ impl Parser<'_> {
 
     fn name(&mut self, what: &str) -> Result<String, ConfigError> {
         let mut name = String::new();
-        while let Some(character) =
-            self.text.next_if(|c| c.is_alphanumeric() || *c == '-' || (!name.is_empty() && matches!(c, '.' | '_')))
+        while let Some(character) = self
+            .text
+            .next_if(|c| c.is_alphanumeric() || *c == '-' || (!name.is_empty() && matches!(c, '.' | '_')))
         {
             name.extend(character.to_lowercase());
         }
@@ -139,7 +163,9 @@ impl Parser<'_> {
             };
             match next {
                 '\n' if quoted => {
-                    return Err(self.error(format!("the value of {key} has no closing quote; write a line break as \\n")));
+                    return Err(self.error(format!(
+                        "the value of {key} has no closing quote; write a line break as \\n"
+                    )));
                 }
                 '\n' | ';' | '#' if !quoted => break,
                 _ => {}
@@ -206,11 +232,17 @@ impl Parser<'_> {
     }
 
     fn place(&self) -> Place {
-        Place { file: self.file.to_owned(), line: self.line }
+        Place {
+            file: self.file.to_owned(),
+            line: self.line,
+        }
     }
 
     fn error(&self, reason: String) -> ConfigError {
-        ConfigError::Parse { place: self.place(), reason }
+        ConfigError::Parse {
+            place: self.place(),
+            reason,
+        }
     }
 }
 
@@ -255,11 +287,21 @@ mod tests {
 
     #[test]
     fn sections_and_keys_are_found_without_regard_to_case_and_subsections_with() {
-        let entries = parse("; first\n\n[GLOBAL \"My Cloud\"] # x\nAuth-URL=u\n[blockstorage]\nk=v", "f").expect("parses");
+        let entries = parse(
+            "; first\n\n[GLOBAL \"My Cloud\"] # x\nAuth-URL=u\n[blockstorage]\nk=v",
+            "f",
+        )
+        .expect("parses");
         assert_eq!(entries[0].section, "global");
         assert_eq!(entries[0].subsection.as_deref(), Some("My Cloud"));
         assert_eq!(entries[0].key, "auth-url");
-        assert_eq!(entries[0].place, Place { file: "f".to_owned(), line: 4 });
+        assert_eq!(
+            entries[0].place,
+            Place {
+                file: "f".to_owned(),
+                line: 4
+            }
+        );
         assert_eq!(entries[1].section, "blockstorage");
     }
 
@@ -273,7 +315,9 @@ mod tests {
     #[case("[Global]\n= v\n", "begins with a letter", 2)]
     #[case("[Global]\nkey value\n", "not understood", 2)]
     fn errors_name_the_line_and_the_reason(#[case] text: &str, #[case] reason: &str, #[case] line: usize) {
-        let Err(ConfigError::Parse { place, reason: found }) = parse(text, "f") else { panic!("{text} parses") };
+        let Err(ConfigError::Parse { place, reason: found }) = parse(text, "f") else {
+            panic!("{text} parses")
+        };
         assert!(found.contains(reason), "{found}");
         assert_eq!(place.line, line);
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 
 use super::{
-    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, ConfigError, Domain, Interface, MetadataOptions, Place,
-    Project, Tls, User,
+    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, ConfigError, Domain, Interface, MetadataOptions,
+    Place, Project, Tls, User,
 };
 
 /// Which file format the names in an error are taken from.
@@ -65,9 +65,27 @@ impl RawCloud {
             other.password = None;
         }
         fill!(
-            self, other, auth_url, username, user_id, password, project_id, project_name, domain_id, domain_name,
-            project_domain_id, project_domain_name, user_domain_id, user_domain_name, credential_id, credential_name,
-            credential_secret, region, interface, ca_file, insecure
+            self,
+            other,
+            auth_url,
+            username,
+            user_id,
+            password,
+            project_id,
+            project_name,
+            domain_id,
+            domain_name,
+            project_domain_id,
+            project_domain_name,
+            user_domain_id,
+            user_domain_name,
+            credential_id,
+            credential_name,
+            credential_secret,
+            region,
+            interface,
+            ca_file,
+            insecure
         );
         self.warnings.append(&mut other.warnings);
         self
@@ -82,10 +100,15 @@ impl RawCloud {
         metadata: MetadataOptions,
     ) -> Result<CloudConfig, ConfigError> {
         let auth = self.auth(file, names)?;
-        let auth_url = self.auth_url.ok_or_else(|| missing(file, names, "auth-url", "give the address of Keystone"))?;
+        let auth_url = self
+            .auth_url
+            .ok_or_else(|| missing(file, names, "auth-url", "give the address of Keystone"))?;
         if !(auth_url.starts_with("https://") || auth_url.starts_with("http://")) {
             return Err(ConfigError::BadValue {
-                place: Place { file: file.to_owned(), line: 0 },
+                place: Place {
+                    file: file.to_owned(),
+                    line: 0,
+                },
                 key: names.key("auth-url"),
                 reason: format!("is {auth_url:?}; it must begin with https:// or http://"),
             });
@@ -95,7 +118,11 @@ impl RawCloud {
             auth,
             region: self.region,
             interface: self.interface.unwrap_or_default(),
-            tls: Tls { ca_file: self.ca_file, ca_pem: None, insecure: self.insecure.unwrap_or_default() },
+            tls: Tls {
+                ca_file: self.ca_file,
+                ca_pem: None,
+                insecure: self.insecure.unwrap_or_default(),
+            },
             block_storage,
             metadata,
             warnings: self.warnings,
@@ -106,11 +133,13 @@ impl RawCloud {
         if let Some(secret) = self.credential_secret.clone() {
             let credential = match (&self.credential_id, &self.credential_name) {
                 (Some(id), _) => ApplicationCredential::Id(id.clone()),
-                (None, Some(name)) => {
-                    ApplicationCredential::Name { name: name.clone(), user: self.user(file, names)? }
-                }
+                (None, Some(name)) => ApplicationCredential::Name {
+                    name: name.clone(),
+                    user: self.user(file, names)?,
+                },
                 (None, None) => {
-                    let remedy = "it belongs to application-credential-secret; or give application-credential-name and its user";
+                    let remedy =
+                        "it belongs to application-credential-secret; or give application-credential-name and its user";
                     return Err(missing(file, names, "application-credential-id", remedy));
                 }
             };
@@ -124,7 +153,11 @@ impl RawCloud {
             let remedy = "log in with username and password, or with application-credential-id and application-credential-secret";
             return Err(missing(file, names, "password", remedy));
         };
-        Ok(Auth::Password { user: self.user(file, names)?, password, project: self.project(file, names)? })
+        Ok(Auth::Password {
+            user: self.user(file, names)?,
+            password,
+            project: self.project(file, names)?,
+        })
     }
 
     fn user(&self, file: &str, names: Names) -> Result<User, ConfigError> {
@@ -132,14 +165,22 @@ impl RawCloud {
             return Ok(User::Id(id.clone()));
         }
         let Some(name) = self.username.clone() else {
-            return Err(missing(file, names, "username", "give it with user-domain-name, or give user-id"));
+            return Err(missing(
+                file,
+                names,
+                "username",
+                "give it with user-domain-name, or give user-id",
+            ));
         };
         let domain = domain([
             (&self.user_domain_id, &self.user_domain_name),
             (&self.domain_id, &self.domain_name),
         ]);
         let remedy = "a user name is unique in its domain only; Default in most clouds";
-        Ok(User::Name { name, domain: domain.ok_or_else(|| missing(file, names, "user-domain-name", remedy))? })
+        Ok(User::Name {
+            name,
+            domain: domain.ok_or_else(|| missing(file, names, "user-domain-name", remedy))?,
+        })
     }
 
     fn project(&self, file: &str, names: Names) -> Result<Project, ConfigError> {
@@ -147,7 +188,12 @@ impl RawCloud {
             return Ok(Project::Id(id.clone()));
         }
         let Some(name) = self.project_name.clone() else {
-            return Err(missing(file, names, "tenant-name", "volumes belong to a project: give its name or its id"));
+            return Err(missing(
+                file,
+                names,
+                "tenant-name",
+                "volumes belong to a project: give its name or its id",
+            ));
         };
         let domain = domain([
             (&self.project_domain_id, &self.project_domain_name),
@@ -155,24 +201,40 @@ impl RawCloud {
             (&self.user_domain_id, &self.user_domain_name),
         ]);
         let remedy = "a project name is unique in its domain only; Default in most clouds";
-        Ok(Project::Name { name, domain: domain.ok_or_else(|| missing(file, names, "tenant-domain-name", remedy))? })
+        Ok(Project::Name {
+            name,
+            domain: domain.ok_or_else(|| missing(file, names, "tenant-domain-name", remedy))?,
+        })
     }
 }
 
 fn domain<const N: usize>(candidates: [(&Option<String>, &Option<String>); N]) -> Option<Domain> {
-    candidates.into_iter().find_map(|(id, name)| {
-        id.clone().map(Domain::Id).or_else(|| name.clone().map(Domain::Name))
-    })
+    candidates
+        .into_iter()
+        .find_map(|(id, name)| id.clone().map(Domain::Id).or_else(|| name.clone().map(Domain::Name)))
 }
 
 fn missing(file: &str, names: Names, key: &str, remedy: &str) -> ConfigError {
-    ConfigError::Missing { file: file.to_owned(), key: names.key(key), remedy: names.key_text(remedy) }
+    ConfigError::Missing {
+        file: file.to_owned(),
+        key: names.key(key),
+        remedy: names.key_text(remedy),
+    }
 }
 
 impl Names {
     /// A sentence about keys of `cloud.conf` in this format's spelling.
     fn key_text(self, text: &str) -> String {
-        text.split(' ').map(|word| if word.contains('-') { self.key(word) } else { word.to_owned() }).collect::<Vec<_>>().join(" ")
+        text.split(' ')
+            .map(|word| {
+                if word.contains('-') {
+                    self.key(word)
+                } else {
+                    word.to_owned()
+                }
+            })
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 

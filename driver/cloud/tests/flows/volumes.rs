@@ -1,12 +1,10 @@
 //! Creation and deletion to the end, through every uncertainty.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{NOTHING, ONE, latencies, new, stage, stage_with};
 use cinder_cloud::{CloudError, GiB, NewVolume, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
-use support::{NOTHING, ONE, latencies, new, stage, stage_with};
 
 #[tokio::test]
 async fn a_created_volume_is_available_and_a_repeated_creation_finds_it() {
@@ -41,22 +39,46 @@ async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
 async fn a_volume_of_the_name_that_differs_is_not_taken() {
     let stage = stage().await;
     stage.create("pvc-1").await;
-    let bigger = NewVolume { size: GiB::new(2).expect("size"), ..new("pvc-1") };
+    let bigger = NewVolume {
+        size: GiB::new(2).expect("size"),
+        ..new("pvc-1")
+    };
     let error = stage.cloud.create_volume(bigger).await.expect_err("differs");
     assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
-    assert!(error.to_string().contains("size 2 GiB is wanted, it has 1 GiB"), "{error}");
+    assert!(
+        error.to_string().contains("size 2 GiB is wanted, it has 1 GiB"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_creation_whose_answer_was_lost_does_not_make_a_second_volume() {
     let stage = stage().await;
-    for effect in [Effect::cut(When::After), Effect::status_after(504), Effect::status_after(500)] {
+    for effect in [
+        Effect::cut(When::After),
+        Effect::status_after(504),
+        Effect::status_after(500),
+    ] {
         stage.sim.clear_faults();
-        stage.sim.fault(Fault::on("create_volume").times(1).effect(effect.clone())).expect("rule");
+        stage
+            .sim
+            .fault(Fault::on("create_volume").times(1).effect(effect.clone()))
+            .expect("rule");
         let name = format!("pvc-{effect:?}");
-        let volume = stage.cloud.create_volume(new(&name)).await.expect("found by name").volume;
+        let volume = stage
+            .cloud
+            .create_volume(new(&name))
+            .await
+            .expect("found by name")
+            .volume;
         assert_eq!(volume.status, VolumeStatus::Available);
-        let named = stage.sim.state().volumes.into_iter().filter(|volume| volume.name.as_deref() == Some(&name)).count();
+        let named = stage
+            .sim
+            .state()
+            .volumes
+            .into_iter()
+            .filter(|volume| volume.name.as_deref() == Some(&name))
+            .count();
         assert_eq!(named, 1, "{effect:?}");
     }
     assert_eq!(stage.sim.count("create_volume"), 3);
@@ -65,7 +87,10 @@ async fn a_creation_whose_answer_was_lost_does_not_make_a_second_volume() {
 #[tokio::test]
 async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_next_call() {
     let stage = stage().await;
-    stage.sim.fault(Fault::on("create_volume").times(1).effect(Effect::cut(When::Before))).expect("rule");
+    stage
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(Effect::cut(When::Before)))
+        .expect("rule");
     let error = stage.cloud.create_volume(new("pvc-1")).await.expect_err("lost");
     assert!(error.is_uncertain(), "{error:?}");
     assert!(stage.sim.state().volumes.is_empty());
@@ -76,10 +101,22 @@ async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_
 #[tokio::test]
 async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
     let stage = stage().await;
-    let no_room = Effect::work_fails().message("schedule allocate volume:Could not find any available weighted backend.");
-    stage.sim.fault(Fault::on("create_volume").times(1).effect(no_room)).expect("rule");
+    let no_room =
+        Effect::work_fails().message("schedule allocate volume:Could not find any available weighted backend.");
+    stage
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(no_room))
+        .expect("rule");
     let error = stage.cloud.create_volume(new("pvc-1")).await.expect_err("failed");
-    let CloudError::VolumeFailed { status, removed, message, .. } = &error else { panic!("{error:?}") };
+    let CloudError::VolumeFailed {
+        status,
+        removed,
+        message,
+        ..
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
     assert_eq!(status, "error");
     assert!(*removed && message.contains("weighted backend"), "{error}");
     assert!(stage.sim.state().volumes.is_empty());
@@ -89,29 +126,63 @@ async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
 async fn a_failed_volume_of_an_earlier_call_is_replaced_and_one_of_somebody_else_stays() {
     let stage = stage().await;
     let ours = stage.create("ours").await;
-    assert!(stage.sim.set_volume_status(ours.id.as_str(), openstack_sim::VolumeStatus::Error));
+    assert!(
+        stage
+            .sim
+            .set_volume_status(ours.id.as_str(), openstack_sim::VolumeStatus::Error)
+    );
     let again = stage.create("ours").await;
     assert_ne!(again.id, ours.id);
 
     let theirs = stage.create("theirs").await;
-    assert!(stage.sim.set_volume_status(theirs.id.as_str(), openstack_sim::VolumeStatus::Error));
+    assert!(
+        stage
+            .sim
+            .set_volume_status(theirs.id.as_str(), openstack_sim::VolumeStatus::Error)
+    );
     let metadata = [("cinder.csi.openstack.org/cluster".to_owned(), "other".to_owned())].into();
-    let error = stage.cloud.create_volume(NewVolume { metadata, ..new("theirs") }).await.expect_err("not ours");
-    assert!(matches!(error, CloudError::VolumeFailed { removed: false, .. }), "{error:?}");
+    let error = stage
+        .cloud
+        .create_volume(NewVolume {
+            metadata,
+            ..new("theirs")
+        })
+        .await
+        .expect_err("not ours");
+    assert!(
+        matches!(error, CloudError::VolumeFailed { removed: false, .. }),
+        "{error:?}"
+    );
     assert!(stage.cloud.volume(&theirs.id).await.expect("asked").is_some());
 }
 
 #[tokio::test]
 async fn refusals_of_a_creation_tell_quota_from_bad_requests_and_make_nothing() {
-    let quota = Quota { gigabytes: 5, ..Quota::default() };
-    let stage = stage_with(SimConfig { quota, ..SimConfig::default() }).await;
-    let big = NewVolume { size: GiB::new(6).expect("size"), ..new("big") };
+    let quota = Quota {
+        gigabytes: 5,
+        ..Quota::default()
+    };
+    let stage = stage_with(SimConfig {
+        quota,
+        ..SimConfig::default()
+    })
+    .await;
+    let big = NewVolume {
+        size: GiB::new(6).expect("size"),
+        ..new("big")
+    };
     let error = stage.cloud.create_volume(big).await.expect_err("over quota");
     assert!(matches!(error, CloudError::Quota(_)), "{error:?}");
-    let odd = NewVolume { volume_type: Some("no-such-type".to_owned()), ..new("odd") };
+    let odd = NewVolume {
+        volume_type: Some("no-such-type".to_owned()),
+        ..new("odd")
+    };
     let error = stage.cloud.create_volume(odd).await.expect_err("no type");
     assert!(matches!(error, CloudError::BadRequest(_)), "{error:?}");
-    let far = NewVolume { availability_zone: Some("mars".to_owned()), ..new("far") };
+    let far = NewVolume {
+        availability_zone: Some("mars".to_owned()),
+        ..new("far")
+    };
     let error = stage.cloud.create_volume(far).await.expect_err("no zone");
     assert!(matches!(error, CloudError::BadRequest(_)), "{error:?}");
     assert!(stage.sim.state().volumes.is_empty());
@@ -128,7 +199,11 @@ async fn a_deletion_ends_when_the_volume_is_gone_and_may_be_repeated() {
     stage.cloud.delete_volume(&volume.id).await.expect("deleted");
     assert!(stage.sim.state().volumes.is_empty());
     stage.cloud.delete_volume(&volume.id).await.expect("deleted before");
-    stage.cloud.delete_volume(&VolumeId::new(NOTHING)).await.expect("never there");
+    stage
+        .cloud
+        .delete_volume(&VolumeId::new(NOTHING))
+        .await
+        .expect("never there");
 }
 
 #[tokio::test]
@@ -136,7 +211,10 @@ async fn a_deletion_whose_answer_was_lost_is_followed_to_its_end() {
     let stage = stage().await;
     for when in [When::Before, When::After] {
         let volume = stage.create(&format!("pvc-{when:?}")).await;
-        stage.sim.fault(Fault::on("delete_volume").times(1).effect(Effect::cut(when))).expect("rule");
+        stage
+            .sim
+            .fault(Fault::on("delete_volume").times(1).effect(Effect::cut(when)))
+            .expect("rule");
         stage.cloud.delete_volume(&volume.id).await.expect("deleted");
         stage.sim.clear_faults();
     }
@@ -148,25 +226,49 @@ async fn an_attached_volume_is_not_deleted() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let server = ServerId::new(ONE);
-    stage.cloud.attach(&volume.id, &server, cinder_cloud::AttachOptions::default()).await.expect("attached");
+    stage
+        .cloud
+        .attach(&volume.id, &server, cinder_cloud::AttachOptions::default())
+        .await
+        .expect("attached");
     let error = stage.cloud.delete_volume(&volume.id).await.expect_err("in use");
-    let CloudError::VolumeInUse { servers, .. } = &error else { panic!("{error:?}") };
+    let CloudError::VolumeInUse { servers, .. } = &error else {
+        panic!("{error:?}")
+    };
     assert_eq!(*servers, [server]);
 }
 
 #[tokio::test]
-async fn a_deletion_that_cinder_gives_up_is_reported_and_can_be_repeated() {
+async fn a_deletion_that_cinder_gives_up_is_reported_until_an_administrator_resets_the_volume() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
-    stage.sim.fault(Fault::on("delete_volume").times(1).effect(Effect::work_fails())).expect("rule");
-    let error = stage.cloud.delete_volume(&volume.id).await.expect_err("failed");
-    assert!(matches!(&error, CloudError::VolumeFailed { status, .. } if status == "error_deleting"), "{error:?}");
-    stage.cloud.delete_volume(&volume.id).await.expect("the second time");
+    stage
+        .sim
+        .fault(Fault::on("delete_volume").times(1).effect(Effect::work_fails()))
+        .expect("rule");
+    for _ in 0..2 {
+        let error = stage.cloud.delete_volume(&volume.id).await.expect_err("failed");
+        let CloudError::VolumeFailed { status, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(status, "error_deleting");
+        assert!(error.to_string().contains("administrator"), "{error}");
+    }
+    assert!(
+        stage
+            .sim
+            .set_volume_status(volume.id.as_str(), openstack_sim::VolumeStatus::Error)
+    );
+    stage.cloud.delete_volume(&volume.id).await.expect("deleted");
 }
 
 #[tokio::test]
 async fn lists_come_by_page_and_whole() {
-    let stage = stage_with(SimConfig { page_limit: 2, ..SimConfig::default() }).await;
+    let stage = stage_with(SimConfig {
+        page_limit: 2,
+        ..SimConfig::default()
+    })
+    .await;
     for number in 0..5 {
         stage.create(&format!("pvc-{number}")).await;
     }
@@ -175,7 +277,11 @@ async fn lists_come_by_page_and_whole() {
     let mut seen = 0;
     let mut marker = None;
     loop {
-        let page = stage.cloud.list_volumes(Some(2), marker.as_ref()).await.expect("listed");
+        let page = stage
+            .cloud
+            .list_volumes(Some(2), marker.as_ref())
+            .await
+            .expect("listed");
         assert!(page.volumes.len() <= 2);
         seen += page.volumes.len();
         marker = page.next;

@@ -1,17 +1,19 @@
 //! Login, tokens, repeats, TLS.
 
-mod support;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{NOTHING, new, stage, stage_with};
 use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, VolumeId};
 use openstack_sim::{Effect, Fault, SimConfig, When};
-use support::{NOTHING, new, stage, stage_with};
 
-fn edited(stage: &support::Stage, from: &str, to: &str) -> Cloud {
+fn edited(stage: &crate::support::Stage, from: &str, to: &str) -> Cloud {
     let conf = stage.sim.access().cloud_conf().replace(from, to);
-    Cloud::new(CloudConfig::from_cloud_conf(&conf).expect("good"), CloudOptions::default()).expect("a cloud")
+    Cloud::new(
+        CloudConfig::from_cloud_conf(&conf).expect("good"),
+        CloudOptions::default(),
+    )
+    .expect("a cloud")
 }
 
 #[tokio::test]
@@ -19,7 +21,11 @@ async fn a_login_by_password_tells_project_and_services() {
     let stage = stage().await;
     let login = stage.cloud.login().await.expect("logged in");
     assert_eq!(login.project_name, "cluster");
-    assert!(login.services.iter().any(|service| service == "compute"), "{:?}", login.services);
+    assert!(
+        login.services.iter().any(|service| service == "compute"),
+        "{:?}",
+        login.services
+    );
 }
 
 #[tokio::test]
@@ -59,12 +65,19 @@ async fn a_region_that_the_catalogue_lacks_is_named_with_what_there_is() {
     let error = cloud.volume(&VolumeId::new(NOTHING)).await.expect_err("no endpoint");
     assert!(matches!(error, CloudError::NoEndpoint { .. }), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("RegionNine") && text.contains("block-storage/public/RegionOne"), "{text}");
+    assert!(
+        text.contains("RegionNine") && text.contains("block-storage/public/RegionOne"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
 async fn block_storage_is_found_under_its_older_name() {
-    let stage = stage_with(SimConfig { block_storage_type: "volumev3".to_owned(), ..SimConfig::default() }).await;
+    let stage = stage_with(SimConfig {
+        block_storage_type: "volumev3".to_owned(),
+        ..SimConfig::default()
+    })
+    .await;
     assert_eq!(stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("asked"), None);
 }
 
@@ -90,7 +103,11 @@ async fn a_revoked_token_is_renewed_once_for_all_callers() {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
-    let stage = stage_with(SimConfig { token_lifetime: Duration::from_secs(1), ..SimConfig::default() }).await;
+    let stage = stage_with(SimConfig {
+        token_lifetime: Duration::from_secs(1),
+        ..SimConfig::default()
+    })
+    .await;
     let id = VolumeId::new(NOTHING);
     stage.cloud.volume(&id).await.expect("asked");
     let renewed = tokio::time::timeout(Duration::from_secs(5), async {
@@ -99,15 +116,27 @@ async fn a_token_is_renewed_before_it_ends() {
         }
     });
     renewed.await.expect("renewed twice in time");
-    assert!(stage.sim.log().iter().all(|entry| entry.status != 401), "a token was used to its end");
+    assert!(
+        stage.sim.log().iter().all(|entry| entry.status != 401),
+        "a token was used to its end"
+    );
 }
 
 #[tokio::test]
 async fn a_read_is_repeated_after_503_and_after_a_lost_connection() {
     let stage = stage().await;
-    stage.sim.fault(Fault::on("get_volume").times(2).effect(Effect::status(503))).expect("rule");
-    stage.sim.fault(Fault::on("get_volume").times(1).effect(Effect::cut(When::Before))).expect("rule");
-    assert_eq!(stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("in the end"), None);
+    stage
+        .sim
+        .fault(Fault::on("get_volume").times(2).effect(Effect::status(503)))
+        .expect("rule");
+    stage
+        .sim
+        .fault(Fault::on("get_volume").times(1).effect(Effect::cut(When::Before)))
+        .expect("rule");
+    assert_eq!(
+        stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("in the end"),
+        None
+    );
     assert_eq!(stage.counter.requests.load(Ordering::Relaxed), 4);
 }
 
@@ -115,7 +144,10 @@ async fn a_read_is_repeated_after_503_and_after_a_lost_connection() {
 async fn a_wish_to_come_back_later_is_heeded_even_for_a_creation() {
     let stage = stage().await;
     let busy = Effect::status(429).retry_after(1);
-    stage.sim.fault(Fault::on("create_volume").times(1).effect(busy)).expect("rule");
+    stage
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(busy))
+        .expect("rule");
     let started = std::time::Instant::now();
     stage.create("pvc-1").await;
     assert!(started.elapsed() >= Duration::from_secs(1));
@@ -125,9 +157,14 @@ async fn a_wish_to_come_back_later_is_heeded_even_for_a_creation() {
 #[tokio::test]
 async fn a_wish_that_is_too_long_is_an_error_with_the_wish() {
     let stage = stage().await;
-    stage.sim.fault(Fault::on("create_volume").effect(Effect::status(429).retry_after(600))).expect("rule");
+    stage
+        .sim
+        .fault(Fault::on("create_volume").effect(Effect::status(429).retry_after(600)))
+        .expect("rule");
     let error = stage.cloud.create_volume(new("pvc-1")).await.expect_err("throttled");
-    let CloudError::Throttled { retry_after, .. } = error else { panic!("{error:?}") };
+    let CloudError::Throttled { retry_after, .. } = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(retry_after, Some(Duration::from_mins(10)));
 }
 
@@ -137,11 +174,20 @@ async fn nobody_listening_is_told_with_the_reason_and_that_nothing_was_sent() {
     let address = listener.local_addr().expect("address");
     drop(listener);
     let conf = format!("[Global]\nauth-url=http://{address}\nuser-id=u\npassword=p\ntenant-id=t\n");
-    let options = CloudOptions { request_timeout: Duration::from_secs(1), ..CloudOptions::default() };
+    let options = CloudOptions {
+        request_timeout: Duration::from_secs(1),
+        ..CloudOptions::default()
+    };
     let cloud = Cloud::new(CloudConfig::from_cloud_conf(&conf).expect("good"), options).expect("a cloud");
     let error = cloud.login().await.expect_err("nobody is there");
-    assert!(matches!(error, CloudError::Unreachable { sent: false, .. }), "{error:?}");
-    assert!(error.to_string().to_lowercase().contains("connection refused"), "{error}");
+    assert!(
+        matches!(error, CloudError::Unreachable { sent: false, .. }),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().to_lowercase().contains("connection refused"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -151,7 +197,14 @@ async fn an_id_that_is_no_uuid_never_reaches_openstack() {
     assert_eq!(stage.cloud.volume(&strange).await.expect("not asked"), None);
     stage.cloud.delete_volume(&strange).await.expect("nothing to delete");
     stage.cloud.detach(&strange, None).await.expect("nothing to detach");
-    let error = stage.cloud.attach(&strange, &support::ONE.into(), cinder_cloud::AttachOptions::default()).await;
+    let error = stage
+        .cloud
+        .attach(
+            &strange,
+            &crate::support::ONE.into(),
+            cinder_cloud::AttachOptions::default(),
+        )
+        .await;
     assert!(matches!(error, Err(CloudError::NotFound { .. })), "{error:?}");
     assert!(stage.sim.log().is_empty(), "{:?}", stage.operations());
 }

@@ -1,5 +1,4 @@
 //! A cloud of the simulator, and this crate's view of it.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +8,17 @@ use std::time::Duration;
 use cinder_cloud::{AttachOptions, Cloud, CloudConfig, CloudOptions, GiB, NewVolume, Observer, ServerId, Volume};
 use openstack_sim::{Latencies, ServerSpec, Sim, SimConfig};
 
-pub const ONE: &str = "11111111-2222-4333-8444-555555555555";
-pub const TWO: &str = "22222222-2222-4333-8444-555555555555";
+pub(crate) const ONE: &str = "11111111-2222-4333-8444-555555555555";
+pub(crate) const TWO: &str = "22222222-2222-4333-8444-555555555555";
 /// A UUID that nothing has.
-pub const NOTHING: &str = "00000000-2222-4333-8444-555555555555";
+pub(crate) const NOTHING: &str = "00000000-2222-4333-8444-555555555555";
 
 /// Counts what the crate tells.
 #[derive(Debug, Default)]
-pub struct Counter {
-    pub tokens: AtomicUsize,
-    pub requests: AtomicUsize,
-    pub waits: AtomicUsize,
+pub(crate) struct Counter {
+    pub(crate) tokens: AtomicUsize,
+    pub(crate) requests: AtomicUsize,
+    pub(crate) polls: AtomicUsize,
 }
 
 impl Observer for Counter {
@@ -33,40 +32,47 @@ impl Observer for Counter {
         self.tokens.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn wait_finished(&self, _: &'static str, _: Duration, _: u32) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
+    fn wait_finished(&self, _: &'static str, _: Duration, polls: u32) {
+        self.polls.fetch_add(polls as usize, Ordering::Relaxed);
     }
 }
 
-pub struct Stage {
-    pub sim: Sim,
-    pub cloud: Cloud,
-    pub counter: Arc<Counter>,
+pub(crate) struct Stage {
+    pub(crate) sim: Sim,
+    pub(crate) cloud: Cloud,
+    pub(crate) counter: Arc<Counter>,
 }
 
 /// A cloud with two servers that answers at once.
-pub async fn stage() -> Stage {
+pub(crate) async fn stage() -> Stage {
     stage_with(SimConfig::default()).await
 }
 
-pub async fn stage_with(config: SimConfig) -> Stage {
+pub(crate) async fn stage_with(config: SimConfig) -> Stage {
     let servers = vec![ServerSpec::new(ONE), ServerSpec::new(TWO)];
-    let sim = Sim::start(SimConfig { servers, ..config }).await.expect("the simulator starts");
+    let sim = Sim::start(SimConfig { servers, ..config })
+        .await
+        .expect("the simulator starts");
     let counter = Arc::new(Counter::default());
     let observer: Arc<dyn Observer> = counter.clone();
-    let options = CloudOptions { request_timeout: Duration::from_secs(10), operation_timeout: Duration::from_secs(20), observer, ..CloudOptions::default() };
+    let options = CloudOptions {
+        request_timeout: Duration::from_secs(10),
+        operation_timeout: Duration::from_secs(20),
+        observer,
+        ..CloudOptions::default()
+    };
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
     let cloud = Cloud::new(config, options).expect("a cloud");
     Stage { sim, cloud, counter }
 }
 
-pub fn latencies(change: impl FnOnce(&mut Latencies)) -> Latencies {
+pub(crate) fn latencies(change: impl FnOnce(&mut Latencies)) -> Latencies {
     let mut latencies = Latencies::default();
     change(&mut latencies);
     latencies
 }
 
-pub fn new(name: &str) -> NewVolume {
+pub(crate) fn new(name: &str) -> NewVolume {
     NewVolume {
         name: name.to_owned(),
         size: GiB::new(1).expect("size"),
@@ -79,23 +85,35 @@ pub fn new(name: &str) -> NewVolume {
 }
 
 impl Stage {
-    pub async fn create(&self, name: &str) -> Volume {
+    pub(crate) async fn create(&self, name: &str) -> Volume {
         self.cloud.create_volume(new(name)).await.expect("a volume").volume
     }
 
     /// Requests to Cinder and Nova since the log was cleared.
-    pub fn calls(&self) -> usize {
-        self.sim.log().iter().filter(|entry| entry.service != "identity").count()
+    pub(crate) fn calls(&self) -> usize {
+        self.sim
+            .log()
+            .iter()
+            .filter(|entry| entry.operation != "issue_token")
+            .count()
     }
 
-    pub fn operations(&self) -> Vec<&'static str> {
-        self.sim.log().iter().filter(|entry| entry.service != "identity").map(|entry| entry.operation).collect()
+    pub(crate) fn operations(&self) -> Vec<&'static str> {
+        self.sim
+            .log()
+            .iter()
+            .filter(|entry| entry.operation != "issue_token")
+            .map(|entry| entry.operation)
+            .collect()
     }
 
-    pub async fn life(&self, name: &str) {
+    pub(crate) async fn life(&self, name: &str) {
         let volume = self.create(name).await;
         let server = ServerId::new(ONE);
-        self.cloud.attach(&volume.id, &server, AttachOptions::default()).await.expect("attached");
+        self.cloud
+            .attach(&volume.id, &server, AttachOptions::default())
+            .await
+            .expect("attached");
         self.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
         self.cloud.delete_volume(&volume.id).await.expect("deleted");
     }

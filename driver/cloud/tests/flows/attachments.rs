@@ -1,15 +1,16 @@
 //! Attaching and detaching to the end, half-made states and lost servers included.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with};
 use cinder_cloud::{AttachOptions, CloudError, NewVolume, ObjectKind, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, SimConfig, VolumeType, When};
-use support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with};
 
 async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder_cloud::Attached, CloudError> {
-    stage.cloud.attach(volume, &ServerId::new(server), AttachOptions::default()).await
+    stage
+        .cloud
+        .attach(volume, &ServerId::new(server), AttachOptions::default())
+        .await
 }
 
 async fn status(stage: &Stage, volume: &VolumeId) -> VolumeStatus {
@@ -32,7 +33,11 @@ async fn a_volume_is_in_use_when_attach_returns_and_available_when_detach_does()
         let attached = attach(&stage, &volume.id, ONE).await.expect("attached");
         assert!(attached.device.is_some());
         assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
-        stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("detached");
+        stage
+            .cloud
+            .detach(&volume.id, Some(&ServerId::new(ONE)))
+            .await
+            .expect("detached");
         assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
     }
     // Nova had forgotten each time, or the second attachment would have been refused first.
@@ -46,7 +51,11 @@ async fn attaching_and_detaching_again_change_nothing() {
     let first = attach(&stage, &volume.id, ONE).await.expect("attached");
     assert_eq!(attach(&stage, &volume.id, ONE).await.expect("attached before"), first);
     for _ in 0..2 {
-        stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("detached");
+        stage
+            .cloud
+            .detach(&volume.id, Some(&ServerId::new(ONE)))
+            .await
+            .expect("detached");
     }
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
 }
@@ -57,9 +66,15 @@ async fn a_volume_that_another_server_has_stays_there() {
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let error = attach(&stage, &volume.id, TWO).await.expect_err("elsewhere");
-    let CloudError::AttachedElsewhere { servers, .. } = &error else { panic!("{error:?}") };
+    let CloudError::AttachedElsewhere { servers, .. } = &error else {
+        panic!("{error:?}")
+    };
     assert_eq!(*servers, [ServerId::new(ONE)]);
-    stage.cloud.detach(&volume.id, Some(&ServerId::new(TWO))).await.expect("not there");
+    stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(TWO)))
+        .await
+        .expect("not there");
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
     stage.cloud.detach(&volume.id, None).await.expect("detached from all");
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
@@ -69,10 +84,30 @@ async fn a_volume_that_another_server_has_stays_there() {
 async fn a_missing_volume_is_told_from_a_missing_server() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
-    let error = attach(&stage, &VolumeId::new(NOTHING), ONE).await.expect_err("no volume");
-    assert!(matches!(error, CloudError::NotFound { kind: ObjectKind::Volume, .. }), "{error:?}");
+    let error = attach(&stage, &VolumeId::new(NOTHING), ONE)
+        .await
+        .expect_err("no volume");
+    assert!(
+        matches!(
+            error,
+            CloudError::NotFound {
+                kind: ObjectKind::Volume,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     let error = attach(&stage, &volume.id, NOTHING).await.expect_err("no server");
-    assert!(matches!(error, CloudError::NotFound { kind: ObjectKind::Server, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            CloudError::NotFound {
+                kind: ObjectKind::Server,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -85,17 +120,22 @@ async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let server = ServerId::new(ONE);
-    let (detached, attached) =
-        tokio::join!(stage.cloud.detach(&volume.id, Some(&server)), async {
-            // As soon as the detachment is under way.
-            while status(&stage, &volume.id).await != VolumeStatus::Detaching {
-                tokio::task::yield_now().await;
-            }
-            attach(&stage, &volume.id, TWO).await
-        });
+    let (detached, attached) = tokio::join!(stage.cloud.detach(&volume.id, Some(&server)), async {
+        // As soon as the detachment is under way.
+        while status(&stage, &volume.id).await != VolumeStatus::Detaching {
+            tokio::task::yield_now().await;
+        }
+        attach(&stage, &volume.id, TWO).await
+    });
     detached.expect("detached");
     attached.expect("attached to the other server");
-    let servers = stage.cloud.volume(&volume.id).await.expect("asked").expect("there").servers();
+    let servers = stage
+        .cloud
+        .volume(&volume.id)
+        .await
+        .expect("asked")
+        .expect("there")
+        .servers();
     assert_eq!(servers, [ServerId::new(TWO)]);
 }
 
@@ -110,11 +150,19 @@ async fn an_attachment_that_was_cut_short_is_joined_by_the_next_call_and_undone_
     let cut = tokio::time::timeout(Duration::from_millis(300), attach(&stage, &volume.id, ONE)).await;
     assert!(cut.is_err(), "{cut:?}");
     attach(&stage, &volume.id, ONE).await.expect("joined");
-    stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("detached");
+    stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(ONE)))
+        .await
+        .expect("detached");
 
     let cut = tokio::time::timeout(Duration::from_millis(300), attach(&stage, &volume.id, ONE)).await;
     assert!(cut.is_err(), "{cut:?}");
-    stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("arrived, then detached");
+    stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(ONE)))
+        .await
+        .expect("arrived, then detached");
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
     assert!(stage.sim.state().attachments.is_empty());
 }
@@ -122,12 +170,29 @@ async fn an_attachment_that_was_cut_short_is_joined_by_the_next_call_and_undone_
 #[tokio::test]
 async fn lost_answers_of_nova_lead_to_the_same_end() {
     let stage = stage().await;
-    for (number, effect) in [Effect::cut(When::After), Effect::status_after(504), Effect::status_after(500)].into_iter().enumerate() {
+    for (number, effect) in [
+        Effect::cut(When::After),
+        Effect::status_after(504),
+        Effect::status_after(500),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let volume = stage.create(&format!("pvc-{number}")).await;
-        stage.sim.fault(Fault::on("attach_volume").times(1).effect(effect.clone())).expect("rule");
+        stage
+            .sim
+            .fault(Fault::on("attach_volume").times(1).effect(effect.clone()))
+            .expect("rule");
         attach(&stage, &volume.id, ONE).await.expect("attached");
-        stage.sim.fault(Fault::on("detach_volume").times(1).effect(effect)).expect("rule");
-        stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("detached");
+        stage
+            .sim
+            .fault(Fault::on("detach_volume").times(1).effect(effect))
+            .expect("rule");
+        stage
+            .cloud
+            .detach(&volume.id, Some(&ServerId::new(ONE)))
+            .await
+            .expect("detached");
         assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
     }
     assert_eq!(stage.sim.count("attach_volume"), 3);
@@ -137,10 +202,16 @@ async fn lost_answers_of_nova_lead_to_the_same_end() {
 async fn an_attachment_that_nova_gives_up_is_reported_with_the_request() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
-    stage.sim.fault(Fault::on("attach_volume").times(1).effect(Effect::work_fails())).expect("rule");
+    stage
+        .sim
+        .fault(Fault::on("attach_volume").times(1).effect(Effect::work_fails()))
+        .expect("rule");
     let error = attach(&stage, &volume.id, ONE).await.expect_err("given up");
     assert!(matches!(error, CloudError::AttachFailed { .. }), "{error:?}");
-    assert!(error.request_id().is_some() && error.to_string().contains(volume.id.as_str()), "{error}");
+    assert!(
+        error.request_id().is_some() && error.to_string().contains(volume.id.as_str()),
+        "{error}"
+    );
     attach(&stage, &volume.id, ONE).await.expect("the second time");
 }
 
@@ -149,9 +220,18 @@ async fn a_detachment_that_nova_gives_up_is_reported_and_the_volume_stays() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
-    stage.sim.fault(Fault::on("detach_volume").times(1).effect(Effect::work_fails())).expect("rule");
-    stage.sim.set_latencies(latencies(|l| l.release = Duration::from_millis(100)));
-    let error = stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect_err("given up");
+    stage
+        .sim
+        .fault(Fault::on("detach_volume").times(1).effect(Effect::work_fails()))
+        .expect("rule");
+    stage
+        .sim
+        .set_latencies(latencies(|l| l.release = Duration::from_millis(100)));
+    let error = stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(ONE)))
+        .await
+        .expect_err("given up");
     assert!(matches!(error, CloudError::Conflict(_)), "{error:?}");
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
 }
@@ -177,41 +257,97 @@ async fn what_a_deleted_server_left_behind_is_cleared_away() {
     attach(&stage, &volume.id, ONE).await.expect("attached");
     stage.sim.remove_server(ONE, true);
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
-    stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("cleared");
+    stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(ONE)))
+        .await
+        .expect("cleared");
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
 }
 
 #[tokio::test]
 async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone() {
-    let volume_types = vec![VolumeType { multiattach: true, ..VolumeType::new("shared") }];
-    let stage = stage_with(SimConfig { volume_types, ..SimConfig::default() }).await;
-    let wanted = NewVolume { volume_type: Some("shared".to_owned()), ..new("pvc-1") };
+    let volume_types = vec![VolumeType {
+        multiattach: true,
+        ..VolumeType::new("shared")
+    }];
+    let stage = stage_with(SimConfig {
+        volume_types,
+        ..SimConfig::default()
+    })
+    .await;
+    let wanted = NewVolume {
+        volume_type: Some("shared".to_owned()),
+        ..new("pvc-1")
+    };
     let volume = stage.cloud.create_volume(wanted).await.expect("made").volume;
     assert!(volume.multiattach);
     attach(&stage, &volume.id, ONE).await.expect("attached");
-    let alone = AttachOptions { exclusive: true, ..AttachOptions::default() };
-    let error = stage.cloud.attach(&volume.id, &ServerId::new(TWO), alone).await.expect_err("not alone");
+    let alone = AttachOptions {
+        exclusive: true,
+        ..AttachOptions::default()
+    };
+    let error = stage
+        .cloud
+        .attach(&volume.id, &ServerId::new(TWO), alone)
+        .await
+        .expect_err("not alone");
     assert!(matches!(error, CloudError::AttachedElsewhere { .. }), "{error:?}");
     attach(&stage, &volume.id, TWO).await.expect("attached to both");
-    assert_eq!(stage.cloud.volume(&volume.id).await.expect("asked").expect("there").servers().len(), 2);
-    stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await.expect("detached from one");
-    let servers = stage.cloud.volume(&volume.id).await.expect("asked").expect("there").servers();
+    assert_eq!(
+        stage
+            .cloud
+            .volume(&volume.id)
+            .await
+            .expect("asked")
+            .expect("there")
+            .servers()
+            .len(),
+        2
+    );
+    stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(ONE)))
+        .await
+        .expect("detached from one");
+    let servers = stage
+        .cloud
+        .volume(&volume.id)
+        .await
+        .expect("asked")
+        .expect("there")
+        .servers();
     assert_eq!(servers, [ServerId::new(TWO)]);
 }
 
 #[tokio::test]
 async fn a_full_server_is_told_from_other_refusals() {
-    let stage = stage_with(SimConfig { volumes_per_server: 1, ..SimConfig::default() }).await;
+    let stage = stage_with(SimConfig {
+        volumes_per_server: 1,
+        ..SimConfig::default()
+    })
+    .await;
     let (first, second) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
     attach(&stage, &first.id, ONE).await.expect("attached");
     let error = attach(&stage, &second.id, ONE).await.expect_err("full");
     assert!(matches!(error, CloudError::TooManyAttachments { .. }), "{error:?}");
-    let limit = AttachOptions { server_limit: Some(1), ..AttachOptions::default() };
+    let limit = AttachOptions {
+        server_limit: Some(1),
+        ..AttachOptions::default()
+    };
     stage.sim.clear_log();
-    let error = stage.cloud.attach(&second.id, &ServerId::new(ONE), limit).await.expect_err("over the limit");
+    let error = stage
+        .cloud
+        .attach(&second.id, &ServerId::new(ONE), limit)
+        .await
+        .expect_err("over the limit");
     assert!(matches!(error, CloudError::TooManyAttachments { .. }), "{error:?}");
     assert_eq!(stage.sim.count("attach_volume"), 0);
-    stage.cloud.attach(&first.id, &ServerId::new(ONE), limit).await.expect("counts itself");
+    stage
+        .cloud
+        .attach(&first.id, &ServerId::new(ONE), limit)
+        .await
+        .expect("counts itself");
 }
 
 #[tokio::test]
@@ -220,10 +356,21 @@ async fn an_answer_that_never_comes_ends_with_the_last_status() {
     config.latencies.attach = Duration::from_mins(10);
     let stage = stage_with(config).await;
     let volume = stage.create("pvc-1").await;
-    let short = cinder_cloud::CloudOptions { operation_timeout: Duration::from_secs(2), ..Default::default() };
+    let short = cinder_cloud::CloudOptions {
+        operation_timeout: Duration::from_secs(2),
+        ..Default::default()
+    };
     let cloud = cinder_cloud::Cloud::new(stage.cloud.config().clone(), short).expect("a cloud");
-    let error = cloud.attach(&volume.id, &ServerId::new(ONE), AttachOptions::default()).await.expect_err("too slow");
-    let CloudError::Timeout { last_status, .. } = &error else { panic!("{error:?}") };
+    let error = cloud
+        .attach(&volume.id, &ServerId::new(ONE), AttachOptions::default())
+        .await
+        .expect_err("too slow");
+    let CloudError::Timeout { last_status, .. } = &error else {
+        panic!("{error:?}")
+    };
     assert_eq!(last_status, "reserved");
-    assert!(error.to_string().contains(volume.id.as_str()) && error.to_string().contains(ONE), "{error}");
+    assert!(
+        error.to_string().contains(volume.id.as_str()) && error.to_string().contains(ONE),
+        "{error}"
+    );
 }
