@@ -82,9 +82,16 @@ fn set_latencies(cloud: &Cloud, request: &Request) -> Result<(), String> {
 
 fn set_status(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
     let given: Map<String, Value> = decode(request)?;
-    let status = given.get("status").and_then(Value::as_str).and_then(VolumeStatus::from_name);
+    let status = given
+        .get("status")
+        .and_then(Value::as_str)
+        .and_then(VolumeStatus::from_name);
     let status = status.ok_or("The body names no status of a volume.")?;
-    if cloud.change(|world| world.set_status(id, status)) { Ok(()) } else { Err(format!("There is no volume {id}.")) }
+    if cloud.change(|world| world.set_status(id, status)) {
+        Ok(())
+    } else {
+        Err(format!("There is no volume {id}."))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -96,7 +103,10 @@ struct ServerState {
 fn set_server(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
     let given: ServerState = decode(request)?;
     cloud.change(|world| {
-        let server = world.servers.get_mut(id).ok_or_else(|| format!("There is no server {id}."))?;
+        let server = world
+            .servers
+            .get_mut(id)
+            .ok_or_else(|| format!("There is no server {id}."))?;
         server.vm_state = given.vm_state;
         server.task_state = given.task_state;
         Ok(())

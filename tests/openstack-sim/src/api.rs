@@ -29,7 +29,10 @@ impl Request {
     }
 
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
-        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.query
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The body, which must hold an object under `key`.
@@ -37,7 +40,9 @@ impl Request {
         let mut body: Value =
             serde_json::from_slice(&self.body).map_err(|_| Fault::bad_request("Malformed request body"))?;
         let inner = body.get_mut(key).map(Value::take).ok_or_else(|| {
-            Fault::bad_request(format!("Invalid input for field/attribute {key}. '{key}' is a required property"))
+            Fault::bad_request(format!(
+                "Invalid input for field/attribute {key}. '{key}' is a required property"
+            ))
         })?;
         serde_json::from_value(inner)
             .map_err(|error| Fault::bad_request(format!("Invalid input for field/attribute {key}. {error}")))
@@ -46,7 +51,11 @@ impl Request {
     /// The only key of a body such as `{"os-extend": {…}}`.
     pub(crate) fn action(&self) -> Option<String> {
         let body: serde_json::Map<String, Value> = serde_json::from_slice(&self.body).ok()?;
-        if body.len() == 1 { body.into_iter().next().map(|(name, _)| name) } else { None }
+        if body.len() == 1 {
+            body.into_iter().next().map(|(name, _)| name)
+        } else {
+            None
+        }
     }
 }
 
@@ -68,11 +77,19 @@ pub(crate) enum Body {
 
 impl Reply {
     pub(crate) fn json(status: u16, body: Value) -> Self {
-        Self { status, headers: Vec::new(), body: Body::Json(body) }
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Body::Json(body),
+        }
     }
 
     pub(crate) fn empty(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Body::Empty }
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Body::Empty,
+        }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -91,7 +108,11 @@ pub(crate) struct Fault {
 
 impl Fault {
     pub(crate) fn new(status: u16, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), retry_after: None }
+        Self {
+            status,
+            message: message.into(),
+            retry_after: None,
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -108,7 +129,11 @@ impl Fault {
 
     /// A quota of Cinder is exhausted. Such faults come through a path in Cinder that names the exception.
     pub(crate) fn over_quota(exception: &str, message: &str) -> Self {
-        Self { status: 413, message: format!("{exception}: {message}"), retry_after: Some(0) }
+        Self {
+            status: 413,
+            message: format!("{exception}: {message}"),
+            retry_after: Some(0),
+        }
     }
 }
 
@@ -137,7 +162,11 @@ impl Fault {
         };
         let reply = match self.status {
             // What stands before the services answers these, and does not speak JSON.
-            502 | 504 => Reply { status: self.status, headers: Vec::new(), body: Body::Html(self.html()) },
+            502 | 504 => Reply {
+                status: self.status,
+                headers: Vec::new(),
+                body: Body::Html(self.html()),
+            },
             _ => Reply::json(self.status, body),
         };
         match self.retry_after {
@@ -160,7 +189,10 @@ impl Fault {
 }
 
 fn reason(status: u16) -> &'static str {
-    http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unknown")
+    http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("Unknown")
 }
 
 fn fault_name(status: u16) -> &'static str {
@@ -187,9 +219,7 @@ pub(crate) fn default_message(status: u16) -> &'static str {
         404 => "The resource could not be found.",
         409 => "There was a conflict when trying to complete your request.",
         413 | 429 => "This request was rate-limited.",
-        500 => {
-            "The server has either erred or is incapable of performing the requested operation."
-        }
+        500 => "The server has either erred or is incapable of performing the requested operation.",
         502 => "The server returned an invalid or incomplete response.",
         503 => "The server is currently unavailable. Please try again at a later time.",
         504 => "The server didn't respond in time.",

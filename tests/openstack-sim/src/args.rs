@@ -134,7 +134,10 @@ impl Serve {
             ..SimConfig::default()
         };
         if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            config.tls = Some(TlsIdentity { certificate_pem: read(certificate)?, key_pem: read(key)? });
+            config.tls = Some(TlsIdentity {
+                certificate_pem: read(certificate)?,
+                key_pem: read(key)?,
+            });
         }
         let mut latencies = Latencies::default();
         for text in &self.latencies {
@@ -198,7 +201,10 @@ impl Signals {
 
 fn volume_type(text: &str) -> VolumeType {
     match text.split_once(',') {
-        Some((name, "multiattach")) => VolumeType { multiattach: true, ..VolumeType::new(name) },
+        Some((name, "multiattach")) => VolumeType {
+            multiattach: true,
+            ..VolumeType::new(name)
+        },
         _ => VolumeType::new(text),
     }
 }

@@ -21,7 +21,7 @@ pub use losetup::LosetupError;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a copy of a volume's data may take.
-const COPY: Duration = Duration::from_secs(120);
+const COPY: Duration = Duration::from_mins(2);
 
 /// What went wrong with a file or a device.
 #[derive(Debug, Error)]
@@ -40,7 +40,11 @@ pub enum BackingError {
     #[error("cannot change the size of {path}: {source}")]
     Resize { path: PathBuf, source: io::Error },
     #[error("cannot link {link} to {device}: {source}; is the by-id folder of the server there and writable?")]
-    Link { link: PathBuf, device: PathBuf, source: io::Error },
+    Link {
+        link: PathBuf,
+        device: PathBuf,
+        source: io::Error,
+    },
     #[error("cannot remove the link {link}: {source}")]
     Unlink { link: PathBuf, source: io::Error },
     #[error("{device} is still in use after {after:?}: something has it mounted or open")]
@@ -62,13 +66,21 @@ pub(crate) struct Backing {
 impl Backing {
     /// Takes the folder, which no other simulator may use at the same time.
     pub(crate) fn open(folder: &Path) -> Result<Self, BackingError> {
-        let fail = |source| BackingError::PrepareFolder { path: folder.to_owned(), source };
+        let fail = |source| BackingError::PrepareFolder {
+            path: folder.to_owned(),
+            source,
+        };
         fs::create_dir_all(folder.join("volumes")).map_err(fail)?;
         // Device listings show resolved names.
         let folder = folder.canonicalize().map_err(fail)?;
         let lock = fs::File::create(folder.join("lock")).map_err(fail)?;
-        lock.try_lock().map_err(|_| BackingError::LockFolder { path: folder.clone() })?;
-        Ok(Self { folder, losetup: Mutex::default(), _lock: lock })
+        lock.try_lock()
+            .map_err(|_| BackingError::LockFolder { path: folder.clone() })?;
+        Ok(Self {
+            folder,
+            losetup: Mutex::default(),
+            _lock: lock,
+        })
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -85,8 +97,16 @@ impl Backing {
         if let Some(source) = source {
             copy(&self.file(source), &path).await?;
         }
-        let fail = |source| BackingError::CreateFile { path: path.clone(), source };
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(fail)?;
+        let fail = |source| BackingError::CreateFile {
+            path: path.clone(),
+            source,
+        };
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(fail)?;
         file.set_len(gib << 30).map_err(fail)
     }
 
@@ -99,8 +119,15 @@ impl Backing {
     /// Grows a volume and the devices that show it.
     pub(crate) async fn grow(&self, id: &str, gib: u64, devices: &[LoopDevice]) -> Result<(), BackingError> {
         let path = self.file(id);
-        let fail = |source| BackingError::Resize { path: path.clone(), source };
-        fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(gib << 30)).map_err(fail)?;
+        let fail = |source| BackingError::Resize {
+            path: path.clone(),
+            source,
+        };
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(gib << 30))
+            .map_err(fail)?;
         for device in devices {
             losetup::read_size_again(&device.path).await?;
         }
@@ -125,7 +152,11 @@ impl Backing {
             Ok(()) => Ok(device),
             Err(source) => {
                 losetup::tear_down(&device.path).await?;
-                Err(BackingError::Link { link: device.link, device: device.path, source })
+                Err(BackingError::Link {
+                    link: device.link,
+                    device: device.path,
+                    source,
+                })
             }
         }
     }
@@ -135,7 +166,10 @@ impl Backing {
         let end = Instant::now() + patience;
         while is_busy(&device.path) {
             if Instant::now() >= end {
-                return Err(BackingError::Busy { device: device.path.clone(), after: patience });
+                return Err(BackingError::Busy {
+                    device: device.path.clone(),
+                    after: patience,
+                });
             }
             sleep(LOOK).await;
         }
@@ -143,7 +177,10 @@ impl Backing {
         // The kernel lets a device go when its last user, say a `dd`, has closed it.
         while losetup::is_set_up(&device.path, &self.folder).await? {
             if Instant::now() >= end {
-                return Err(BackingError::Busy { device: device.path.clone(), after: patience });
+                return Err(BackingError::Busy {
+                    device: device.path.clone(),
+                    after: patience,
+                });
             }
             sleep(LOOK).await;
         }
@@ -160,7 +197,10 @@ impl Backing {
     pub(crate) async fn release_strays(&self, state: &CloudState) -> Result<(), BackingError> {
         let attached = |device: &LoopDevice| {
             state.mappings.iter().any(|mapping| {
-                device.link.file_name().is_some_and(|name| *name == *link_name(&mapping.volume_id))
+                device
+                    .link
+                    .file_name()
+                    .is_some_and(|name| *name == *link_name(&mapping.volume_id))
                     && state.servers.iter().any(|server| {
                         server.spec.id == mapping.server_id && server.spec.by_id.as_deref() == device.link.parent()
                     })
@@ -181,7 +221,11 @@ impl Backing {
                 }
             }
         }
-        let kept: Vec<_> = links.iter().filter(|device| keep(device)).map(|device| device.path.clone()).collect();
+        let kept: Vec<_> = links
+            .iter()
+            .filter(|device| keep(device))
+            .map(|device| device.path.clone())
+            .collect();
         for device in links.iter().filter(|device| !keep(device)) {
             unlink(&device.link)?;
         }
@@ -206,7 +250,10 @@ fn make_link(device: &LoopDevice) -> io::Result<()> {
 }
 
 fn unlink(link: &Path) -> Result<(), BackingError> {
-    absent_is_fine(fs::remove_file(link)).map_err(|source| BackingError::Unlink { link: link.to_owned(), source })
+    absent_is_fine(fs::remove_file(link)).map_err(|source| BackingError::Unlink {
+        link: link.to_owned(),
+        source,
+    })
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
@@ -224,9 +271,17 @@ fn is_busy(device: &Path) -> bool {
 
 /// Copies data with their holes.
 async fn copy(from: &Path, to: &Path) -> Result<(), BackingError> {
-    let fail = |reason: String| BackingError::CopyFile { from: from.to_owned(), to: to.to_owned(), reason };
+    let fail = |reason: String| BackingError::CopyFile {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        reason,
+    };
     let mut command = tokio::process::Command::new("cp");
-    command.args(["--sparse=always", "--reflink=auto", "--"]).arg(from).arg(to).kill_on_drop(true);
+    command
+        .args(["--sparse=always", "--reflink=auto", "--"])
+        .arg(from)
+        .arg(to)
+        .kill_on_drop(true);
     match tokio::time::timeout(COPY, command.output()).await {
         Err(_) => Err(fail(format!("not done after {COPY:?}"))),
         Ok(Err(error)) => Err(fail(error.to_string())),

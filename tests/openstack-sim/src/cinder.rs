@@ -63,8 +63,20 @@ impl Call {
     pub(crate) fn route(cloud: &Cloud, request: &Request, path: &[&str]) -> Self {
         let method = request.method.as_str();
         let path = match path {
-            [] => return if method == "GET" { Self::ListVersions } else { Self::Unknown },
-            ["v3"] => return if method == "GET" { Self::GetVersion } else { Self::Unknown },
+            [] => {
+                return if method == "GET" {
+                    Self::ListVersions
+                } else {
+                    Self::Unknown
+                };
+            }
+            ["v3"] => {
+                return if method == "GET" {
+                    Self::GetVersion
+                } else {
+                    Self::Unknown
+                };
+            }
             // The project in the path is optional since 3.67.
             ["v3", project, rest @ ..] if *project == cloud.settings.identity.project_id => rest,
             ["v3", project, rest @ ..] if is_project_id(project) && !rest.is_empty() => return Self::WrongProject,
@@ -206,9 +218,16 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         Ok(version) => version,
         Err(fault) => return fault.render(Style::Compute),
     };
-    let context = Context { cloud, request, version, token };
+    let context = Context {
+        cloud,
+        request,
+        version,
+        token,
+    };
     let reply = if version < call.since() {
-        Err(Fault::not_found(format!("API version {version} is not supported on this method.")))
+        Err(Fault::not_found(format!(
+            "API version {version} is not supported on this method."
+        )))
     } else {
         context.answer(call)
     };

@@ -37,6 +37,7 @@ pub(crate) struct Cloud {
     latencies: Mutex<Latencies>,
     store: Option<Store>,
     under_way: watch::Sender<usize>,
+    changed: watch::Sender<()>,
     pub(crate) stopped: CancellationToken,
 }
 
@@ -59,6 +60,7 @@ impl Cloud {
             latencies: Mutex::new(latencies),
             store,
             under_way: watch::Sender::new(0),
+            changed: watch::Sender::new(()),
             stopped: CancellationToken::new(),
         })
     }
@@ -74,7 +76,16 @@ impl Cloud {
         if let Some(store) = &self.store {
             store.touch();
         }
+        self.changed.send_replace(());
         result
+    }
+
+    /// Waits until the world is as `is_so` wants it; false when `limit` came first.
+    pub(crate) async fn wait_until(&self, limit: Duration, is_so: impl Fn(&World) -> bool) -> bool {
+        let mut changed = self.changed.subscribe();
+        tokio::time::timeout(limit, changed.wait_for(|()| self.read(&is_so)))
+            .await
+            .is_ok_and(|done| done.is_ok())
     }
 
     pub(crate) fn tokens(&self) -> MutexGuard<'_, Tokens> {
@@ -121,7 +132,9 @@ impl Cloud {
     /// Waits until no background work is under way; false when `limit` came first.
     pub(crate) async fn settled(&self, limit: Duration) -> bool {
         let mut under_way = self.under_way.subscribe();
-        tokio::time::timeout(limit, under_way.wait_for(|count| *count == 0)).await.is_ok_and(|done| done.is_ok())
+        tokio::time::timeout(limit, under_way.wait_for(|count| *count == 0))
+            .await
+            .is_ok_and(|done| done.is_ok())
     }
 }
 

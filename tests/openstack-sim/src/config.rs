@@ -144,7 +144,12 @@ impl ServerSpec {
     /// A server in zone `nova` that is named after its id and has no place for device links.
     pub fn new(id: impl Into<String>) -> Self {
         let id = id.into();
-        Self { name: format!("server-{id}"), id, zone: "nova".to_owned(), by_id: None }
+        Self {
+            name: format!("server-{id}"),
+            id,
+            zone: "nova".to_owned(),
+            by_id: None,
+        }
     }
 }
 
@@ -201,7 +206,11 @@ impl VolumeType {
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         let id = uuid::Uuid::new_v4().to_string();
-        Self { id, name, multiattach: false }
+        Self {
+            id,
+            name,
+            multiattach: false,
+        }
     }
 }
 
@@ -217,7 +226,12 @@ pub struct Quota {
 
 impl Default for Quota {
     fn default() -> Self {
-        Self { volumes: 10_000, gigabytes: 1_000_000, snapshots: 10_000, per_volume_gigabytes: -1 }
+        Self {
+            volumes: 10_000,
+            gigabytes: 1_000_000,
+            snapshots: 10_000,
+            per_volume_gigabytes: -1,
+        }
     }
 }
 
@@ -226,11 +240,16 @@ impl FromStr for Quota {
 
     /// `volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N`, what is not named keeps its default.
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let error =
-            |reason: String| SpecError { text: text.to_owned(), reason, form: "volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N" };
+        let error = |reason: String| SpecError {
+            text: text.to_owned(),
+            reason,
+            form: "volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N",
+        };
         let mut quota = Self::default();
         for part in text.split(',') {
-            let (name, value) = part.split_once('=').ok_or_else(|| error(format!("`{part}` has no value")))?;
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| error(format!("`{part}` has no value")))?;
             let value = value.parse().map_err(|_| error(format!("`{value}` is not a number")))?;
             match name {
                 "volumes" => quota.volumes = value,
@@ -307,9 +326,15 @@ impl Latencies {
 
     /// Reads `create=800ms,attach=1.1s` over `self`.
     pub fn apply(&mut self, text: &str) -> Result<(), SpecError> {
-        let error = |reason: String| SpecError { text: text.to_owned(), reason, form: "NAME=800ms or NAME=1.1s, joined by commas" };
+        let error = |reason: String| SpecError {
+            text: text.to_owned(),
+            reason,
+            form: "NAME=800ms or NAME=1.1s, joined by commas",
+        };
         for part in text.split(',') {
-            let (name, value) = part.split_once('=').ok_or_else(|| error(format!("`{part}` has no value")))?;
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| error(format!("`{part}` has no value")))?;
             let latency = parse_duration(value).ok_or_else(|| error(format!("`{value}` is no duration")))?;
             self.set(name, latency)?;
         }
@@ -332,14 +357,82 @@ impl Latencies {
     }
 }
 
-/// `800ms`, `1.1s` or `2m`.
+/// `800ms`, `1.1s`, `2m` or `1h`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
     let seconds = match unit {
         "ms" => 0.001,
         "s" => 1.0,
         "m" => 60.0,
+        "h" => 3600.0,
         _ => return None,
     };
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_numbers_with_a_unit() {
+        for (text, expected) in [
+            ("800ms", Some(Duration::from_millis(800))),
+            ("1.1s", Some(Duration::from_millis(1100))),
+            ("2m", Some(Duration::from_mins(2))),
+            ("1h", Some(Duration::from_hours(1))),
+            ("800", None),
+            ("ms", None),
+            ("-1s", None),
+            ("1d", None),
+        ] {
+            assert_eq!(parse_duration(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_read_from_its_id_and_its_settings() {
+        let text = "7c0d4f5e-1b2a-4c3d-8e9f-0a1b2c3d4e5f,name=one,zone=far,by-id=/tmp/x";
+        let server: ServerSpec = text.parse().expect("the text is a server");
+        assert_eq!((server.name.as_str(), server.zone.as_str()), ("one", "far"));
+        assert_eq!(server.by_id, Some(PathBuf::from("/tmp/x")));
+        let wrong = "one,name=one".parse::<ServerSpec>().expect_err("the id is none");
+        assert_eq!(
+            wrong.to_string(),
+            "`one,name=one`: `one` is not a UUID; write ID[,name=NAME][,zone=ZONE][,by-id=DIR]"
+        );
+    }
+
+    #[test]
+    fn latencies_and_quotas_name_what_they_do_not_know() {
+        let mut latencies = Latencies::default();
+        latencies.apply("create=800ms,attach=1.1s").expect("both are known");
+        assert_eq!(latencies.attach, Duration::from_millis(1100));
+        assert!(
+            latencies
+                .apply("fly=1s")
+                .expect_err("not known")
+                .to_string()
+                .contains("`fly`")
+        );
+        assert!(
+            latencies
+                .apply("create")
+                .expect_err("no value")
+                .to_string()
+                .contains("`create` has no value")
+        );
+        let quota: Quota = "volumes=3".parse().expect("a quota");
+        assert_eq!((quota.volumes, quota.gigabytes), (3, Quota::default().gigabytes));
+        assert!("cows=3".parse::<Quota>().is_err());
+    }
+
+    #[test]
+    fn keys_do_not_show_in_debug_output() {
+        let identity = TlsIdentity {
+            certificate_pem: "certificate".to_owned(),
+            key_pem: "private".to_owned(),
+        };
+        assert!(!format!("{identity:?}").contains("private"));
+    }
 }

@@ -90,12 +90,22 @@ pub enum Effect {
 impl Effect {
     /// An answer with this status instead of the request's effect.
     pub fn status(status: u16) -> Self {
-        Self::Status { status, when: When::Before, retry_after: None, message: None }
+        Self::Status {
+            status,
+            when: When::Before,
+            retry_after: None,
+            message: None,
+        }
     }
 
     /// An answer with this status after the request took effect.
     pub fn status_after(status: u16) -> Self {
-        Self::Status { status, when: When::After, retry_after: None, message: None }
+        Self::Status {
+            status,
+            when: When::After,
+            retry_after: None,
+            message: None,
+        }
     }
 
     /// The connection ends without an answer.
@@ -105,7 +115,10 @@ impl Effect {
 
     /// The request takes effect this much later.
     pub fn delay(by: Duration) -> Self {
-        Self::Delay { millis: u64::try_from(by.as_millis()).unwrap_or(u64::MAX), when: When::Before }
+        Self::Delay {
+            millis: u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
+            when: When::Before,
+        }
     }
 
     /// The work that the call started fails.
@@ -135,23 +148,40 @@ impl Effect {
 impl Fault {
     /// A rule for an operation, by its name in the request log. Its effect is 500 until [`Fault::effect`] says otherwise.
     pub fn on(operation: impl Into<String>) -> Self {
-        Self { operation: Some(operation.into()), ..Self::everywhere() }
+        Self {
+            operation: Some(operation.into()),
+            ..Self::everywhere()
+        }
     }
 
     /// A rule for requests whose path contains this regular expression.
     pub fn on_path(method: Option<&str>, path: impl Into<String>) -> Self {
-        Self { method: method.map(str::to_owned), path: Some(path.into()), ..Self::everywhere() }
+        Self {
+            method: method.map(str::to_owned),
+            path: Some(path.into()),
+            ..Self::everywhere()
+        }
     }
 
     /// A rule for every request.
     pub fn everywhere() -> Self {
-        Self { operation: None, method: None, path: None, skip: 0, times: None, effect: Effect::status(500) }
+        Self {
+            operation: None,
+            method: None,
+            path: None,
+            skip: 0,
+            times: None,
+            effect: Effect::status(500),
+        }
     }
 
     /// Meets so many requests and then no more.
     #[must_use]
     pub fn times(self, times: u32) -> Self {
-        Self { times: Some(times), ..self }
+        Self {
+            times: Some(times),
+            ..self
+        }
     }
 
     /// Lets so many requests pass first.
@@ -189,9 +219,10 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn add(&mut self, fault: Fault) -> Result<(), FaultError> {
         let path = match &fault.path {
-            Some(path) => {
-                Some(Regex::new(path).map_err(|source| FaultError::CompilePath { path: path.clone(), source })?)
-            }
+            Some(path) => Some(Regex::new(path).map_err(|source| FaultError::CompilePath {
+                path: path.clone(),
+                source,
+            })?),
             None => None,
         };
         self.rules.push((fault, path));
@@ -210,7 +241,10 @@ impl Faults {
     pub(crate) fn meet(&mut self, operation: &str, method: &str, path: &str) -> Option<Effect> {
         let position = self.rules.iter_mut().position(|(fault, pattern)| {
             let matches = fault.operation.as_deref().is_none_or(|name| name == operation)
-                && fault.method.as_deref().is_none_or(|name| name.eq_ignore_ascii_case(method))
+                && fault
+                    .method
+                    .as_deref()
+                    .is_none_or(|name| name.eq_ignore_ascii_case(method))
                 && pattern.as_ref().is_none_or(|pattern| pattern.is_match(path));
             if matches && fault.skip > 0 {
                 fault.skip -= 1;

@@ -58,17 +58,11 @@ pub(crate) struct Token {
 }
 
 /// The tokens that were issued.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Tokens {
     issued: BTreeMap<String, Token>,
     #[serde(skip)]
     lifetime: Option<Duration>,
-}
-
-impl Default for Tokens {
-    fn default() -> Self {
-        Self { issued: BTreeMap::new(), lifetime: None }
-    }
 }
 
 impl Tokens {
@@ -78,10 +72,24 @@ impl Tokens {
 
     fn issue(&mut self, method: &str, scoped: bool, admin: bool) -> (String, Token) {
         let issued_at = Timestamp::now();
-        let lifetime = self.lifetime.and_then(|lifetime| SignedDuration::try_from(lifetime).ok());
-        let expires_at = issued_at.checked_add(lifetime.unwrap_or(SignedDuration::from_hours(1))).unwrap_or(issued_at);
-        let token = Token { method: method.to_owned(), issued_at, expires_at, scoped, admin };
-        let id = format!("gAAAAA{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let lifetime = self
+            .lifetime
+            .and_then(|lifetime| SignedDuration::try_from(lifetime).ok());
+        let expires_at = issued_at
+            .checked_add(lifetime.unwrap_or(SignedDuration::from_hours(1)))
+            .unwrap_or(issued_at);
+        let token = Token {
+            method: method.to_owned(),
+            issued_at,
+            expires_at,
+            scoped,
+            admin,
+        };
+        let id = format!(
+            "gAAAAA{}{}",
+            uuid::Uuid::new_v4().simple(),
+            uuid::Uuid::new_v4().simple()
+        );
         self.issued.insert(id.clone(), token.clone());
         (id, token)
     }
@@ -103,7 +111,10 @@ impl Tokens {
 /// The token of a request to Cinder or Nova, as their authentication layer sees it.
 pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Reply> {
     let tokens = cloud.tokens();
-    let token = request.header("x-auth-token").and_then(|id| tokens.valid(id)).filter(|token| token.scoped);
+    let token = request
+        .header("x-auth-token")
+        .and_then(|id| tokens.valid(id))
+        .filter(|token| token.scoped);
     token.cloned().ok_or_else(|| unauthorized(cloud))
 }
 
@@ -111,7 +122,10 @@ pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Re
 pub(crate) fn unauthorized(cloud: &Cloud) -> Reply {
     Fault::new(401, crate::api::default_message(401))
         .render(crate::api::Style::Keystone)
-        .header("WWW-Authenticate", format!("Keystone uri=\"{}/identity\"", cloud.settings.base_url))
+        .header(
+            "WWW-Authenticate",
+            format!("Keystone uri=\"{}/identity\"", cloud.settings.base_url),
+        )
 }
 
 /// Answers a call.
@@ -122,12 +136,20 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
         Call::IssueToken => issue(cloud, request),
         Call::ValidateToken => {
             let subject = subject(cloud, request)?;
-            let token = cloud.tokens().valid(&subject).cloned().ok_or_else(|| no_token(&subject))?;
+            let token = cloud
+                .tokens()
+                .valid(&subject)
+                .cloned()
+                .ok_or_else(|| no_token(&subject))?;
             Ok(Reply::json(200, token_view(cloud, &token)).header("X-Subject-Token", subject))
         }
         Call::RevokeToken => {
             let subject = subject(cloud, request)?;
-            if cloud.tokens().revoke(&subject) { Ok(Reply::empty(204)) } else { Err(no_token(&subject)) }
+            if cloud.tokens().revoke(&subject) {
+                Ok(Reply::empty(204))
+            } else {
+                Err(no_token(&subject))
+            }
         }
         Call::Unknown => Err(Fault::not_found(crate::api::default_message(404))),
     }
@@ -143,7 +165,9 @@ fn subject(cloud: &Cloud, request: &Request) -> Result<String, Fault> {
         return Err(denied());
     }
     let subject = request.header("x-subject-token");
-    subject.map(str::to_owned).ok_or_else(|| Fault::bad_request("The X-Subject-Token header is missing."))
+    subject
+        .map(str::to_owned)
+        .ok_or_else(|| Fault::bad_request("The X-Subject-Token header is missing."))
 }
 
 fn denied() -> Fault {
@@ -183,7 +207,8 @@ struct Auth {
 
 #[derive(Debug, Deserialize)]
 struct Methods {
-    methods: Vec<String>,
+    #[serde(rename = "methods")]
+    names: Vec<String>,
     password: Option<Password>,
     token: Option<Reference>,
     application_credential: Option<Credential>,
@@ -205,7 +230,7 @@ struct Credential {
 fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let auth: Auth = request.object("auth")?;
-    let (method, scoped, admin) = match auth.identity.methods.as_slice() {
+    let (method, scoped, admin) = match auth.identity.names.as_slice() {
         [method] if method == "password" => {
             let user = auth.identity.password.ok_or_else(|| missing("password"))?.user;
             let member = user.is_in_domain(identity, &identity.user_id, &identity.username)
@@ -218,12 +243,19 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
             (method, scope(identity, auth.scope.as_ref())?, admin)
         }
         [method] if method == "token" => {
-            let id = auth.identity.token.and_then(|token| token.id).ok_or_else(|| missing("token"))?;
+            let id = auth
+                .identity
+                .token
+                .and_then(|token| token.id)
+                .ok_or_else(|| missing("token"))?;
             let known = cloud.tokens().valid(&id).cloned().ok_or_else(denied)?;
             (method, scope(identity, auth.scope.as_ref())?, known.admin)
         }
         [method] if method == "application_credential" => {
-            check_credential(identity, &auth.identity.application_credential.ok_or_else(|| missing(method))?)?;
+            check_credential(
+                identity,
+                &auth.identity.application_credential.ok_or_else(|| missing(method))?,
+            )?;
             if auth.scope.is_some() {
                 return Err(Fault::new(401, "Application credentials cannot request a scope."));
             }
@@ -239,7 +271,9 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
 }
 
 fn missing(what: &str) -> Fault {
-    Fault::bad_request(format!("Expecting to find {what} in identity. The server could not comply with the request since it is either malformed or otherwise incorrect. The client is assumed to be in error."))
+    Fault::bad_request(format!(
+        "Expecting to find {what} in identity. The server could not comply with the request since it is either malformed or otherwise incorrect. The client is assumed to be in error."
+    ))
 }
 
 fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault> {
@@ -254,17 +288,29 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
     };
     if !found {
         let name = given.id.as_deref().or(given.name.as_deref()).unwrap_or_default();
-        return Err(Fault::not_found(format!("Could not find Application Credential: {name}.")));
+        return Err(Fault::not_found(format!(
+            "Could not find Application Credential: {name}."
+        )));
     }
-    if given.secret.as_deref() == Some(&identity.application_credential_secret) { Ok(()) } else { Err(denied()) }
+    if given.secret.as_deref() == Some(&identity.application_credential_secret) {
+        Ok(())
+    } else {
+        Err(denied())
+    }
 }
 
 /// Whether a token is for the project; an unknown project is refused like a wrong password.
 fn scope(identity: &Identity, scope: Option<&Value>) -> Result<bool, Fault> {
-    let Some(scope) = scope.filter(|scope| *scope != "unscoped") else { return Ok(false) };
+    let Some(scope) = scope.filter(|scope| *scope != "unscoped") else {
+        return Ok(false);
+    };
     let project = scope.get("project").cloned().unwrap_or_default();
     let project: Reference = serde_json::from_value(project).unwrap_or_default();
-    if project.is_in_domain(identity, &identity.project_id, &identity.project_name) { Ok(true) } else { Err(denied()) }
+    if project.is_in_domain(identity, &identity.project_id, &identity.project_name) {
+        Ok(true)
+    } else {
+        Err(denied())
+    }
 }
 
 fn version(cloud: &Cloud) -> Value {
@@ -337,7 +383,11 @@ fn catalogue(cloud: &Cloud) -> Value {
     };
     json!([
         service("identity", "keystone", format!("{base}/identity")),
-        service(&cloud.settings.block_storage_type, "cinder", format!("{base}/volume/v3/{project}")),
+        service(
+            &cloud.settings.block_storage_type,
+            "cinder",
+            format!("{base}/volume/v3/{project}")
+        ),
         service("compute", "nova", format!("{base}/compute/v2.1")),
     ])
 }

@@ -42,7 +42,7 @@ pub use log::LogEntry;
 pub use metadata::{MetadataConfig, MetadataServer};
 pub use sim::{Access, Sim, SimError, clean};
 pub use state::{
-    Attachment, AttachmentStatus, CloudState, LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage, Volume,
-    VolumeStatus,
+    Attachment, AttachmentStatus, CloudState, LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage,
+    Volume, VolumeStatus,
 };
 pub use store::StoreError;

@@ -66,7 +66,11 @@ impl Listener {
 
     /// Where it listens, as a URL.
     pub(crate) fn url(&self) -> String {
-        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
+        format!(
+            "{}://{}",
+            if self.tls.is_some() { "https" } else { "http" },
+            self.address
+        )
     }
 
     /// Answers requests until it is stopped. An error of `answer` ends the connection without an answer.
@@ -78,7 +82,9 @@ impl Listener {
     {
         let acceptor = self.tls.map(TlsAcceptor::from);
         loop {
-            let Some(accepted) = stopped.run_until_cancelled(self.tcp.accept()).await else { return };
+            let Some(accepted) = stopped.run_until_cancelled(self.tcp.accept()).await else {
+                return;
+            };
             let Ok((tcp, _)) = accepted else {
                 // Out of file descriptors, say: others may be closed soon.
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -108,8 +114,9 @@ where
     F: Future<Output = Result<Response<Full<Bytes>>, E>>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let connection =
-        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service_fn(answer));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection ended");
     }
@@ -118,7 +125,10 @@ where
 fn tls_config(identity: &TlsIdentity) -> Result<rustls::ServerConfig, ListenerError> {
     let certificates = CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| ListenerError::DecodePem { what: "certificate", source })?;
+        .map_err(|source| ListenerError::DecodePem {
+            what: "certificate",
+            source,
+        })?;
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
         .map_err(|source| ListenerError::DecodePem { what: "key", source })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

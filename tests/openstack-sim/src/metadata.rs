@@ -1,7 +1,7 @@
 //! The metadata service, as much of it as a server needs to know itself.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -33,10 +33,11 @@ impl MetadataServer {
     pub async fn start(config: MetadataConfig) -> Result<Self, ListenerError> {
         let listener = Listener::bind(config.listen, None).await?;
         let url = listener.url();
-        let document = Arc::new(document(&config.instance_id, &config.name, &config.zone, None));
+        let document = document(&config.instance_id, &config.name, &config.zone, None);
         let stopped = CancellationToken::new();
         tokio::spawn(listener.serve(stopped.clone(), move |request| {
-            service::handle_metadata(Arc::clone(&document), request)
+            let response = service::answer_metadata(&document, &request);
+            async move { Ok::<_, Infallible>(response) }
         }));
         Ok(Self { url, stopped })
     }
@@ -84,7 +85,12 @@ pub(crate) fn of_server(cloud: &Cloud, server: &str, path: &[&str]) -> Reply {
     let document = cloud.read(|world| {
         let server = world.servers.get(server)?;
         let project = &cloud.settings.identity.project_id;
-        Some(document(&server.spec.id, &server.spec.name, &server.spec.zone, Some(project)))
+        Some(document(
+            &server.spec.id,
+            &server.spec.name,
+            &server.spec.zone,
+            Some(project),
+        ))
     });
     document.map_or_else(not_found, |document| answer(&document, path))
 }
@@ -94,5 +100,9 @@ fn not_found() -> Reply {
 }
 
 fn text(status: u16, text: &str) -> Reply {
-    Reply { status, headers: Vec::new(), body: Body::Html(text.to_owned()) }
+    Reply {
+        status,
+        headers: Vec::new(),
+        body: Body::Html(text.to_owned()),
+    }
 }

@@ -26,8 +26,12 @@ pub(crate) struct Versions {
 }
 
 /// Cinder's. It ignores the header that clients send with its older name.
-pub(crate) const VOLUME: Versions =
-    Versions { service: "volume", legacy_header: None, lowest: Version(3, 0), highest: Version(3, 71) };
+pub(crate) const VOLUME: Versions = Versions {
+    service: "volume",
+    legacy_header: None,
+    lowest: Version(3, 0),
+    highest: Version(3, 71),
+};
 
 /// Nova's.
 pub(crate) const COMPUTE: Versions = Versions {
@@ -43,14 +47,22 @@ impl Versions {
         let list = request.header("openstack-api-version").unwrap_or_default();
         let named = list.split(',').find_map(|part| {
             let (service, version) = part.trim().split_once(' ')?;
-            service.eq_ignore_ascii_case(self.service).then(|| version.trim().to_owned())
+            service
+                .eq_ignore_ascii_case(self.service)
+                .then(|| version.trim().to_owned())
         });
-        named.or_else(|| self.legacy_header.and_then(|name| request.header(name)).map(str::to_owned))
+        named.or_else(|| {
+            self.legacy_header
+                .and_then(|name| request.header(name))
+                .map(str::to_owned)
+        })
     }
 
     /// The version in which the request is to be answered: the lowest unless it asks for another.
     pub(crate) fn negotiate(&self, request: &Request) -> Result<Version, Fault> {
-        let Some(asked) = self.asked(request) else { return Ok(self.lowest) };
+        let Some(asked) = self.asked(request) else {
+            return Ok(self.lowest);
+        };
         if asked == "latest" {
             return Ok(self.highest);
         }
@@ -86,6 +98,66 @@ impl Versions {
                 .header("Vary", "X-OpenStack-Nova-API-Version")
         } else {
             reply
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn request(headers: &[(&'static str, &str)]) -> Request {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().expect("a header value"));
+        }
+        Request {
+            method: http::Method::GET,
+            target: String::new(),
+            path: String::new(),
+            query: Vec::new(),
+            headers: map,
+            body: bytes::Bytes::new(),
+            id: String::new(),
+            work_fails: None,
+        }
+    }
+
+    #[test]
+    fn each_service_listens_to_its_own_headers() {
+        let new = "openstack-api-version";
+        for (versions, headers, expected) in [
+            (VOLUME, &[][..], Version(3, 0)),
+            (VOLUME, &[(new, "volume 3.42")][..], Version(3, 42)),
+            (VOLUME, &[(new, "compute 2.60,volume 3.42")][..], Version(3, 42)),
+            (VOLUME, &[(new, "compute 2.60")][..], Version(3, 0)),
+            (VOLUME, &[("x-openstack-volume-api-version", "3.42")][..], Version(3, 0)),
+            (VOLUME, &[(new, "volume latest")][..], Version(3, 71)),
+            (COMPUTE, &[("x-openstack-nova-api-version", "2.60")][..], Version(2, 60)),
+            (
+                COMPUTE,
+                &[(new, "compute 2.79"), ("x-openstack-nova-api-version", "2.60")][..],
+                Version(2, 79),
+            ),
+        ] {
+            assert_eq!(versions.negotiate(&request(headers)), Ok(expected), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn versions_that_are_none_or_not_there_are_refused() {
+        for (asked, status) in [
+            ("volume 3.72", 406),
+            ("volume 4.0", 406),
+            ("volume 3", 400),
+            ("volume 3.+1", 400),
+        ] {
+            let fault = VOLUME
+                .negotiate(&request(&[("openstack-api-version", asked)]))
+                .expect_err(asked);
+            assert_eq!(fault.status, status, "{asked}");
         }
     }
 }

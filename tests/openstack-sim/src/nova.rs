@@ -85,7 +85,11 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         Ok(version) => version,
         Err(fault) => return fault.render(Style::Compute),
     };
-    let context = Context { cloud, request, version };
+    let context = Context {
+        cloud,
+        request,
+        version,
+    };
     let reply = match call {
         Call::ListServers { detail } => context.list_servers(*detail),
         Call::GetServer(id) => context.get_server(id),

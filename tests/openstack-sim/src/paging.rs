@@ -20,21 +20,32 @@ impl Page {
             None => largest,
             Some(text) => match text.parse::<i64>() {
                 Err(_) => return Err(Fault::bad_request("limit param must be an integer")),
-                Ok(number) => {
-                    usize::try_from(number).map_err(|_| Fault::bad_request("limit param must be positive"))?.min(largest)
-                }
+                Ok(number) => usize::try_from(number)
+                    .map_err(|_| Fault::bad_request("limit param must be positive"))?
+                    .min(largest),
             },
         };
         let offset = request.param("offset").unwrap_or("0");
-        let offset = offset.parse().map_err(|_| Fault::bad_request("offset must be an integer"))?;
-        Ok(Self { limit, marker: request.param("marker").map(str::to_owned), offset })
+        let offset = offset
+            .parse()
+            .map_err(|_| Fault::bad_request("offset must be an integer"))?;
+        Ok(Self {
+            limit,
+            marker: request.param("marker").map(str::to_owned),
+            offset,
+        })
     }
 
     /// The part of `all` that is on this page, or the marker that is not among them.
     pub(crate) fn cut<'a, T>(&self, all: &'a [T], id: impl Fn(&T) -> &str) -> Result<&'a [T], String> {
         let after = match &self.marker {
             None => 0,
-            Some(marker) => 1 + all.iter().position(|item| id(item) == marker).ok_or_else(|| marker.clone())?,
+            Some(marker) => {
+                1 + all
+                    .iter()
+                    .position(|item| id(item) == marker)
+                    .ok_or_else(|| marker.clone())?
+            }
         };
         let start = (after + self.offset).min(all.len());
         let end = start.saturating_add(self.limit).min(all.len());

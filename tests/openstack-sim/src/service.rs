@@ -1,6 +1,5 @@
 //! The way of a request: fault rules, the service that it is for, the log.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,10 +87,7 @@ impl Call {
 }
 
 /// Answers one request.
-pub(crate) async fn handle(
-    cloud: Arc<Cloud>,
-    incoming: http::Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Cut> {
+pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
     let started = Instant::now();
     let mut request = match read(incoming).await {
         Ok(request) => request,
@@ -135,20 +131,25 @@ pub(crate) async fn handle(
 }
 
 /// Answers a call as the fault rule wants it.
-async fn apply(
-    cloud: &Arc<Cloud>,
-    call: &Call,
-    request: &mut Request,
-    effect: Option<Effect>,
-) -> Result<Reply, Cut> {
+async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: Option<Effect>) -> Result<Reply, Cut> {
     match effect {
         None => Ok(call.answer(cloud, request)),
-        Some(Effect::Status { status, when, retry_after, message }) => {
+        Some(Effect::Status {
+            status,
+            when,
+            retry_after,
+            message,
+        }) => {
             if when == When::After {
                 call.answer(cloud, request);
             }
             let message = message.unwrap_or_else(|| default_message(status).to_owned());
-            Ok(Fault { status, message, retry_after }.render(call.style()))
+            Ok(Fault {
+                status,
+                message,
+                retry_after,
+            }
+            .render(call.style()))
         }
         Some(Effect::Cut { when }) => {
             if when == When::After {
@@ -156,11 +157,17 @@ async fn apply(
             }
             Err(Cut)
         }
-        Some(Effect::Delay { millis, when: When::Before }) => {
+        Some(Effect::Delay {
+            millis,
+            when: When::Before,
+        }) => {
             sleep(Duration::from_millis(millis)).await;
             Ok(call.answer(cloud, request))
         }
-        Some(Effect::Delay { millis, when: When::After }) => {
+        Some(Effect::Delay {
+            millis,
+            when: When::After,
+        }) => {
             let reply = call.answer(cloud, request);
             sleep(Duration::from_millis(millis)).await;
             Ok(reply)
@@ -200,7 +207,10 @@ fn respond(reply: Reply) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(bytes));
     *response.status_mut() =
         http::StatusCode::from_u16(reply.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = kind.map(|kind| ("content-type", kind.to_owned())).into_iter().chain(reply.headers);
+    let headers = kind
+        .map(|kind| ("content-type", kind.to_owned()))
+        .into_iter()
+        .chain(reply.headers);
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::try_from(value)) {
             response.headers_mut().append(name, value);
@@ -209,12 +219,16 @@ fn respond(reply: Reply) -> Response<Full<Bytes>> {
     response
 }
 
-/// The metadata service alone, as it stands at a server's link-local address.
-pub(crate) async fn handle_metadata(
-    document: Arc<serde_json::Value>,
-    incoming: http::Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let path = incoming.uri().path().to_owned();
-    let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    Ok(respond(metadata::answer(&document, &segments)))
+/// The answer of the metadata service alone, as it stands at a server's link-local address.
+pub(crate) fn answer_metadata(
+    document: &serde_json::Value,
+    incoming: &http::Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let segments: Vec<&str> = incoming
+        .uri()
+        .path()
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    respond(metadata::answer(document, &segments))
 }

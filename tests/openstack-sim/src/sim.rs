@@ -83,7 +83,9 @@ impl Sim {
     /// Starts a simulator; when this returns it listens.
     pub async fn start(config: SimConfig) -> Result<Self, SimError> {
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
-        let base_url = config.public_url.map_or_else(|| listener.url(), |url| url.trim_end_matches('/').to_owned());
+        let base_url = config
+            .public_url
+            .map_or_else(|| listener.url(), |url| url.trim_end_matches('/').to_owned());
         let identity = &config.identity;
         let access = Access {
             auth_url: format!("{base_url}/identity/v3"),
@@ -167,7 +169,11 @@ impl Sim {
 
     /// How many requests of this operation there were.
     pub fn count(&self, operation: &str) -> usize {
-        self.cloud.log().iter().filter(|entry| entry.operation == operation).count()
+        self.cloud
+            .log()
+            .iter()
+            .filter(|entry| entry.operation == operation)
+            .count()
     }
 
     /// Forgets the requests so far.
@@ -220,7 +226,9 @@ impl Sim {
     /// such server.
     pub fn set_server_state(&self, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
         self.cloud.change(|world| {
-            let Some(server) = world.servers.get_mut(id) else { return false };
+            let Some(server) = world.servers.get_mut(id) else {
+                return false;
+            };
             vm_state.clone_into(&mut server.vm_state);
             server.task_state = task_state.map(str::to_owned);
             true
@@ -235,6 +243,11 @@ impl Sim {
     /// Waits until no asynchronous work is under way, at most `limit`; false when the limit came first.
     pub async fn settled(&self, limit: Duration) -> bool {
         self.cloud.settled(limit).await
+    }
+
+    /// Waits until the state is as `is_so` wants it, at most `limit`; false when the limit came first.
+    pub async fn wait_until(&self, limit: Duration, is_so: impl Fn(&CloudState) -> bool) -> bool {
+        self.cloud.wait_until(limit, |world| is_so(&world.state())).await
     }
 
     /// Stops it, releases its loop devices and removes their links. The backing folder keeps the volumes, and what was
@@ -268,7 +281,10 @@ impl Drop for Sim {
 }
 
 fn saved(cloud: &Cloud) -> Saved {
-    Saved { cloud: cloud.read(World::state), tokens: cloud.tokens().clone() }
+    Saved {
+        cloud: cloud.read(World::state),
+        tokens: cloud.tokens().clone(),
+    }
 }
 
 /// Releases the loop devices and links that a killed simulator left for this backing folder; its volumes stay.

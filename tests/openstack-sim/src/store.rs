@@ -61,7 +61,11 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(folder: &Path) -> Self {
-        Self { path: folder.join("state.json"), changed: watch::Sender::new(0), written: watch::Sender::new(0) }
+        Self {
+            path: folder.join("state.json"),
+            changed: watch::Sender::new(0),
+            written: watch::Sender::new(0),
+        }
     }
 
     /// What an earlier run left; nothing when there was none.
@@ -82,7 +86,10 @@ impl Store {
     pub(crate) async fn saved(&self) {
         let wanted = *self.changed.borrow();
         let mut written = self.written.subscribe();
-        if tokio::time::timeout(PATIENCE, written.wait_for(|generation| *generation >= wanted)).await.is_err() {
+        if tokio::time::timeout(PATIENCE, written.wait_for(|generation| *generation >= wanted))
+            .await
+            .is_err()
+        {
             tracing::warn!(path = %self.path.display(), "the state is not on the disk after {PATIENCE:?}");
         }
     }
@@ -106,7 +113,10 @@ impl Store {
 
     /// Whole or not at all: a new file takes the place of the old one.
     pub(crate) fn write(&self, saved: &Saved) -> Result<(), StoreError> {
-        let fail = |source| StoreError::Write { path: self.path.clone(), source };
+        let fail = |source| StoreError::Write {
+            path: self.path.clone(),
+            source,
+        };
         let bytes = serde_json::to_vec(saved).map_err(|error| fail(error.into()))?;
         let temporary = self.path.with_extension("json.new");
         let mut file = std::fs::OpenOptions::new()

@@ -30,7 +30,11 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
             (Some(reason), _) => Some(reason),
             (None, Some(backing)) => {
                 let source = volume.snapshot_id.as_ref().or(volume.source_volume_id.as_ref());
-                backing.create(&volume.id, volume.size, source.map(String::as_str)).await.err().map(|error| text(&error))
+                backing
+                    .create(&volume.id, volume.size, source.map(String::as_str))
+                    .await
+                    .err()
+                    .map(|error| text(&error))
             }
             (None, None) => None,
         };
@@ -52,7 +56,10 @@ pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: S
             (Some(reason), _) => Some(reason),
             (None, Some(backing)) => {
                 let snapshots: Vec<String> = cloud.read(|world| {
-                    let of_volume = world.snapshots.values().filter(|snapshot| snapshot.volume_id == volume_id);
+                    let of_volume = world
+                        .snapshots
+                        .values()
+                        .filter(|snapshot| snapshot.volume_id == volume_id);
                     of_volume.map(|snapshot| snapshot.id.clone()).collect()
                 });
                 let mut failed = backing.remove(&volume_id).err();
@@ -81,9 +88,17 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
             (Some(reason), _) => Some(reason),
             (None, Some(backing)) => {
                 let devices: Vec<LoopDevice> = cloud.read(|world| {
-                    world.mappings_of(&volume_id).iter().filter_map(|mapping| mapping.loop_device.clone()).collect()
+                    world
+                        .mappings_of(&volume_id)
+                        .iter()
+                        .filter_map(|mapping| mapping.loop_device.clone())
+                        .collect()
                 });
-                backing.grow(&volume_id, size, &devices).await.err().map(|error| text(&error))
+                backing
+                    .grow(&volume_id, size, &devices)
+                    .await
+                    .err()
+                    .map(|error| text(&error))
             }
             (None, None) => None,
         };
@@ -103,7 +118,10 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, doom: Doom
         sleep(cloud.latencies().create).await;
         let failed = match &cloud.backing {
             _ if doom.is_some() => true,
-            Some(backing) => backing.create(&snapshot.id, snapshot.size, Some(&snapshot.volume_id)).await.is_err(),
+            Some(backing) => backing
+                .create(&snapshot.id, snapshot.size, Some(&snapshot.volume_id))
+                .await
+                .is_err(),
             None => false,
         };
         cloud.change(|world| world.end_snapshot(&snapshot.id, failed));
@@ -118,7 +136,11 @@ pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String) {
         if let Some(backing) = &cloud.backing
             && let Err(error) = backing.remove(&snapshot_id)
         {
-            tracing::warn!(snapshot = snapshot_id, error = text(&error), "the data of a snapshot stay behind");
+            tracing::warn!(
+                snapshot = snapshot_id,
+                error = text(&error),
+                "the data of a snapshot stay behind"
+            );
         }
         cloud.change(|world| world.end_delete_snapshot(&snapshot_id));
     });
@@ -148,7 +170,12 @@ pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
 
 /// Makes the loop device of a mapping, where the server has a place for it.
 async fn plug(cloud: &Cloud, mapping: &Mapping) -> Result<Option<LoopDevice>, BackingError> {
-    let by_id = cloud.read(|world| world.server(&mapping.server_id).ok().and_then(|server| server.spec.by_id.clone()));
+    let by_id = cloud.read(|world| {
+        world
+            .server(&mapping.server_id)
+            .ok()
+            .and_then(|server| server.spec.by_id.clone())
+    });
     match (&cloud.backing, by_id) {
         (Some(backing), Some(by_id)) => backing.attach(&mapping.volume_id, &by_id).await.map(Some),
         _ => Ok(None),
@@ -161,13 +188,21 @@ pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
     Arc::clone(&cloud).spawn(async move {
         let latencies = cloud.latencies();
         sleep(latencies.detach).await;
-        let patience = if latencies.release.is_zero() { RELEASE } else { latencies.release };
+        let patience = if latencies.release.is_zero() {
+            RELEASE
+        } else {
+            latencies.release
+        };
         let released = match (&cloud.backing, &mapping.loop_device) {
             _ if doom.is_some() => false,
             (Some(backing), Some(device)) => match backing.detach(device, patience).await {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::warn!(volume = mapping.volume_id, error = text(&error), "a detachment is rolled back");
+                    tracing::warn!(
+                        volume = mapping.volume_id,
+                        error = text(&error),
+                        "a detachment is rolled back"
+                    );
                     false
                 }
             },
@@ -214,7 +249,11 @@ pub(crate) async fn resume(cloud: &Arc<Cloud>) {
                 match plug(cloud, &mapping).await {
                     Ok(device) => mapping.loop_device = device,
                     Err(error) => {
-                        tracing::warn!(volume = mapping.volume_id, error = text(&error), "an attachment has no device");
+                        tracing::warn!(
+                            volume = mapping.volume_id,
+                            error = text(&error),
+                            "an attachment has no device"
+                        );
                     }
                 }
                 cloud.change(|world| {

@@ -3,6 +3,8 @@
 
 mod attachments;
 mod snapshots;
+#[cfg(test)]
+mod tests;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -56,14 +58,28 @@ impl World {
     /// Takes up what an earlier run left. Servers are the configuration's business: what is attached to a server that no
     /// longer exists stays behind as Cinder's record, as after a server's deletion by force.
     pub(crate) fn restore(&mut self, state: CloudState) {
-        self.volumes = state.volumes.into_iter().map(|volume| (volume.id.clone(), volume)).collect();
-        self.snapshots = state.snapshots.into_iter().map(|snapshot| (snapshot.id.clone(), snapshot)).collect();
+        self.volumes = state
+            .volumes
+            .into_iter()
+            .map(|volume| (volume.id.clone(), volume))
+            .collect();
+        self.snapshots = state
+            .snapshots
+            .into_iter()
+            .map(|snapshot| (snapshot.id.clone(), snapshot))
+            .collect();
         for attachment in state.attachments {
-            self.attachments.entry(attachment.volume_id.clone()).or_default().push(attachment);
+            self.attachments
+                .entry(attachment.volume_id.clone())
+                .or_default()
+                .push(attachment);
         }
         for mapping in state.mappings {
             if self.servers.contains_key(&mapping.server_id) {
-                self.mappings.entry(mapping.volume_id.clone()).or_default().push(mapping);
+                self.mappings
+                    .entry(mapping.volume_id.clone())
+                    .or_default()
+                    .push(mapping);
             }
         }
         self.messages = state.messages;
@@ -81,12 +97,18 @@ impl World {
     }
 
     pub(crate) fn add_server(&mut self, spec: ServerSpec) {
-        let server = Server { vm_state: "active".to_owned(), task_state: None, spec };
+        let server = Server {
+            vm_state: "active".to_owned(),
+            task_state: None,
+            spec,
+        };
         self.servers.insert(server.spec.id.clone(), server);
     }
 
     pub(crate) fn server(&self, id: &str) -> Result<&Server, Fault> {
-        self.servers.get(id).ok_or_else(|| Fault::not_found(format!("Instance {id} could not be found.")))
+        self.servers
+            .get(id)
+            .ok_or_else(|| Fault::not_found(format!("Instance {id} could not be found.")))
     }
 
     pub(crate) fn volume(&self, id: &str) -> Result<&Volume, Fault> {
@@ -106,11 +128,16 @@ impl World {
     }
 
     pub(crate) fn mapping(&self, volume_id: &str, server_id: &str) -> Option<&Mapping> {
-        self.mappings_of(volume_id).iter().find(|mapping| mapping.server_id == server_id)
+        self.mappings_of(volume_id)
+            .iter()
+            .find(|mapping| mapping.server_id == server_id)
     }
 
     pub(crate) fn mappings_on<'a>(&'a self, server_id: &'a str) -> impl Iterator<Item = &'a Mapping> {
-        self.mappings.values().flatten().filter(move |mapping| mapping.server_id == server_id)
+        self.mappings
+            .values()
+            .flatten()
+            .filter(move |mapping| mapping.server_id == server_id)
     }
 
     /// Leaves a message for the user of a volume.

@@ -52,13 +52,21 @@ pub(super) async fn is_set_up(device: &Path, folder: &Path) -> Result<bool, Lose
 /// The devices that show this file.
 pub(super) async fn devices_of(file: &Path) -> Result<Vec<PathBuf>, LosetupError> {
     let all = list().await?;
-    Ok(all.into_iter().filter(|device| device.file() == file).map(|device| device.name).collect())
+    Ok(all
+        .into_iter()
+        .filter(|device| device.file() == file)
+        .map(|device| device.name)
+        .collect())
 }
 
 /// The devices that show a file of this folder, also one that was removed.
 pub(super) async fn devices_below(folder: &Path) -> Result<Vec<PathBuf>, LosetupError> {
     let all = list().await?;
-    Ok(all.into_iter().filter(|device| device.file().starts_with(folder)).map(|device| device.name).collect())
+    Ok(all
+        .into_iter()
+        .filter(|device| device.file().starts_with(folder))
+        .map(|device| device.name)
+        .collect())
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,7 +99,13 @@ async fn list() -> Result<Vec<Listed>, LosetupError> {
 }
 
 async fn run(arguments: &[&OsStr]) -> Result<String, LosetupError> {
-    let shown = || arguments.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let shown = || {
+        arguments
+            .iter()
+            .map(|part| part.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let mut command = Command::new("losetup");
     command.args(arguments).env("LC_ALL", "C").kill_on_drop(true);
     let output = match tokio::time::timeout(LIMIT, command.output()).await {
@@ -103,6 +117,9 @@ async fn run(arguments: &[&OsStr]) -> Result<String, LosetupError> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(LosetupError::Run { arguments: shown(), message })
+        Err(LosetupError::Run {
+            arguments: shown(),
+            message,
+        })
     }
 }

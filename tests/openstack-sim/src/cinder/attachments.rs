@@ -24,22 +24,31 @@ impl Context<'_> {
     pub(super) fn list_attachments(&self, detail: bool) -> Result<Reply, Fault> {
         let page = Page::of(self.request, self.cloud.settings.page_limit)?;
         let fits = |attachment: &Attachment| {
-            let is = |name: &str, actual: Option<&str>| {
-                self.request.param(name).is_none_or(|wanted| actual == Some(wanted))
-            };
+            let is =
+                |name: &str, actual: Option<&str>| self.request.param(name).is_none_or(|wanted| actual == Some(wanted));
             is("volume_id", Some(&attachment.volume_id))
                 && is("instance_id", attachment.server_id.as_deref())
                 && is("status", Some(attachment.status.as_str()))
                 && is("attach_status", Some(attachment.status.as_str()))
         };
         self.cloud.read(|world| {
-            let found: Vec<_> =
-                world.attachments.values().flatten().filter(|attachment| fits(attachment)).collect();
-            let found = page.cut(&found, |attachment| attachment.id.as_str()).map_err(|marker| no_marker(&marker))?;
+            let found: Vec<_> = world
+                .attachments
+                .values()
+                .flatten()
+                .filter(|attachment| fits(attachment))
+                .collect();
+            let found = page
+                .cut(&found, |attachment| attachment.id.as_str())
+                .map_err(|marker| no_marker(&marker))?;
             let attachments: Vec<Value> = found
                 .iter()
                 .map(|attachment| {
-                    if detail { view::attachment(attachment) } else { view::attachment_summary(attachment) }
+                    if detail {
+                        view::attachment(attachment)
+                    } else {
+                        view::attachment_summary(attachment)
+                    }
                 })
                 .collect();
             Ok(Reply::json(200, json!({"attachments": attachments})))
@@ -47,14 +56,23 @@ impl Context<'_> {
     }
 
     pub(super) fn get_attachment(&self, id: &str) -> Result<Reply, Fault> {
-        self.cloud.read(|world| Ok(Reply::json(200, json!({"attachment": view::attachment(world.attachment(id)?)}))))
+        self.cloud.read(|world| {
+            Ok(Reply::json(
+                200,
+                json!({"attachment": view::attachment(world.attachment(id)?)}),
+            ))
+        })
     }
 
     pub(super) fn create_attachment(&self) -> Result<Reply, Fault> {
         let create: Create = self.request.object("attachment")?;
         let attachment = self.cloud.change(|world| {
             let attachment = world.reserve(&create.volume_uuid, create.instance_uuid.as_deref())?;
-            if create.connector.is_some() { world.connect(&attachment.id) } else { Ok(attachment) }
+            if create.connector.is_some() {
+                world.connect(&attachment.id)
+            } else {
+                Ok(attachment)
+            }
         })?;
         Ok(Reply::json(200, json!({"attachment": view::attachment(&attachment)})))
     }
@@ -86,5 +104,7 @@ impl Context<'_> {
 }
 
 fn no_marker(marker: &str) -> Fault {
-    Fault::not_found(format!("Volume attachment could not be found with filter: attachment_id = {marker}."))
+    Fault::not_found(format!(
+        "Volume attachment could not be found with filter: attachment_id = {marker}."
+    ))
 }

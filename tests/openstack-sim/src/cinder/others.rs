@@ -10,21 +10,28 @@ use crate::state::UserMessage;
 
 impl Context<'_> {
     pub(super) fn list_types(&self) -> Reply {
-        let types: Vec<Value> = self.cloud.read(|world| world.rules.volume_types.iter().map(type_view).collect());
+        let types: Vec<Value> = self
+            .cloud
+            .read(|world| world.rules.volume_types.iter().map(type_view).collect());
         Reply::json(200, json!({"volume_types": types}))
     }
 
     pub(super) fn get_type(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
             let wanted = if id == "default" { None } else { Some(id) };
-            Ok(Reply::json(200, json!({"volume_type": type_view(world.volume_type(wanted)?)})))
+            Ok(Reply::json(
+                200,
+                json!({"volume_type": type_view(world.volume_type(wanted)?)}),
+            ))
         })
     }
 
     pub(super) fn list_zones(&self) -> Reply {
         let zones: Vec<Value> = self.cloud.read(|world| {
             let zones = world.rules.zones.iter();
-            zones.map(|name| json!({"zoneName": name, "zoneState": {"available": true}})).collect()
+            zones
+                .map(|name| json!({"zoneName": name, "zoneState": {"available": true}}))
+                .collect()
         });
         Reply::json(200, json!({"availabilityZoneInfo": zones}))
     }
@@ -55,7 +62,11 @@ impl Context<'_> {
         self.cloud.read(|world| {
             let quota = world.rules.quota;
             let entry = |limit: i64, used: u64| {
-                if usage { json!({"limit": limit, "in_use": used, "reserved": 0}) } else { json!(limit) }
+                if usage {
+                    json!({"limit": limit, "in_use": used, "reserved": 0})
+                } else {
+                    json!(limit)
+                }
             };
             Reply::json(
                 200,
@@ -80,7 +91,9 @@ impl Context<'_> {
                 .rev()
                 .filter(|message| wanted.is_none_or(|volume| message.volume_id == volume))
                 .collect();
-            let found = page.cut(&found, |message| message.id.as_str()).map_err(|marker| no_message(&marker))?;
+            let found = page
+                .cut(&found, |message| message.id.as_str())
+                .map_err(|marker| no_message(&marker))?;
             let messages: Vec<Value> = found.iter().map(|message| message_view(message)).collect();
             Ok(Reply::json(200, json!({"messages": messages})))
         })
@@ -88,7 +101,11 @@ impl Context<'_> {
 
     pub(super) fn get_message(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
-            let message = world.messages.iter().find(|message| message.id == id).ok_or_else(|| no_message(id))?;
+            let message = world
+                .messages
+                .iter()
+                .find(|message| message.id == id)
+                .ok_or_else(|| no_message(id))?;
             Ok(Reply::json(200, json!({"message": message_view(message)})))
         })
     }
@@ -114,7 +131,11 @@ fn message_view(message: &UserMessage) -> Value {
 }
 
 fn type_view(volume_type: &VolumeType) -> Value {
-    let extra_specs = if volume_type.multiattach { json!({"multiattach": "<is> True"}) } else { json!({}) };
+    let extra_specs = if volume_type.multiattach {
+        json!({"multiattach": "<is> True"})
+    } else {
+        json!({})
+    };
     json!({
         "id": volume_type.id,
         "name": volume_type.name,

@@ -44,7 +44,12 @@ impl Context<'_> {
     }
 
     pub(super) fn get_snapshot(&self, id: &str) -> Result<Reply, Fault> {
-        self.cloud.read(|world| Ok(Reply::json(200, json!({"snapshot": view::snapshot(world.snapshot(id)?)}))))
+        self.cloud.read(|world| {
+            Ok(Reply::json(
+                200,
+                json!({"snapshot": view::snapshot(world.snapshot(id)?)}),
+            ))
+        })
     }
 
     pub(super) fn delete_snapshot(&self, id: &str) -> Result<Reply, Fault> {

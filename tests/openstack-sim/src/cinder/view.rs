@@ -17,7 +17,11 @@ fn links(context: &Context<'_>, collection: &str, id: &str) -> Value {
     let base = &context.cloud.settings.base_url;
     let project = &context.cloud.settings.identity.project_id;
     // Links have the project where the request has it.
-    let project = if context.request.path.contains(project.as_str()) { format!("{project}/") } else { String::new() };
+    let project = if context.request.path.contains(project.as_str()) {
+        format!("{project}/")
+    } else {
+        String::new()
+    };
     json!([
         {"rel": "self", "href": format!("{base}/volume/v3/{project}{collection}/{id}")},
         {"rel": "bookmark", "href": format!("{base}/volume/{project}{collection}/{id}")},

@@ -71,8 +71,11 @@ impl Context<'_> {
         let page = Page::of(self.request, self.cloud.settings.page_limit)?;
         let filters = self.filters()?;
         self.cloud.read(|world| {
-            let mut found: Vec<&Volume> =
-                world.volumes.values().filter(|volume| filters.iter().all(|filter| matches(volume, filter))).collect();
+            let mut found: Vec<&Volume> = world
+                .volumes
+                .values()
+                .filter(|volume| filters.iter().all(|filter| matches(volume, filter)))
+                .collect();
             self.sort(&mut found)?;
             let count = found.len();
             let found = page
@@ -80,7 +83,13 @@ impl Context<'_> {
                 .map_err(|marker| Fault::not_found(format!("Volume {marker} could not be found.")))?;
             let volumes: Vec<Value> = found
                 .iter()
-                .map(|volume| if detail { view::volume(self, world, volume) } else { view::volume_summary(self, volume) })
+                .map(|volume| {
+                    if detail {
+                        view::volume(self, world, volume)
+                    } else {
+                        view::volume_summary(self, volume)
+                    }
+                })
                 .collect();
             let mut body = json!({"volumes": volumes});
             let last = found.last().map(|volume| volume.id.as_str());
@@ -99,15 +108,40 @@ impl Context<'_> {
         let generic = self.version >= Version(3, 31);
         let like = self.version >= Version(3, 34) && self.cloud.settings.like_filters;
         let known = |key: &str| {
-            let key = if like { key.strip_suffix('~').unwrap_or(key) } else { key };
-            FILTERS.iter().any(|(name, since)| *name == key && (generic || self.version >= *since))
+            let key = if like {
+                key.strip_suffix('~').unwrap_or(key)
+            } else {
+                key
+            };
+            FILTERS
+                .iter()
+                .any(|(name, since)| *name == key && (generic || self.version >= *since))
         };
-        let paging = ["limit", "marker", "offset", "sort", "sort_key", "sort_dir", "with_count"];
-        let given = self.request.query.iter().filter(|(key, _)| !paging.contains(&key.as_str()));
+        let paging = [
+            "limit",
+            "marker",
+            "offset",
+            "sort",
+            "sort_key",
+            "sort_dir",
+            "with_count",
+        ];
+        let given = self
+            .request
+            .query
+            .iter()
+            .filter(|(key, _)| !paging.contains(&key.as_str()));
         let (good, bad): (Vec<_>, Vec<_>) = given.cloned().partition(|(key, _)| known(key));
-        let bad: Vec<_> = bad.into_iter().map(|(key, _)| key).filter(|key| key != "all_tenants").collect();
+        let bad: Vec<_> = bad
+            .into_iter()
+            .map(|(key, _)| key)
+            .filter(|key| key != "all_tenants")
+            .collect();
         if generic && !bad.is_empty() && !self.token.admin {
-            return Err(Fault::bad_request(format!("Invalid filters {} are found in query options.", bad.join(","))));
+            return Err(Fault::bad_request(format!(
+                "Invalid filters {} are found in query options.",
+                bad.join(",")
+            )));
         }
         Ok(good)
     }
@@ -124,7 +158,9 @@ impl Context<'_> {
             vec![(key.to_owned(), self.request.param("sort_dir") == Some("asc"))]
         };
         if let Some((key, _)) = keys.iter().find(|(key, _)| sort_value_is_unknown(key)) {
-            return Err(Fault::bad_request(format!("Invalid input received: Sort key is invalid: {key}")));
+            return Err(Fault::bad_request(format!(
+                "Invalid input received: Sort key is invalid: {key}"
+            )));
         }
         volumes.sort_by(|left, right| {
             let mut order = std::cmp::Ordering::Equal;
@@ -160,7 +196,12 @@ impl Context<'_> {
         let new: NewVolume = serde_json::from_value(Value::Object(body))
             .map_err(|error| Fault::bad_request(format!("Invalid input for field/attribute volume. {error}")))?;
         let volume = self.cloud.change(|world| world.begin_create(new))?;
-        work::create_volume(self.cloud, volume.clone(), self.request.id.clone(), self.request.work_fails.clone());
+        work::create_volume(
+            self.cloud,
+            volume.clone(),
+            self.request.id.clone(),
+            self.request.work_fails.clone(),
+        );
         let body = self.cloud.read(|world| view::volume(self, world, &volume));
         Ok(Reply::json(202, json!({"volume": body})))
     }
@@ -175,7 +216,9 @@ impl Context<'_> {
     pub(super) fn update_volume(&self, id: &str) -> Result<Reply, Fault> {
         let update: Update = self.request.object("volume")?;
         self.cloud.change(|world| {
-            let Some(volume) = world.volumes.get_mut(id) else { return world.volume(id).map(drop) };
+            let Some(volume) = world.volumes.get_mut(id) else {
+                return world.volume(id).map(drop);
+            };
             volume.name = update.name.or(volume.name.take());
             volume.description = update.description.or(volume.description.take());
             if let Some(metadata) = update.metadata {
@@ -189,7 +232,12 @@ impl Context<'_> {
     pub(super) fn delete_volume(&self, id: &str) -> Result<Reply, Fault> {
         let cascade = self.request.param("cascade").is_some_and(is_true);
         if self.cloud.change(|world| world.begin_delete(id, cascade))? {
-            work::delete_volume(self.cloud, id.to_owned(), self.request.id.clone(), self.request.work_fails.clone());
+            work::delete_volume(
+                self.cloud,
+                id.to_owned(),
+                self.request.id.clone(),
+                self.request.work_fails.clone(),
+            );
         }
         Ok(Reply::empty(202))
     }
@@ -197,7 +245,8 @@ impl Context<'_> {
     pub(super) fn extend_volume(&self, id: &str) -> Result<Reply, Fault> {
         let extend: Extend = self.request.object("os-extend")?;
         let in_use = self.version >= Version(3, 42);
-        self.cloud.change(|world| world.begin_extend(id, extend.new_size, in_use))?;
+        self.cloud
+            .change(|world| world.begin_extend(id, extend.new_size, in_use))?;
         let (request_id, doom) = (self.request.id.clone(), self.request.work_fails.clone());
         work::extend_volume(self.cloud, id.to_owned(), extend.new_size, request_id, doom);
         Ok(Reply::empty(202))
@@ -225,20 +274,26 @@ impl Context<'_> {
 
     pub(super) fn other_action(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| world.volume(id).map(drop))?;
-        let action = self.request.action().ok_or_else(|| Fault::bad_request("Malformed request body"))?;
+        let action = self
+            .request
+            .action()
+            .ok_or_else(|| Fault::bad_request("Malformed request body"))?;
         Err(Fault::bad_request(format!(
             "There is no such action: {action}. Verify the request body and Content-Type header and try again."
         )))
     }
 
     pub(super) fn list_metadata(&self, id: &str) -> Result<Reply, Fault> {
-        self.cloud.read(|world| Ok(Reply::json(200, json!({"metadata": world.volume(id)?.metadata}))))
+        self.cloud
+            .read(|world| Ok(Reply::json(200, json!({"metadata": world.volume(id)?.metadata}))))
     }
 
     pub(super) fn write_metadata(&self, id: &str, replace: bool) -> Result<Reply, Fault> {
         let metadata: BTreeMap<String, String> = self.request.object("metadata")?;
         self.cloud.change(|world| {
-            let Some(volume) = world.volumes.get_mut(id) else { return world.volume(id).map(drop) };
+            let Some(volume) = world.volumes.get_mut(id) else {
+                return world.volume(id).map(drop);
+            };
             if replace {
                 volume.metadata = metadata;
             } else {
@@ -251,17 +306,24 @@ impl Context<'_> {
 
     pub(super) fn delete_metadata(&self, id: &str, key: &str) -> Result<Reply, Fault> {
         self.cloud.change(|world| {
-            let Some(volume) = world.volumes.get_mut(id) else { return world.volume(id).map(drop) };
-            volume.metadata.remove(key).map(drop).ok_or_else(|| {
-                Fault::not_found(format!("Volume {id} has no metadata with key {key}."))
-            })
+            let Some(volume) = world.volumes.get_mut(id) else {
+                return world.volume(id).map(drop);
+            };
+            volume
+                .metadata
+                .remove(key)
+                .map(drop)
+                .ok_or_else(|| Fault::not_found(format!("Volume {id} has no metadata with key {key}.")))
         })?;
         Ok(Reply::empty(200))
     }
 }
 
 pub(super) fn is_true(text: &str) -> bool {
-    matches!(text.to_ascii_lowercase().as_str(), "1" | "t" | "true" | "on" | "y" | "yes")
+    matches!(
+        text.to_ascii_lowercase().as_str(),
+        "1" | "t" | "true" | "on" | "y" | "yes"
+    )
 }
 
 fn matches(volume: &Volume, (key, value): &(String, String)) -> bool {
@@ -271,7 +333,11 @@ fn matches(volume: &Volume, (key, value): &(String, String)) -> bool {
     if key == "metadata" {
         // A Python dictionary, which is JSON but for its quotes.
         let wanted: Option<BTreeMap<String, String>> = serde_json::from_str(&value.replace('\'', "\"")).ok();
-        return wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| volume.metadata.get(key) == Some(value)));
+        return wanted.is_some_and(|wanted| {
+            wanted
+                .iter()
+                .all(|(key, value)| volume.metadata.get(key) == Some(value))
+        });
     }
     filter_value(volume, key).is_some_and(|actual| actual == *value)
 }

@@ -28,9 +28,9 @@ impl Context<'_> {
     pub(super) fn get_attachment(&self, server: &str, volume: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
             world.server(server)?;
-            let mapping = world.mapping(volume, server).ok_or_else(|| {
-                Fault::not_found(format!("Instance {server} is not attached to volume {volume}"))
-            })?;
+            let mapping = world
+                .mapping(volume, server)
+                .ok_or_else(|| Fault::not_found(format!("Instance {server} is not attached to volume {volume}")))?;
             Ok(Reply::json(200, json!({"volumeAttachment": self.view(mapping)})))
         })
     }
@@ -50,16 +50,21 @@ impl Context<'_> {
             )));
         }
         let text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
-        let volume = text("volumeId").filter(|id| uuid::Uuid::parse_str(id).is_ok()).ok_or_else(|| {
-            Fault::bad_request("Invalid input for field/attribute volumeId. It is not a 'uuid'")
-        })?;
+        let volume = text("volumeId")
+            .filter(|id| uuid::Uuid::parse_str(id).is_ok())
+            .ok_or_else(|| Fault::bad_request("Invalid input for field/attribute volumeId. It is not a 'uuid'"))?;
         let new = NewMapping {
             device: text("device"),
             tag: text("tag"),
-            delete_on_termination: body.get("delete_on_termination").and_then(Value::as_bool).unwrap_or_default(),
+            delete_on_termination: body
+                .get("delete_on_termination")
+                .and_then(Value::as_bool)
+                .unwrap_or_default(),
             multiattach_allowed: self.version >= Version(2, 60),
         };
-        let mapping = self.cloud.change(|world| world.begin_attach(server, &volume, new, &self.request.id))?;
+        let mapping = self
+            .cloud
+            .change(|world| world.begin_attach(server, &volume, new, &self.request.id))?;
         work::attach(self.cloud, mapping.clone(), self.request.work_fails.clone());
         let mut view = json!({
             "id": mapping.volume_id,
@@ -77,7 +82,9 @@ impl Context<'_> {
     }
 
     pub(super) fn detach(&self, server: &str, volume: &str) -> Result<Reply, Fault> {
-        let mapping = self.cloud.change(|world| world.begin_detach(server, volume, &self.request.id))?;
+        let mapping = self
+            .cloud
+            .change(|world| world.begin_detach(server, volume, &self.request.id))?;
         work::detach(self.cloud, mapping, self.request.work_fails.clone());
         Ok(Reply::empty(202))
     }

@@ -27,7 +27,13 @@ impl Context<'_> {
                 .map_err(|marker| Fault::bad_request(format!("marker [{marker}] not found")))?;
             let servers: Vec<Value> = found
                 .iter()
-                .map(|server| if detail { self.server_view(world, server) } else { self.server_summary(server) })
+                .map(|server| {
+                    if detail {
+                        self.server_view(world, server)
+                    } else {
+                        self.server_summary(server)
+                    }
+                })
                 .collect();
             let mut body = json!({"servers": servers});
             let last = found.last().map(|server| server.spec.id.as_str());

@@ -7,8 +7,15 @@ use crate::api::{Fault, new_id};
 use crate::state::{Attachment, AttachmentStatus, LoopDevice, Mapping, VolumeStatus};
 
 /// States of a server in which Nova attaches and detaches volumes.
-const ATTACHABLE: [&str; 7] =
-    ["active", "paused", "stopped", "resized", "soft-delete", "shelved", "shelved_offloaded"];
+const ATTACHABLE: [&str; 7] = [
+    "active",
+    "paused",
+    "stopped",
+    "resized",
+    "soft-delete",
+    "shelved",
+    "shelved_offloaded",
+];
 
 /// What Nova is asked to attach with.
 #[derive(Debug, Clone, Default)]
@@ -31,15 +38,21 @@ impl World {
                 volume.status
             )));
         }
-        let allowed = volume.status == VolumeStatus::Available
-            || (volume.multiattach && volume.status == VolumeStatus::InUse);
+        let allowed =
+            volume.status == VolumeStatus::Available || (volume.multiattach && volume.status == VolumeStatus::InUse);
         // The same server may come twice: that is how Nova moves a server between hosts.
         let again = matches!(volume.status, VolumeStatus::InUse | VolumeStatus::Reserved)
             && server_id.is_some()
-            && self.attachments_of(volume_id).iter().any(|known| known.server_id.as_deref() == server_id);
+            && self
+                .attachments_of(volume_id)
+                .iter()
+                .any(|known| known.server_id.as_deref() == server_id);
         if !allowed && !again {
-            let expected =
-                if volume.multiattach { "available or in-use or downloading" } else { "available or downloading" };
+            let expected = if volume.multiattach {
+                "available or in-use or downloading"
+            } else {
+                "available or downloading"
+            };
             return Err(Fault::bad_request(format!(
                 "Invalid volume: Volume {volume_id} status must be {expected} to reserve, but the current status is {}.",
                 volume.status
@@ -57,7 +70,10 @@ impl World {
             device: None,
             attached_at: None,
         };
-        self.attachments.entry(volume_id.to_owned()).or_default().push(attachment.clone());
+        self.attachments
+            .entry(volume_id.to_owned())
+            .or_default()
+            .push(attachment.clone());
         Ok(attachment)
     }
 
@@ -85,7 +101,9 @@ impl World {
     /// The guard of Cinder's attachment-delete (bug 2004555): what Nova uses is detached by Nova.
     pub(crate) fn check_disconnect(&self, attachment_id: &str) -> Result<(), Fault> {
         let attachment = self.attachment(attachment_id)?;
-        let Some(server_id) = attachment.server_id.as_deref().filter(|_| attachment.connected) else { return Ok(()) };
+        let Some(server_id) = attachment.server_id.as_deref().filter(|_| attachment.connected) else {
+            return Ok(());
+        };
         match self.mapping(&attachment.volume_id, server_id) {
             Some(mapping) if mapping.attachment_id == attachment.id => Err(Fault::conflict(format!(
                 "ConflictNovaUsingAttachment: Detach volume from instance {server_id} using the Compute API"
@@ -100,7 +118,10 @@ impl World {
         let left = self.attachments.entry(volume_id.clone()).or_default();
         left.retain(|attachment| attachment.id != attachment_id);
         let left = left.clone();
-        let status = if left.iter().any(|attachment| attachment.status == AttachmentStatus::Attached) {
+        let status = if left
+            .iter()
+            .any(|attachment| attachment.status == AttachmentStatus::Attached)
+        {
             VolumeStatus::InUse
         } else if left.is_empty() {
             VolumeStatus::Available
@@ -112,7 +133,11 @@ impl World {
     }
 
     pub(crate) fn attachment(&self, id: &str) -> Result<&Attachment, Fault> {
-        self.attachments.values().flatten().find(|attachment| attachment.id == id).ok_or_else(|| no_attachment(id))
+        self.attachments
+            .values()
+            .flatten()
+            .find(|attachment| attachment.id == id)
+            .ok_or_else(|| no_attachment(id))
     }
 
     fn attachment_mut(&mut self, id: &str) -> Result<&mut Attachment, Fault> {
@@ -142,7 +167,9 @@ impl World {
             )));
         }
         if mappings.iter().any(|mapping| mapping.server_id == server_id) {
-            return Err(Fault::bad_request(format!("Invalid volume: volume {volume_id} already attached")));
+            return Err(Fault::bad_request(format!(
+                "Invalid volume: volume {volume_id} already attached"
+            )));
         }
         if volume.multiattach && !new.multiattach_allowed {
             return Err(Fault::bad_request(
@@ -153,7 +180,10 @@ impl World {
         let attachment = self.reserve(volume_id, Some(server_id)).map_err(|fault| {
             Fault::new(
                 fault.status,
-                format!("Invalid input received: {} (HTTP {}) (Request-ID: {request_id})", fault.message, fault.status),
+                format!(
+                    "Invalid input received: {} (HTTP {}) (Request-ID: {request_id})",
+                    fault.message, fault.status
+                ),
             )
         })?;
         let mapping = Mapping {
@@ -167,7 +197,10 @@ impl World {
             detaching: false,
             loop_device: None,
         };
-        self.mappings.entry(volume_id.to_owned()).or_default().push(mapping.clone());
+        self.mappings
+            .entry(volume_id.to_owned())
+            .or_default()
+            .push(mapping.clone());
         Ok(mapping)
     }
 
@@ -195,11 +228,15 @@ impl World {
         let server = self.server(server_id)?.spec.id.clone();
         self.volume(volume_id)?;
         if self.mapping(volume_id, &server).is_none() {
-            return Err(Fault::not_found(format!("Instance {server_id} is not attached to volume {volume_id}")));
+            return Err(Fault::not_found(format!(
+                "Instance {server_id} is not attached to volume {volume_id}"
+            )));
         }
         self.check_server(server_id, "detach_volume")?;
-        let attached =
-            self.attachments_of(volume_id).iter().any(|known| known.status == AttachmentStatus::Attached);
+        let attached = self
+            .attachments_of(volume_id)
+            .iter()
+            .any(|known| known.status == AttachmentStatus::Attached);
         if self.volume(volume_id)?.status != VolumeStatus::InUse || !attached {
             return Err(Fault::bad_request(format!(
                 "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be \
@@ -277,7 +314,10 @@ impl World {
 
     /// `/dev/vdb` and on, the first that is free; `/dev/vda` is the root disk.
     fn pick_device(&self, server_id: &str, wanted: Option<&str>) -> Result<String, Fault> {
-        let taken: Vec<&str> = self.mappings_on(server_id).map(|mapping| mapping.device.as_str()).collect();
+        let taken: Vec<&str> = self
+            .mappings_on(server_id)
+            .map(|mapping| mapping.device.as_str())
+            .collect();
         if taken.len() >= self.rules.volumes_per_server {
             return Err(Fault::new(
                 403,
@@ -289,13 +329,17 @@ impl World {
         }
         if let Some(wanted) = wanted.filter(|name| !name.is_empty() && *name != "auto") {
             if taken.contains(&wanted) {
-                return Err(Fault::conflict(format!("The supplied device path ({wanted}) is in use.")));
+                return Err(Fault::conflict(format!(
+                    "The supplied device path ({wanted}) is in use."
+                )));
             }
             return Ok(wanted.to_owned());
         }
-        (1..).map(device_name).find(|name| !taken.contains(&name.as_str())).ok_or_else(|| {
-            Fault::new(500, "No device name is left.")
-        })
+        // One name more than are taken: one of them is free.
+        let mut names = (1..=taken.len() + 1).map(device_name);
+        names
+            .find(|name| !taken.contains(&name.as_str()))
+            .ok_or_else(|| Fault::new(500, "No device name is left."))
     }
 }
 
@@ -313,5 +357,7 @@ fn device_name(index: usize) -> String {
 }
 
 fn no_attachment(id: &str) -> Fault {
-    Fault::not_found(format!("Volume attachment could not be found with filter: attachment_id = {id}."))
+    Fault::not_found(format!(
+        "Volume attachment could not be found with filter: attachment_id = {id}."
+    ))
 }

@@ -22,14 +22,19 @@ pub(crate) struct NewSnapshot {
 
 impl World {
     pub(crate) fn snapshot(&self, id: &str) -> Result<&Snapshot, Fault> {
-        self.snapshots.get(id).ok_or_else(|| Fault::not_found(format!("Snapshot {id} could not be found.")))
+        self.snapshots
+            .get(id)
+            .ok_or_else(|| Fault::not_found(format!("Snapshot {id} could not be found.")))
     }
 
     /// Cinder's answer to a create call: the snapshot is `creating`.
     pub(crate) fn begin_snapshot(&mut self, new: NewSnapshot) -> Result<Snapshot, Fault> {
         let volume = self.volume(&new.volume_id)?;
-        let allowed: &[VolumeStatus] =
-            if new.force { &[VolumeStatus::Available, VolumeStatus::InUse] } else { &[VolumeStatus::Available] };
+        let allowed: &[VolumeStatus] = if new.force {
+            &[VolumeStatus::Available, VolumeStatus::InUse]
+        } else {
+            &[VolumeStatus::Available]
+        };
         if !allowed.contains(&volume.status) {
             let names: Vec<_> = allowed.iter().map(|status| status.as_str()).collect();
             return Err(Fault::bad_request(format!(
@@ -66,7 +71,11 @@ impl World {
     /// `creating` to `available`, or to `error`.
     pub(crate) fn end_snapshot(&mut self, id: &str, failed: bool) {
         if let Some(snapshot) = self.snapshots.get_mut(id) {
-            snapshot.status = if failed { SnapshotStatus::Error } else { SnapshotStatus::Available };
+            snapshot.status = if failed {
+                SnapshotStatus::Error
+            } else {
+                SnapshotStatus::Available
+            };
             snapshot.updated_at = Some(Timestamp::now());
         }
     }

@@ -32,7 +32,11 @@ impl World {
             Fault::bad_request("Invalid input received: Volume size must be an integer and greater than 0.")
         })?;
         if let Some(smallest) = source_size.filter(|smallest| size < *smallest) {
-            let source = if new.snapshot_id.is_some() { "the snapshot size" } else { "original volume size" };
+            let source = if new.snapshot_id.is_some() {
+                "the snapshot size"
+            } else {
+                "original volume size"
+            };
             return Err(Fault::bad_request(format!(
                 "Invalid input received: Volume size '{size}'GB cannot be smaller than {source} {smallest}GB. They must be >= {source}."
             )));
@@ -74,7 +78,10 @@ impl World {
                     snapshot.status.as_str()
                 )));
             }
-            let zone = self.volumes.get(&snapshot.volume_id).map(|volume| volume.availability_zone.clone());
+            let zone = self
+                .volumes
+                .get(&snapshot.volume_id)
+                .map(|volume| volume.availability_zone.clone());
             return Ok((Some(snapshot.size), zone));
         }
         if let Some(id) = &new.source_volid {
@@ -93,15 +100,23 @@ impl World {
     /// The volume type with this name or id; the default one when none is named.
     pub(crate) fn volume_type(&self, wanted: Option<&str>) -> Result<&VolumeType, Fault> {
         let Some(wanted) = wanted.filter(|name| !name.is_empty()) else {
-            return self.rules.volume_types.first().ok_or_else(|| Fault::new(500, "Default volume type is not defined."));
+            return self
+                .rules
+                .volume_types
+                .first()
+                .ok_or_else(|| Fault::new(500, "Default volume type is not defined."));
         };
-        self.rules.volume_types.iter().find(|known| known.name == wanted || known.id == wanted).ok_or_else(|| {
-            if uuid::Uuid::parse_str(wanted).is_ok() {
-                Fault::not_found(format!("Volume type {wanted} could not be found."))
-            } else {
-                Fault::not_found(format!("Volume type with name {wanted} could not be found."))
-            }
-        })
+        self.rules
+            .volume_types
+            .iter()
+            .find(|known| known.name == wanted || known.id == wanted)
+            .ok_or_else(|| {
+                if uuid::Uuid::parse_str(wanted).is_ok() {
+                    Fault::not_found(format!("Volume type {wanted} could not be found."))
+                } else {
+                    Fault::not_found(format!("Volume type with name {wanted} could not be found."))
+                }
+            })
     }
 
     /// Cinder's accounting: snapshots count against the gigabytes too.
@@ -130,7 +145,10 @@ impl World {
         if quota.volumes >= 0 && volumes > 0 && signed(self.volumes.len() as u64) + volumes > quota.volumes {
             return Err(Fault::over_quota(
                 "VolumeLimitExceeded",
-                &format!("Maximum number of volumes allowed ({}) exceeded for quota 'volumes'.", quota.volumes),
+                &format!(
+                    "Maximum number of volumes allowed ({}) exceeded for quota 'volumes'.",
+                    quota.volumes
+                ),
             ));
         }
         Ok(())
@@ -144,14 +162,24 @@ impl World {
 
     /// The scheduler has found a backend; false when the volume was deleted before.
     pub(crate) fn schedule(&mut self, id: &str) -> bool {
-        let Some(volume) = self.volumes.get_mut(id) else { return false };
+        let Some(volume) = self.volumes.get_mut(id) else {
+            return false;
+        };
         volume.scheduled = true;
         true
     }
 
     /// `creating` to `available`, or to `error`.
     pub(crate) fn end_create(&mut self, id: &str, failed: bool) {
-        self.turn(id, VolumeStatus::Creating, if failed { VolumeStatus::Error } else { VolumeStatus::Available });
+        self.turn(
+            id,
+            VolumeStatus::Creating,
+            if failed {
+                VolumeStatus::Error
+            } else {
+                VolumeStatus::Available
+            },
+        );
     }
 
     /// Cinder's answer to a delete call: the volume is `deleting`, and true; or it is gone already, whatever its status
@@ -162,8 +190,10 @@ impl World {
             self.end_delete(id, false);
             return Ok(false);
         }
-        let deletable =
-            matches!(volume.status, VolumeStatus::Available | VolumeStatus::Error | VolumeStatus::ErrorExtending);
+        let deletable = matches!(
+            volume.status,
+            VolumeStatus::Available | VolumeStatus::Error | VolumeStatus::ErrorExtending
+        );
         let has_snapshots = self.snapshots.values().any(|snapshot| snapshot.volume_id == id);
         if !deletable || (has_snapshots && !cascade) {
             return Err(Fault::bad_request(
@@ -218,16 +248,24 @@ impl World {
     /// `extending` back to what it was with the new size, or to `error_extending`.
     pub(crate) fn end_extend(&mut self, id: &str, failed: bool) {
         let Ok(volume) = self.volume_mut(id) else { return };
-        let Some((size, before)) = volume.extending.take() else { return };
+        let Some((size, before)) = volume.extending.take() else {
+            return;
+        };
         if !failed {
             volume.size = size;
         }
-        self.turn(id, VolumeStatus::Extending, if failed { VolumeStatus::ErrorExtending } else { before });
+        self.turn(
+            id,
+            VolumeStatus::Extending,
+            if failed { VolumeStatus::ErrorExtending } else { before },
+        );
     }
 
     /// Sets the status whatever it was; false when there is no such volume.
     pub(crate) fn set_status(&mut self, id: &str, status: VolumeStatus) -> bool {
-        let Some(volume) = self.volumes.get_mut(id) else { return false };
+        let Some(volume) = self.volumes.get_mut(id) else {
+            return false;
+        };
         volume.status = status;
         volume.updated_at = Some(Timestamp::now());
         true

@@ -1,0 +1,231 @@
+//! The state machine, case by case.
+
+use super::{NewMapping, NewSnapshot, NewVolume, Rules, World};
+use crate::config::{Quota, ServerSpec, VolumeType};
+use crate::state::{AttachmentStatus, VolumeStatus};
+
+const SERVER: &str = "7c0d4f5e-1b2a-4c3d-8e9f-0a1b2c3d4e5f";
+const OTHER: &str = "8d1e5a6f-2c3b-4d4e-9fa0-1b2c3d4e5f60";
+const ALL: [VolumeStatus; 12] = [
+    VolumeStatus::Creating,
+    VolumeStatus::Available,
+    VolumeStatus::Reserved,
+    VolumeStatus::Attaching,
+    VolumeStatus::InUse,
+    VolumeStatus::Detaching,
+    VolumeStatus::Extending,
+    VolumeStatus::Deleting,
+    VolumeStatus::Error,
+    VolumeStatus::ErrorDeleting,
+    VolumeStatus::ErrorExtending,
+    VolumeStatus::Maintenance,
+];
+
+fn world() -> World {
+    let mut world = World::new(Rules {
+        zones: vec!["nova".to_owned()],
+        volume_types: vec![
+            VolumeType::new("fast"),
+            VolumeType {
+                multiattach: true,
+                ..VolumeType::new("shared")
+            },
+        ],
+        quota: Quota::default(),
+        volumes_per_server: 30,
+    });
+    world.add_server(ServerSpec::new(SERVER));
+    world.add_server(ServerSpec::new(OTHER));
+    world
+}
+
+/// A volume in this status, as `os-reset_status` makes one.
+fn volume(world: &mut World, status: VolumeStatus) -> String {
+    let new = NewVolume {
+        size: Some(1),
+        ..NewVolume::default()
+    };
+    let id = world.begin_create(new).expect("a volume is made").id;
+    world.schedule(&id);
+    world.set_status(&id, status);
+    id
+}
+
+fn status(world: &World, id: &str) -> VolumeStatus {
+    world.volume(id).expect("the volume is there").status
+}
+
+#[test]
+fn each_operation_begins_in_its_own_states_alone() {
+    use VolumeStatus::{Available, Error, ErrorExtending};
+    type Begin = fn(&mut World, &str) -> bool;
+    let operations: [(&str, &[VolumeStatus], Begin); 4] = [
+        ("delete", &[Available, Error, ErrorExtending], |world, id| {
+            world.begin_delete(id, false).is_ok()
+        }),
+        ("extend", &[Available], |world, id| {
+            world.begin_extend(id, 2, false).is_ok()
+        }),
+        ("snapshot", &[Available], |world, id| {
+            let new = NewSnapshot {
+                volume_id: id.to_owned(),
+                name: None,
+                description: None,
+                force: false,
+                metadata: None,
+            };
+            world.begin_snapshot(new).is_ok()
+        }),
+        ("attach", &[Available], |world, id| {
+            world.begin_attach(SERVER, id, NewMapping::default(), "req-1").is_ok()
+        }),
+    ];
+    for (name, allowed, begin) in operations {
+        for before in ALL {
+            let mut world = world();
+            let id = volume(&mut world, before);
+            assert_eq!(
+                begin(&mut world, &id),
+                allowed.contains(&before),
+                "{name} of a volume that is {before}"
+            );
+            if !allowed.contains(&before) {
+                assert_eq!(status(&world, &id), before, "a refused {name} changes nothing");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_attachment_goes_over_reserved_and_attaching_to_in_use_and_back() {
+    let mut world = world();
+    let id = volume(&mut world, VolumeStatus::Available);
+    let mapping = world
+        .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
+        .expect("it can be attached");
+    let state = |world: &World| (status(world, &id), world.attachments_of(&id)[0].status);
+    assert_eq!(state(&world), (VolumeStatus::Reserved, AttachmentStatus::Reserved));
+    world.connect(&mapping.attachment_id).expect("the attachment is there");
+    assert_eq!(state(&world), (VolumeStatus::Attaching, AttachmentStatus::Attaching));
+    world.end_attach(&mapping, None);
+    assert_eq!(state(&world), (VolumeStatus::InUse, AttachmentStatus::Attached));
+
+    let mapping = world.begin_detach(SERVER, &id, "req-2").expect("it can be detached");
+    assert_eq!(status(&world, &id), VolumeStatus::Detaching);
+    assert!(world.begin_detach(SERVER, &id, "req-3").is_err(), "once is enough");
+    world.end_detach(&mapping);
+    assert_eq!(status(&world, &id), VolumeStatus::Available);
+    assert!(world.attachments_of(&id).is_empty() && world.mapping(&id, SERVER).is_some());
+    world.remove_mapping(&mapping);
+    assert!(world.mapping(&id, SERVER).is_none());
+}
+
+#[test]
+fn an_operation_that_ends_late_does_not_undo_what_came_between() {
+    let mut world = world();
+    let id = volume(&mut world, VolumeStatus::Creating);
+    world.set_status(&id, VolumeStatus::Error);
+    world.end_create(&id, false);
+    assert_eq!(status(&world, &id), VolumeStatus::Error);
+    world.end_delete("gone", true);
+    world.end_extend("gone", false);
+}
+
+#[test]
+fn a_failed_extension_keeps_the_size_and_a_good_one_the_status() {
+    for (before, failed, after, size) in [
+        (VolumeStatus::Available, false, VolumeStatus::Available, 2),
+        (VolumeStatus::InUse, false, VolumeStatus::InUse, 2),
+        (VolumeStatus::InUse, true, VolumeStatus::ErrorExtending, 1),
+    ] {
+        let mut world = world();
+        let id = volume(&mut world, before);
+        world.begin_extend(&id, 2, true).expect("it can be extended");
+        assert_eq!(status(&world, &id), VolumeStatus::Extending);
+        world.end_extend(&id, failed);
+        assert_eq!(
+            (status(&world, &id), world.volume(&id).expect("it is there").size),
+            (after, size)
+        );
+    }
+}
+
+#[test]
+fn the_last_of_several_attachments_makes_the_volume_available() {
+    let mut world = world();
+    let new = NewVolume {
+        size: Some(1),
+        volume_type: Some("shared".to_owned()),
+        ..NewVolume::default()
+    };
+    let id = world.begin_create(new).expect("a volume is made").id;
+    world.end_create(&id, false);
+    let wish = || NewMapping {
+        multiattach_allowed: true,
+        ..NewMapping::default()
+    };
+    for server in [SERVER, OTHER] {
+        let mapping = world
+            .begin_attach(server, &id, wish(), "req-1")
+            .expect("it can be attached");
+        world.connect(&mapping.attachment_id).expect("the attachment is there");
+        world.end_attach(&mapping, None);
+    }
+    for (server, after) in [(SERVER, VolumeStatus::InUse), (OTHER, VolumeStatus::Available)] {
+        let mapping = world.begin_detach(server, &id, "req-2").expect("it can be detached");
+        world.end_detach(&mapping);
+        world.remove_mapping(&mapping);
+        assert_eq!(status(&world, &id), after);
+    }
+}
+
+#[test]
+fn devices_are_named_like_virtio_disks_and_gaps_are_filled() {
+    let mut world = world();
+    let mut names = Vec::new();
+    for _ in 0..27 {
+        let id = volume(&mut world, VolumeStatus::Available);
+        let mapping = world
+            .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
+            .expect("it can be attached");
+        names.push((mapping.device.clone(), mapping));
+    }
+    assert_eq!((names[0].0.as_str(), names[24].0.as_str()), ("/dev/vdb", "/dev/vdz"));
+    assert_eq!((names[25].0.as_str(), names[26].0.as_str()), ("/dev/vdaa", "/dev/vdab"));
+    world.fail_attach(&names[3].1);
+    let id = volume(&mut world, VolumeStatus::Available);
+    let again = world
+        .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
+        .expect("it can be attached");
+    assert_eq!(again.device, "/dev/vde");
+    let id = volume(&mut world, VolumeStatus::Available);
+    let taken = NewMapping {
+        device: Some("/dev/vde".to_owned()),
+        ..NewMapping::default()
+    };
+    assert_eq!(
+        world
+            .begin_attach(SERVER, &id, taken, "req-1")
+            .expect_err("it is taken")
+            .status,
+        409
+    );
+}
+
+#[test]
+fn what_is_restored_is_what_was_saved_but_for_servers_that_are_gone() {
+    let mut before = world();
+    let id = volume(&mut before, VolumeStatus::Available);
+    let mapping = before
+        .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
+        .expect("it can be attached");
+    before.connect(&mapping.attachment_id).expect("the attachment is there");
+    before.end_attach(&mapping, None);
+    let mut same = world();
+    same.restore(before.state());
+    assert_eq!(same.state(), before.state());
+    let mut other = World::new(world().rules);
+    other.restore(before.state());
+    assert!(other.mappings_of(&id).is_empty());
+    assert_eq!(other.attachments_of(&id).len(), 1, "Cinder's record stays");
+}

@@ -1,0 +1,414 @@
+//! Volumes with data. Attachments need root and loop devices; where they are missing, those tests say so and end.
+
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use openstack_sim::{ServerSpec, Sim, VolumeStatus};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::{Client, NODE, OTHER_NODE, PATIENCE};
+
+/// Two servers with a place for devices each, and a backing folder.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        for name in ["node", "other"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn servers(&self) -> Vec<ServerSpec> {
+        [(NODE, "node"), (OTHER_NODE, "other")]
+            .map(|(id, name)| ServerSpec {
+                by_id: Some(self.path(name)),
+                ..ServerSpec::new(id)
+            })
+            .to_vec()
+    }
+
+    async fn client(&self) -> Client {
+        Client::new(|config| {
+            config.servers = self.servers();
+            config.backing = Some(self.path("backing"));
+        })
+        .await
+    }
+
+    fn file(&self, id: &str) -> PathBuf {
+        self.path("backing/volumes").join(format!("{id}.img"))
+    }
+
+    /// Loop devices that show files of this place, as the kernel lists them.
+    fn devices(&self) -> Vec<PathBuf> {
+        let ours = self.folder.path().canonicalize().unwrap();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/sys/block").unwrap().flatten() {
+            let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            if Path::new(file.trim_end()).starts_with(&ours) {
+                found.push(Path::new("/dev").join(entry.file_name()));
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Place {
+    /// A test that failed half-way leaves devices.
+    fn drop(&mut self) {
+        for device in self.devices() {
+            let _ = Command::new("losetup").arg("--detach").arg(device).status();
+        }
+    }
+}
+
+/// Whether this machine lets us make loop devices.
+fn loop_devices_work() -> bool {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let made = Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(file.path())
+        .output();
+    let Ok(made) = made.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()) else {
+        return false;
+    };
+    if made.is_empty() {
+        eprintln!("skipped: loop devices cannot be made here");
+        return false;
+    }
+    Command::new("losetup")
+        .args(["--detach", &made])
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn link(folder: &Path, volume: &str) -> PathBuf {
+    folder.join(format!("virtio-{}", &volume[..20]))
+}
+
+#[tokio::test]
+async fn a_volume_is_a_sparse_file_of_its_size_that_goes_with_it() {
+    let place = Place::new();
+    let client = place.client().await;
+    let id = client.volume("data").await;
+    let file = fs::metadata(place.file(&id)).unwrap();
+    assert_eq!((file.len(), file.blocks()), (1 << 30, 0));
+    client.delete(&id).await.expect(202);
+    client.is_gone(&id).await;
+    assert!(!place.file(&id).exists());
+}
+
+#[tokio::test]
+async fn a_second_simulator_on_the_same_folder_is_refused() {
+    let place = Place::new();
+    let client = place.client().await;
+    let config = openstack_sim::SimConfig {
+        backing: Some(place.path("backing")),
+        ..Default::default()
+    };
+    let refused = Sim::start(config).await.map(drop);
+    assert!(refused.is_err_and(|error| error.to_string().starts_with("another simulator uses")));
+    client.sim.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn data_written_on_one_server_are_read_on_the_other() {
+    if !loop_devices_work() {
+        return;
+    }
+    let place = Place::new();
+    let client = place.client().await;
+    let id = client.volume("data").await;
+    client.attached(NODE, &id).await;
+    let device = link(&place.path("node"), &id);
+    let mut disk = fs::OpenOptions::new().read(true).write(true).open(&device).unwrap();
+    assert_eq!(
+        disk.seek(SeekFrom::End(0)).unwrap(),
+        1 << 30,
+        "the device has the volume's size"
+    );
+    disk.rewind().unwrap();
+    disk.write_all(b"seen again").unwrap();
+    disk.sync_all().unwrap();
+    drop(disk);
+    assert!(!link(&place.path("other"), &id).exists());
+
+    client.detach(NODE, &id).await.expect(202);
+    client.reaches(&id, VolumeStatus::Available).await;
+    assert!(fs::symlink_metadata(&device).is_err() && place.devices().is_empty());
+    client.attached(OTHER_NODE, &id).await;
+    let mut text = [0; 10];
+    fs::File::open(link(&place.path("other"), &id))
+        .unwrap()
+        .read_exact(&mut text)
+        .unwrap();
+    assert_eq!(&text, b"seen again");
+
+    let extend = Some(json!({"os-extend": {"new_size": 2}}));
+    client
+        .cinder(Method::POST, &format!("/volumes/{id}/action"), Some("3.42"), extend)
+        .await
+        .expect(202);
+    client.reaches(&id, VolumeStatus::InUse).await;
+    let mut disk = fs::File::open(link(&place.path("other"), &id)).unwrap();
+    assert_eq!(
+        disk.seek(SeekFrom::End(0)).unwrap(),
+        2 << 30,
+        "the guest sees the new size"
+    );
+    drop(disk);
+    client.sim.shutdown().await.unwrap();
+    assert!(place.devices().is_empty());
+}
+
+#[tokio::test]
+async fn a_snapshot_keeps_the_data_of_its_moment() {
+    let place = Place::new();
+    let client = place.client().await;
+    let id = client.volume("data").await;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(place.file(&id))
+        .unwrap()
+        .write_all(b"old")
+        .unwrap();
+    let body = json!({"snapshot": {"volume_id": id}});
+    let snapshot = client
+        .cinder(Method::POST, "/snapshots", None, Some(body))
+        .await
+        .expect(202);
+    assert!(client.sim.settled(PATIENCE).await);
+    fs::OpenOptions::new()
+        .write(true)
+        .open(place.file(&id))
+        .unwrap()
+        .write_all(b"new")
+        .unwrap();
+    let wish = json!({"size": 2, "snapshot_id": snapshot.body["snapshot"]["id"]});
+    let copy = client.create(wish).await.expect(202).body["volume"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    client.reaches(&copy, VolumeStatus::Available).await;
+    let mut text = [0; 3];
+    let mut file = fs::File::open(place.file(&copy)).unwrap();
+    file.read_exact(&mut text).unwrap();
+    assert_eq!((&text, file.metadata().unwrap().len()), (b"old", 2 << 30));
+}
+
+#[tokio::test]
+async fn a_guest_that_keeps_its_device_stops_the_detachment() {
+    if !loop_devices_work() {
+        return;
+    }
+    let place = Place::new();
+    let client = place.client().await;
+    let id = client.volume("data").await;
+    client.attached(NODE, &id).await;
+    client.latency(|latencies| latencies.release = Duration::from_millis(100));
+    // What a mounted file system does: it takes the device for itself.
+    let excl = i32::try_from(rustix::fs::OFlags::EXCL.bits()).unwrap();
+    let mut options = fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), excl);
+    let guest = options.open(link(&place.path("node"), &id)).unwrap();
+    client.detach(NODE, &id).await.expect(202);
+    // The answer came with the volume `detaching`: that it is `in-use` again is the end of the attempt.
+    client.reaches(&id, VolumeStatus::InUse).await;
+    assert!(link(&place.path("node"), &id).exists());
+    drop(guest);
+    client.detach(NODE, &id).await.expect(202);
+    client.reaches(&id, VolumeStatus::Available).await;
+    assert!(place.devices().is_empty());
+}
+
+#[tokio::test]
+async fn the_state_survives_a_stop_and_devices_come_back() {
+    if !loop_devices_work() {
+        return;
+    }
+    let place = Place::new();
+    let client = place.client().await;
+    let (attached, free) = (client.volume("attached").await, client.volume("free").await);
+    client.attached(NODE, &attached).await;
+    let before = client.sim.state();
+    let token = client.token.clone();
+    client.sim.shutdown().await.unwrap();
+    assert!(place.devices().is_empty() && fs::symlink_metadata(link(&place.path("node"), &attached)).is_err());
+
+    let mut client = place.client().await;
+    client.token = token;
+    client.get(&format!("/volumes/{free}")).await.expect(200);
+    let after = client.sim.state();
+    assert_eq!(
+        (&after.volumes, &after.attachments),
+        (&before.volumes, &before.attachments)
+    );
+    assert!(link(&place.path("node"), &attached).exists());
+    client.sim.shutdown().await.unwrap();
+}
+
+/// The simulator as a program, killed when the test ends without stopping it.
+struct Program {
+    child: Child,
+    ready: Value,
+}
+
+impl Program {
+    fn start(place: &Place, more: &[&str]) -> Self {
+        let ready_file = place.path("ready");
+        let _ = fs::remove_file(&ready_file);
+        let child = Command::new(env!("CARGO_BIN_EXE_openstack-sim"))
+            .args(["serve", "--backing"])
+            .arg(place.path("backing"))
+            .arg("--ready-file")
+            .arg(&ready_file)
+            .arg("--server")
+            .arg(format!("{NODE},name=node,by-id={}", place.path("node").display()))
+            .args(more)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + PATIENCE;
+        while !ready_file.exists() {
+            assert!(Instant::now() < end, "the simulator does not start");
+            std::thread::yield_now();
+        }
+        let ready = serde_json::from_slice(&fs::read(&ready_file).unwrap()).unwrap();
+        Self { child, ready }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Value) -> Value {
+        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+        let auth = json!({"auth": {
+            "identity": {"methods": ["application_credential"], "application_credential": {
+                "id": self.ready["application_credential_id"],
+                "secret": self.ready["application_credential_secret"],
+            }},
+        }});
+        let url = format!("{}/auth/tokens", self.ready["auth_url"].as_str().unwrap());
+        let token = http.post(url).json(&auth).send().await.unwrap().headers()["x-subject-token"].clone();
+        let url = format!("{}{path}", self.ready["base_url"].as_str().unwrap());
+        let answer = http
+            .request(method, url)
+            .header("X-Auth-Token", token)
+            .json(&body)
+            .send()
+            .await
+            .unwrap();
+        assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        answer.json().await.unwrap_or_default()
+    }
+
+    async fn volume_with_status(&self, id: &str, status: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let volume = self
+                .call(Method::GET, &format!("/volume/v3/volumes/{id}"), Value::Null)
+                .await;
+            if volume["volume"]["status"] == status {
+                return;
+            }
+            assert!(Instant::now() < end, "the volume is not {status}");
+        }
+    }
+
+    async fn attached_volume(&self) -> String {
+        let body = json!({"volume": {"size": 1}});
+        let made = self.call(Method::POST, "/volume/v3/volumes", body).await;
+        let id = made["volume"]["id"].as_str().unwrap().to_owned();
+        self.volume_with_status(&id, "available").await;
+        let path = format!("/compute/v2.1/servers/{NODE}/os-volume_attachments");
+        self.call(Method::POST, &path, json!({"volumeAttachment": {"volumeId": id}}))
+            .await;
+        self.volume_with_status(&id, "in-use").await;
+        id
+    }
+
+    /// Sends a signal and waits for the end.
+    fn end(&mut self, signal: &str) -> Option<i32> {
+        let sent = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_simulator_goes_on_with_the_devices_that_it_left() {
+    if !loop_devices_work() {
+        return;
+    }
+    let place = Place::new();
+    let mut first = Program::start(&place, &[]);
+    let id = first.attached_volume().await;
+    first.end("-KILL");
+    let left = place.devices();
+    assert_eq!(left.len(), 1, "kill -9 leaves the device");
+    // Half-made work of the killed one: a link that no attachment knows.
+    let stray = place.path("node").join("virtio-00000000-0000-4000-8");
+    std::os::unix::fs::symlink(&left[0], &stray).unwrap();
+
+    let mut second = Program::start(&place, &[]);
+    second.volume_with_status(&id, "in-use").await;
+    assert_eq!(place.devices(), left, "a mounted disk must not go away under its user");
+    assert!(link(&place.path("node"), &id).exists() && fs::symlink_metadata(&stray).is_err());
+    assert_eq!(second.end("-TERM"), Some(0));
+    assert!(place.devices().is_empty() && fs::symlink_metadata(link(&place.path("node"), &id)).is_err());
+}
+
+#[tokio::test]
+async fn the_clean_command_releases_what_a_killed_simulator_left() {
+    if !loop_devices_work() {
+        return;
+    }
+    let place = Place::new();
+    let mut killed = Program::start(&place, &[]);
+    let id = killed.attached_volume().await;
+    killed.end("-KILL");
+    let clean = Command::new(env!("CARGO_BIN_EXE_openstack-sim"))
+        .args(["clean", "--backing"])
+        .arg(place.path("backing"))
+        .status()
+        .unwrap();
+    assert!(clean.success());
+    assert!(place.devices().is_empty() && fs::symlink_metadata(link(&place.path("node"), &id)).is_err());
+    assert!(place.file(&id).exists(), "the data stay");
+}
+
+#[tokio::test]
+async fn work_that_a_kill_interrupted_is_finished_by_the_next_run() {
+    let place = Place::new();
+    let mut first = Program::start(&place, &["--latency", "create=1h"]);
+    let made = first
+        .call(Method::POST, "/volume/v3/volumes", json!({"volume": {"size": 1}}))
+        .await;
+    let id = made["volume"]["id"].as_str().unwrap().to_owned();
+    first.end("-KILL");
+    let second = Program::start(&place, &[]);
+    second.volume_with_status(&id, "available").await;
+    assert!(place.file(&id).exists());
+}

@@ -1,0 +1,500 @@
+//! Volumes in Cinder's states and formats.
+
+use openstack_sim::{Effect, Fault, Quota, VolumeStatus, VolumeType};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::client::{Client, NEVER, NODE, OTHER_NODE};
+
+#[tokio::test]
+async fn a_volume_is_creating_then_available_then_deleting_then_gone() {
+    let client = Client::new(|config| config.latencies.create = NEVER).await;
+    let answer = client
+        .create(json!({"name": "data", "size": 2, "metadata": {"a": "b"}}))
+        .await
+        .expect(202);
+    let volume = &answer.body["volume"];
+    assert_eq!(volume["status"], "creating");
+    assert_eq!(volume["size"], 2);
+    assert_eq!(volume["volume_type"], "fast");
+    assert_eq!(volume["availability_zone"], "nova");
+    assert_eq!(volume["metadata"], json!({"a": "b"}));
+    assert_eq!(volume["attachments"], json!([]));
+    assert_eq!(volume["bootable"], "false");
+    assert_eq!(volume["multiattach"], false);
+    assert_eq!(
+        volume["created_at"].as_str().unwrap().len(),
+        "2026-01-01T00:00:00.000000".len()
+    );
+
+    client.latency(|latencies| latencies.delete = NEVER);
+    let id = client.volume("other").await;
+    client.delete(&id).await.expect(202);
+    assert_eq!(
+        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
+        "deleting"
+    );
+    let again = client.delete(&id).await.expect(400);
+    assert!(
+        again
+            .fault()
+            .1
+            .starts_with("Invalid volume: Volume status must be available or error"),
+        "{}",
+        again.text
+    );
+
+    client.latency(|_| {});
+    let id = client.volume("third").await;
+    client.delete(&id).await.expect(202);
+    client.is_gone(&id).await;
+    let gone = client.get(&format!("/volumes/{id}")).await.expect(404);
+    assert_eq!(
+        gone.fault(),
+        ("itemNotFound", format!("Volume {id} could not be found.").as_str())
+    );
+}
+
+#[tokio::test]
+async fn a_volume_that_no_backend_knows_is_deleted_at_once_whatever_its_status() {
+    let client = Client::new(|config| config.latencies.create = NEVER).await;
+    let id = client.create(json!({"size": 1})).await.expect(202).body["volume"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    client.delete(&id).await.expect(202);
+    client.get(&format!("/volumes/{id}")).await.expect(404);
+}
+
+#[tokio::test]
+async fn bad_wishes_are_refused_with_cinders_words() {
+    let client = Client::new(|config| config.volume_types.push(VolumeType::new("third"))).await;
+    for (body, version, status, name, message) in [
+        (
+            json!({"size": 1, "volume_type": "no"}),
+            None,
+            404,
+            "itemNotFound",
+            "Volume type with name no could not be found.",
+        ),
+        (
+            json!({"size": 1, "availability_zone": "mars"}),
+            None,
+            400,
+            "badRequest",
+            "Availability zone 'mars' is invalid.",
+        ),
+        (
+            json!({"size": 0}),
+            None,
+            400,
+            "badRequest",
+            "Invalid input received: Volume size must be an integer and greater than 0.",
+        ),
+        (
+            json!({"size": 1, "nonsense": 1}),
+            Some("3.53"),
+            400,
+            "badRequest",
+            "Invalid input for field/attribute volume. Additional properties are not allowed ('nonsense' was unexpected)",
+        ),
+        (
+            json!({"size": 1, "snapshot_id": "no"}),
+            None,
+            404,
+            "itemNotFound",
+            "Snapshot no could not be found.",
+        ),
+        (
+            json!({"size": 1, "source_volid": "no"}),
+            None,
+            404,
+            "itemNotFound",
+            "Volume no could not be found.",
+        ),
+    ] {
+        let answer = client
+            .cinder(Method::POST, "/volumes", version, Some(json!({"volume": body})))
+            .await
+            .expect(status);
+        assert_eq!(answer.fault(), (name, message));
+    }
+    // Before 3.53 what is not known is passed over.
+    client
+        .create(json!({"size": 1, "nonsense": 1, "volume_type": "third"}))
+        .await
+        .expect(202);
+}
+
+#[tokio::test]
+async fn quotas_are_refused_with_413_and_tell_what_is_used() {
+    let client = Client::new(|config| {
+        config.quota = Quota {
+            volumes: 2,
+            gigabytes: 10,
+            snapshots: 5,
+            per_volume_gigabytes: 8,
+        };
+    })
+    .await;
+    let big = client.create(json!({"size": 9})).await.expect(413);
+    assert_eq!(big.fault().0, "overLimit");
+    assert_eq!(
+        big.fault().1,
+        "VolumeSizeExceedsLimit: Requested volume size 9G is larger than maximum allowed limit 8G."
+    );
+    client.create(json!({"size": 6})).await.expect(202);
+    let full = client.create(json!({"size": 5})).await.expect(413);
+    assert_eq!(
+        full.fault().1,
+        "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes quota. Requested 5G, quota is 10G and 6G has been consumed."
+    );
+    assert_eq!(
+        (full.header("retry-after"), &full.body["overLimit"]["retryAfter"]),
+        ("0", &json!("0"))
+    );
+    client.create(json!({"size": 1})).await.expect(202);
+    let many = client.create(json!({"size": 1})).await.expect(413);
+    assert_eq!(
+        many.fault().1,
+        "VolumeLimitExceeded: Maximum number of volumes allowed (2) exceeded for quota 'volumes'."
+    );
+    let limits = client.get("/limits").await;
+    assert_eq!(limits.body["limits"]["absolute"]["totalGigabytesUsed"], 7);
+    let quota = client.get("/os-quota-sets/any?usage=True").await;
+    assert_eq!(
+        quota.body["quota_set"]["volumes"],
+        json!({"limit": 2, "in_use": 2, "reserved": 0})
+    );
+}
+
+#[tokio::test]
+async fn an_attached_volume_is_extended_only_since_3_42() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let extend = |size: u64| Some(json!({"os-extend": {"new_size": size}}));
+    let action = format!("/volumes/{id}/action");
+    let same = client.cinder(Method::POST, &action, None, extend(1)).await.expect(400);
+    assert_eq!(
+        same.fault().1,
+        "Invalid input received: New size for extend must be greater than current size. (current: 1, extended: 1)."
+    );
+    client.cinder(Method::POST, &action, None, extend(2)).await.expect(202);
+    client.reaches(&id, VolumeStatus::Available).await;
+    client.attached(NODE, &id).await;
+    let refused = client
+        .cinder(Method::POST, &action, Some("3.41"), extend(3))
+        .await
+        .expect(400);
+    assert!(
+        refused.fault().1.contains("to extend, currently in-use"),
+        "{}",
+        refused.text
+    );
+    client
+        .cinder(Method::POST, &action, Some("3.42"), extend(3))
+        .await
+        .expect(202);
+    client.reaches(&id, VolumeStatus::InUse).await;
+    assert_eq!(client.get(&format!("/volumes/{id}")).await.body["volume"]["size"], 3);
+}
+
+#[tokio::test]
+async fn microversions_are_checked_and_change_what_is_shown() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let path = format!("/volumes/{id}");
+    for (version, status, message) in [
+        (
+            "3.72",
+            406,
+            "Version 3.72 is not supported by the API. Minimum is 3.0 and maximum is 3.71.",
+        ),
+        (
+            "2.0",
+            406,
+            "Version 2.0 is not supported by the API. Minimum is 3.0 and maximum is 3.71.",
+        ),
+        (
+            "3.x",
+            400,
+            "API Version String 3.x is of invalid format. Must be of format MajorNum.MinorNum.",
+        ),
+    ] {
+        assert_eq!(
+            client
+                .cinder(Method::GET, &path, Some(version), None)
+                .await
+                .expect(status)
+                .fault()
+                .1,
+            message
+        );
+    }
+    for (version, field) in [
+        ("3.13", "group_id"),
+        ("3.48", "service_uuid"),
+        ("3.63", "volume_type_id"),
+        ("3.65", "consumes_quota"),
+    ] {
+        let (_, minor) = version.split_once('.').unwrap();
+        let before = format!("3.{}", minor.parse::<u32>().unwrap() - 1);
+        let old = client.cinder(Method::GET, &path, Some(&before), None).await.expect(200);
+        let new = client.cinder(Method::GET, &path, Some(version), None).await.expect(200);
+        assert!(old.body["volume"].get(field).is_none(), "{field} before {version}");
+        assert!(new.body["volume"].get(field).is_some(), "{field} since {version}");
+        assert_eq!(new.header("openstack-api-version"), format!("volume {version}"));
+        assert!(new.header("x-openstack-request-id").starts_with("req-"));
+        assert_eq!(new.header("x-openstack-request-id"), new.header("x-compute-request-id"));
+    }
+    let latest = client
+        .cinder(Method::GET, &path, Some("latest"), None)
+        .await
+        .expect(200);
+    assert_eq!(latest.header("openstack-api-version"), "volume 3.71");
+    let too_old = client
+        .cinder(Method::GET, "/attachments", Some("3.26"), None)
+        .await
+        .expect(404);
+    assert_eq!(too_old.fault().1, "API version 3.26 is not supported on this method.");
+}
+
+#[tokio::test]
+async fn an_attachment_that_nova_uses_is_not_deleted_in_cinder() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    client.attached(NODE, &id).await;
+    let list = client
+        .cinder(Method::GET, &format!("/attachments?volume_id={id}"), Some("3.27"), None)
+        .await
+        .expect(200);
+    let attachment = list.body["attachments"][0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/attachments/{attachment}");
+    let refused = client
+        .cinder(Method::DELETE, &path, Some("3.27"), None)
+        .await
+        .expect(409);
+    assert_eq!(
+        refused.fault(),
+        (
+            "conflictingRequest",
+            format!("ConflictNovaUsingAttachment: Detach volume from instance {NODE} using the Compute API").as_str()
+        )
+    );
+    // Once the server is gone, nobody else can clean up.
+    client.sim.remove_server(NODE, true);
+    assert_eq!(
+        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
+        "in-use"
+    );
+    client
+        .cinder(Method::DELETE, &path, Some("3.27"), None)
+        .await
+        .expect(200);
+    assert_eq!(
+        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
+        "available"
+    );
+    client.cinder(Method::GET, &path, Some("3.27"), None).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_reservation_can_be_completed_and_dropped_by_its_maker() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let body = json!({"attachment": {"volume_uuid": id, "instance_uuid": OTHER_NODE}});
+    let made = client
+        .cinder(Method::POST, "/attachments", Some("3.44"), Some(body))
+        .await
+        .expect(200);
+    assert_eq!(made.body["attachment"]["status"], "reserved");
+    let volume = client.get(&format!("/volumes/{id}")).await;
+    assert_eq!(volume.body["volume"]["status"], "reserved");
+    assert_eq!(
+        volume.body["volume"]["attachments"],
+        json!([]),
+        "only what is attached is shown"
+    );
+    let path = format!("/attachments/{}", made.body["attachment"]["id"].as_str().unwrap());
+    let connector = json!({"attachment": {"connector": {"host": "here"}}});
+    client
+        .cinder(Method::PUT, &path, Some("3.44"), Some(connector))
+        .await
+        .expect(200);
+    assert_eq!(
+        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
+        "attaching"
+    );
+    let complete = Some(json!({"os-complete": null}));
+    client
+        .cinder(Method::POST, &format!("{path}/action"), Some("3.44"), complete)
+        .await
+        .expect(204);
+    assert_eq!(
+        client.get(&format!("/volumes/{id}")).await.body["volume"]["attachments"][0]["server_id"],
+        OTHER_NODE
+    );
+    client
+        .cinder(Method::DELETE, &path, Some("3.44"), None)
+        .await
+        .expect(200);
+    client.reaches(&id, VolumeStatus::Available).await;
+}
+
+#[tokio::test]
+async fn only_an_administrator_resets_a_status() {
+    let mut client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let reset = || Some(json!({"os-reset_status": {"status": "error"}}));
+    let action = format!("/volumes/{id}/action");
+    let refused = client.cinder(Method::POST, &action, None, reset()).await.expect(403);
+    assert_eq!(refused.fault().0, "forbidden");
+    client.login_as("admin", "secret-of-admin").await;
+    client.cinder(Method::POST, &action, None, reset()).await.expect(202);
+    assert_eq!(
+        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
+        "error"
+    );
+    let unknown = client
+        .cinder(Method::POST, &action, None, Some(json!({"os-nonsense": {}})))
+        .await
+        .expect(400);
+    assert!(
+        unknown.fault().1.starts_with("There is no such action: os-nonsense."),
+        "{}",
+        unknown.text
+    );
+}
+
+#[tokio::test]
+async fn snapshots_hold_their_volume_and_give_new_ones() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let body = json!({"snapshot": {"volume_id": id, "name": "s"}});
+    let made = client
+        .cinder(Method::POST, "/snapshots", None, Some(body))
+        .await
+        .expect(202);
+    assert_eq!(made.body["snapshot"]["status"], "creating");
+    let snapshot = made.body["snapshot"]["id"].as_str().unwrap().to_owned();
+    assert!(client.sim.settled(crate::client::PATIENCE).await);
+    let held = client.delete(&id).await.expect(400);
+    assert!(held.fault().1.contains("have snapshots"), "{}", held.text);
+    let copy = client
+        .create(json!({"snapshot_id": snapshot, "size": 2}))
+        .await
+        .expect(202);
+    assert_eq!(copy.body["volume"]["snapshot_id"], snapshot.as_str());
+    assert_eq!(
+        client.get("/snapshots?name=s").await.body["snapshots"][0]["status"],
+        "available"
+    );
+    assert_eq!(client.get("/snapshots?name=none").await.body["snapshots"], json!([]));
+    client
+        .cinder(Method::DELETE, &format!("/snapshots/{snapshot}"), None, None)
+        .await
+        .expect(202);
+    assert!(client.sim.settled(crate::client::PATIENCE).await);
+    let gone = client.get(&format!("/snapshots/{snapshot}")).await.expect(404);
+    assert_eq!(gone.fault().1, format!("Snapshot {snapshot} could not be found."));
+    let backup = client.get("/backups/none").await.expect(404);
+    assert_eq!(backup.fault().1, "Backup none could not be found.");
+}
+
+#[tokio::test]
+async fn work_that_fails_leaves_the_status_of_cinder_and_a_message() {
+    let client = Client::new(|_| {}).await;
+    let fails = |operation: &str| {
+        Fault::on(operation)
+            .times(1)
+            .effect(Effect::work_fails().message("no space left"))
+    };
+    client.sim.fault(fails("create_volume")).unwrap();
+    let id = client.create(json!({"size": 1})).await.expect(202).body["volume"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    client.reaches(&id, VolumeStatus::Error).await;
+    let messages = client
+        .cinder(Method::GET, &format!("/messages?resource_uuid={id}"), Some("3.5"), None)
+        .await
+        .expect(200);
+    assert_eq!(messages.body["messages"][0]["user_message"], "no space left");
+    assert_eq!(messages.body["messages"][0]["message_level"], "ERROR");
+    client.delete(&id).await.expect(202);
+    client.is_gone(&id).await;
+
+    let id = client.volume("data").await;
+    client.sim.fault(fails("extend_volume")).unwrap();
+    let extend = Some(json!({"os-extend": {"new_size": 2}}));
+    client
+        .cinder(Method::POST, &format!("/volumes/{id}/action"), None, extend)
+        .await
+        .expect(202);
+    client.reaches(&id, VolumeStatus::ErrorExtending).await;
+    client.sim.fault(fails("delete_volume")).unwrap();
+    client.delete(&id).await.expect(202);
+    client.reaches(&id, VolumeStatus::ErrorDeleting).await;
+}
+
+#[tokio::test]
+async fn metadata_are_merged_replaced_and_taken_away() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let path = format!("/volumes/{id}/metadata");
+    let send =
+        |method: Method, body: serde_json::Value| client.cinder(method, &path, None, Some(json!({"metadata": body})));
+    send(Method::POST, json!({"a": "1"})).await.expect(200);
+    let merged = send(Method::POST, json!({"b": "2"})).await.expect(200);
+    assert_eq!(merged.body["metadata"], json!({"a": "1", "b": "2"}));
+    let replaced = send(Method::PUT, json!({"c": "3"})).await.expect(200);
+    assert_eq!(replaced.body["metadata"], json!({"c": "3"}));
+    client
+        .cinder(Method::DELETE, &format!("{path}/c"), None, None)
+        .await
+        .expect(200);
+    let missing = client
+        .cinder(Method::DELETE, &format!("{path}/c"), None, None)
+        .await
+        .expect(404);
+    assert_eq!(missing.fault().1, format!("Volume {id} has no metadata with key c."));
+}
+
+#[tokio::test]
+async fn versions_types_and_zones_are_listed() {
+    let client = Client::new(|config| config.zones.push("far".to_owned())).await;
+    let versions = client
+        .send(Method::GET, "/volume/", None, None)
+        .await
+        .unwrap()
+        .expect(300);
+    assert_eq!(versions.body["versions"][0]["version"], "3.71");
+    let root = client
+        .send(Method::GET, "/volume/v3/", None, None)
+        .await
+        .unwrap()
+        .expect(200);
+    assert_eq!(root.body["versions"][0]["min_version"], "3.0");
+    let types = client.get("/types").await.expect(200);
+    let names: Vec<_> = types.body["volume_types"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| &kind["name"])
+        .collect();
+    assert_eq!(names, ["fast", "slow"]);
+    let zones = client.get("/os-availability-zone").await.expect(200);
+    assert_eq!(
+        zones.body["availabilityZoneInfo"],
+        json!([{"zoneName": "nova", "zoneState": {"available": true}}, {"zoneName": "far", "zoneState": {"available": true}}])
+    );
+    // Since 3.67 the project is optional in the path, and another one is always refused.
+    client
+        .send(Method::GET, "/volume/v3/volumes", Some("volume 3.67"), None)
+        .await
+        .unwrap()
+        .expect(200);
+    let other = format!("/volume/v3/{}/volumes", "0".repeat(32));
+    let refused = client.send(Method::GET, &other, None, None).await.unwrap().expect(400);
+    assert_eq!(refused.fault(), ("badRequest", "Malformed request url"));
+}

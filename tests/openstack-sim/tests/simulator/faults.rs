@@ -1,0 +1,218 @@
+//! Rules that make requests fail, and the record of the requests.
+
+use std::time::{Duration, Instant};
+
+use openstack_sim::{Effect, Fault, VolumeStatus, When};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+
+#[tokio::test]
+async fn a_rule_meets_as_many_requests_as_it_says_and_no_more() {
+    let client = Client::new(|_| {}).await;
+    let busy = Effect::status(503).retry_after(7).message("busy");
+    client
+        .sim
+        .fault(Fault::on("list_volumes").skip(1).times(2).effect(busy))
+        .unwrap();
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        statuses.push(client.get("/volumes").await.status);
+    }
+    assert_eq!(statuses, [200, 503, 503, 200]);
+}
+
+#[tokio::test]
+async fn faults_come_in_the_format_of_their_service() {
+    let client = Client::new(|_| {}).await;
+    for (status, name) in [
+        (503, "serviceUnavailable"),
+        (429, "overLimit"),
+        (500, "computeFault"),
+        (403, "forbidden"),
+    ] {
+        client
+            .sim
+            .fault(
+                Fault::on("list_volumes")
+                    .times(1)
+                    .effect(Effect::status(status).retry_after(3)),
+            )
+            .unwrap();
+        let answer = client.get("/volumes").await.expect(status);
+        assert_eq!(answer.fault().0, name);
+        assert_eq!(answer.header("retry-after"), "3");
+        assert!(answer.header("x-openstack-request-id").starts_with("req-"));
+    }
+    client
+        .sim
+        .fault(Fault::on("issue_token").times(1).effect(Effect::status(500)))
+        .unwrap();
+    assert_eq!(client.authenticate(&json!({})).await.expect(500).fault().0, "error");
+    client
+        .sim
+        .fault(Fault::on("list_volumes").times(1).effect(Effect::status(502)))
+        .unwrap();
+    let proxy = client.get("/volumes").await.expect(502);
+    assert!(
+        proxy.text.starts_with("<html>") && proxy.header("content-type") == "text/html",
+        "{}",
+        proxy.text
+    );
+}
+
+#[tokio::test]
+async fn a_fault_before_the_effect_leaves_nothing_and_one_after_leaves_all() {
+    let client = Client::new(|_| {}).await;
+    let wish = || json!({"size": 1});
+    client
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(Effect::status(500)))
+        .unwrap();
+    client.create(wish()).await.expect(500);
+    assert_eq!(client.sim.state().volumes.len(), 0);
+    client
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(Effect::status_after(500)))
+        .unwrap();
+    client.create(wish()).await.expect(500);
+    assert_eq!(client.sim.state().volumes.len(), 1);
+
+    for (when, volumes) in [(When::Before, 1), (When::After, 2)] {
+        client
+            .sim
+            .fault(Fault::on("create_volume").times(1).effect(Effect::cut(when)))
+            .unwrap();
+        let body = json!({"volume": wish()});
+        let lost = client
+            .send(Method::POST, &client.volume_path("/volumes"), None, Some(&body))
+            .await;
+        assert!(lost.is_err(), "there is no answer");
+        assert_eq!(client.sim.state().volumes.len(), volumes);
+    }
+    assert_eq!(client.sim.log().iter().filter(|entry| entry.status == 0).count(), 2);
+}
+
+#[tokio::test]
+async fn a_path_rule_meets_what_its_expression_says() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    client
+        .sim
+        .fault(Fault::on_path(Some("get"), "/volumes/[0-9a-f-]{36}$").effect(Effect::status(401)))
+        .unwrap();
+    client.get(&format!("/volumes/{id}")).await.expect(401);
+    client.get("/volumes").await.expect(200);
+    client.sim.clear_faults();
+    client.get(&format!("/volumes/{id}")).await.expect(200);
+    assert!(
+        client.sim.fault(Fault::on_path(None, "(")).is_err(),
+        "a bad expression is refused"
+    );
+}
+
+#[tokio::test]
+async fn a_delay_holds_the_answer_back() {
+    let client = Client::new(|_| {}).await;
+    let wait = Duration::from_millis(60);
+    client
+        .sim
+        .fault(Fault::on("list_volumes").times(1).effect(Effect::delay(wait)))
+        .unwrap();
+    let started = Instant::now();
+    client.get("/volumes").await.expect(200);
+    assert!(started.elapsed() >= wait);
+    assert!(client.sim.log().last().unwrap().elapsed_ms >= 60);
+}
+
+#[tokio::test]
+async fn the_log_tells_every_request_by_its_operation() {
+    let client = Client::new(|_| {}).await;
+    client.sim.clear_log();
+    let answer = client
+        .cinder(Method::GET, "/volumes/detail?name=x", Some("3.34"), None)
+        .await
+        .expect(200);
+    client.nova(Method::GET, "/nonsense", None, None).await.expect(404);
+    let log = client.sim.log();
+    assert_eq!(log.len(), 2);
+    assert_eq!(
+        (log[0].service, log[0].operation, log[0].status),
+        ("cinder", "list_volumes_detail", 200)
+    );
+    assert_eq!(log[0].path, client.volume_path("/volumes/detail?name=x"));
+    assert_eq!(log[0].micro_version.as_deref(), Some("3.34"));
+    assert_eq!(log[0].request_id, answer.header("x-openstack-request-id"));
+    assert_eq!(
+        (log[1].service, log[1].operation, log[1].status),
+        ("nova", "unknown", 404)
+    );
+    assert_eq!(client.sim.count("list_volumes_detail"), 1);
+}
+
+#[tokio::test]
+async fn the_http_interface_does_what_the_library_does() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let sim = async |method: Method, path: &str, body: Option<Value>| {
+        client
+            .send(method, &format!("/_sim{path}"), None, body.as_ref())
+            .await
+            .expect("the simulator answers")
+    };
+    let log = sim(Method::GET, "/log", None).await.expect(200);
+    let last = log.body.as_array().unwrap().last().unwrap();
+    for field in [
+        "at",
+        "service",
+        "method",
+        "path",
+        "operation",
+        "status",
+        "request_id",
+        "micro_version",
+    ] {
+        assert!(last.get(field).is_some(), "the log has {field}");
+    }
+    sim(Method::DELETE, "/log", None).await.expect(204);
+    assert_eq!(client.sim.log().len(), 0);
+
+    let rule = json!({"operation": "get_volume", "times": 1, "effect": {"status": {"status": 503, "retry_after": 1}}});
+    sim(Method::POST, "/faults", Some(rule)).await.expect(204);
+    client.get(&format!("/volumes/{id}")).await.expect(503);
+    let cut = json!({"operation": "get_volume", "effect": {"cut": {"when": "after"}}});
+    sim(Method::POST, "/faults", Some(cut)).await.expect(204);
+    sim(Method::DELETE, "/faults", None).await.expect(204);
+    client.get(&format!("/volumes/{id}")).await.expect(200);
+    sim(
+        Method::POST,
+        "/faults",
+        Some(json!({"operation": "x", "effect": {"nonsense": {}}})),
+    )
+    .await
+    .expect(400);
+
+    sim(Method::POST, "/latency", Some(json!({"delete": "1h", "attach": 5})))
+        .await
+        .expect(204);
+    assert_eq!(sim(Method::GET, "/latency", None).await.body["delete"], 3_600_000);
+    sim(Method::POST, "/latency", Some(json!({"nonsense": "1s"})))
+        .await
+        .expect(400);
+    client.delete(&id).await.expect(202);
+    let state = sim(Method::GET, "/state", None).await.expect(200);
+    assert_eq!(state.body["volumes"][0]["status"], "deleting");
+    assert_eq!(state.body["loop_devices"], json!([]));
+    sim(
+        Method::POST,
+        &format!("/volumes/{id}/status"),
+        Some(json!({"status": "error"})),
+    )
+    .await
+    .expect(204);
+    assert_eq!(client.sim.state().volumes[0].status, VolumeStatus::Error);
+
+    sim(Method::POST, "/tokens/revoke", None).await.expect(204);
+    client.get("/volumes").await.expect(401);
+}

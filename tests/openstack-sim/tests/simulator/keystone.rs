@@ -1,0 +1,153 @@
+//! Logging in.
+
+use std::time::Duration;
+
+use openstack_sim::Identity;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+
+fn password(user: &Value, scope: &Value) -> Value {
+    json!({"auth": {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": scope}})
+}
+
+fn credential(credential: &Value) -> Value {
+    json!({"auth": {"identity": {"methods": ["application_credential"], "application_credential": credential}}})
+}
+
+fn project() -> Value {
+    json!({"project": {"name": "cluster", "domain": {"id": "default"}}})
+}
+
+#[tokio::test]
+async fn every_way_to_log_in_gives_a_token_for_the_project() {
+    let client = Client::new(|_| {}).await;
+    let identity = Identity::default();
+    let ways = [
+        password(
+            &json!({"name": "csi", "domain": {"name": "Default"}, "password": identity.password}),
+            &project(),
+        ),
+        password(
+            &json!({"id": identity.user_id, "password": identity.password}),
+            &json!({"project": {"id": identity.project_id}}),
+        ),
+        credential(
+            &json!({"id": identity.application_credential_id, "secret": identity.application_credential_secret}),
+        ),
+        credential(&json!({
+            "name": identity.application_credential_name,
+            "secret": identity.application_credential_secret,
+            "user": {"name": "csi", "domain": {"name": "Default"}},
+        })),
+        json!({"auth": {"identity": {"methods": ["token"], "token": {"id": client.token}}, "scope": project()}}),
+    ];
+    for way in ways {
+        let answer = client.authenticate(&way).await.expect(201);
+        assert!(!answer.header("x-subject-token").is_empty());
+        assert!(answer.header("x-openstack-request-id").starts_with("req-"));
+        let token = &answer.body["token"];
+        assert_eq!(token["project"]["id"], identity.project_id);
+        assert_eq!(token["user"]["name"], "csi");
+        let types: Vec<_> = token["catalog"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["type"].clone())
+            .collect();
+        assert_eq!(types, ["identity", "block-storage", "compute"]);
+        let expires = token["expires_at"].as_str().unwrap();
+        assert!(
+            expires.ends_with('Z') && expires.len() == "2026-01-01T00:00:00.000000Z".len(),
+            "{expires}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_login_is_told_as_keystone_does() {
+    let client = Client::new(|_| {}).await;
+    let identity = Identity::default();
+    let user = |password: &str| json!({"name": "csi", "domain": {"name": "Default"}, "password": password});
+    let elsewhere = json!({"name": "csi", "domain": {"name": "Elsewhere"}, "password": identity.password});
+    let unauthorized = "The request you have made requires authentication.";
+    let mut scoped_credential = credential(
+        &json!({"id": identity.application_credential_id, "secret": identity.application_credential_secret}),
+    );
+    scoped_credential["auth"]["scope"] = project();
+    for (body, status, message) in [
+        (password(&user("wrong"), &project()), 401, unauthorized),
+        (password(&elsewhere, &project()), 401, unauthorized),
+        (
+            password(&user(&identity.password), &json!({"project": {"id": "no-such"}})),
+            401,
+            unauthorized,
+        ),
+        (
+            credential(&json!({"id": identity.application_credential_id, "secret": "wrong"})),
+            401,
+            unauthorized,
+        ),
+        (
+            credential(&json!({"id": "none", "secret": "x"})),
+            404,
+            "Could not find Application Credential: none.",
+        ),
+        (
+            scoped_credential,
+            401,
+            "Application credentials cannot request a scope.",
+        ),
+    ] {
+        let answer = client.authenticate(&body).await.expect(status);
+        assert_eq!(answer.fault(), ("error", message));
+    }
+}
+
+#[tokio::test]
+async fn a_token_without_a_scope_opens_no_service() {
+    let mut client = Client::new(|_| {}).await;
+    let user = json!({"name": "csi", "domain": {"name": "Default"}, "password": "secret-of-csi"});
+    let answer = client.authenticate(&password(&user, &Value::Null)).await.expect(201);
+    assert!(answer.body["token"].get("catalog").is_none());
+    answer.header("x-subject-token").clone_into(&mut client.token);
+    client.get("/volumes").await.expect(401);
+}
+
+#[tokio::test]
+async fn expired_and_revoked_tokens_are_refused_until_the_next_login() {
+    let mut client = Client::new(|_| {}).await;
+    client.get("/volumes").await.expect(200);
+
+    client.sim.revoke_tokens();
+    let refused = client.get("/volumes").await.expect(401);
+    assert!(refused.header("www-authenticate").starts_with("Keystone uri="));
+    client.login().await;
+    client.get("/volumes").await.expect(200);
+
+    client.sim.set_token_lifetime(Duration::ZERO);
+    client.login().await;
+    client.get("/volumes").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_token_can_be_looked_at_and_revoked_by_its_owner() {
+    let client = Client::new(|_| {}).await;
+    let url = format!("{}/auth/tokens", client.sim.auth_url());
+    let show = || {
+        client
+            .http
+            .get(&url)
+            .header("x-auth-token", &client.token)
+            .header("x-subject-token", &client.token)
+    };
+    let shown: Value = show().send().await.unwrap().json().await.unwrap();
+    assert_eq!(shown["token"]["methods"], json!(["password"]));
+    let revoke = client
+        .http
+        .delete(&url)
+        .header("x-auth-token", &client.token)
+        .header("x-subject-token", &client.token);
+    assert_eq!(revoke.send().await.unwrap().status(), 204);
+    assert_eq!(show().send().await.unwrap().status(), 401);
+}

@@ -1,0 +1,127 @@
+//! Lists: pages, filters, order.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+
+fn names(body: &Value) -> Vec<String> {
+    body["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|volume| volume["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn pages_follow_their_links_to_the_end_and_show_every_volume_once() {
+    let client = Client::new(|config| config.page_limit = 3).await;
+    for number in 0..7 {
+        client.volume(&format!("v{number}")).await;
+    }
+    let mut next = Some(client.volume_path("/volumes/detail"));
+    let mut seen = Vec::new();
+    let mut pages = 0;
+    while let Some(path) = next {
+        let page = client.send(Method::GET, &path, None, None).await.unwrap().expect(200);
+        seen.extend(names(&page.body));
+        pages += 1;
+        let link = page.body["volumes_links"][0]["href"].as_str();
+        next = link.map(|href| {
+            href.strip_prefix(client.sim.base_url())
+                .expect("links stay in the cloud")
+                .to_owned()
+        });
+    }
+    assert_eq!((seen.len(), pages), (7, 3));
+    assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 7);
+}
+
+#[tokio::test]
+async fn a_full_last_page_has_a_link_to_an_empty_one() {
+    let client = Client::new(|_| {}).await;
+    for name in ["a", "b"] {
+        client.volume(name).await;
+    }
+    let page = client.get("/volumes/detail?limit=2&sort=name:asc").await.expect(200);
+    assert_eq!(names(&page.body), ["a", "b"]);
+    let link = page.body["volumes_links"][0]["href"].as_str().unwrap();
+    assert!(
+        link.contains("limit=2") && link.contains("sort=name%3Aasc") && link.contains("marker="),
+        "{link}"
+    );
+    let path = link.strip_prefix(client.sim.base_url()).unwrap();
+    let empty = client.send(Method::GET, path, None, None).await.unwrap().expect(200);
+    assert_eq!(empty.body, json!({"volumes": []}));
+}
+
+#[tokio::test]
+async fn limits_above_the_clouds_are_cut_and_bad_ones_refused() {
+    let client = Client::new(|config| config.page_limit = 1).await;
+    for name in ["a", "b"] {
+        client.volume(name).await;
+    }
+    assert_eq!(names(&client.get("/volumes?limit=50").await.body).len(), 1);
+    for (query, message) in [
+        ("limit=x", "limit param must be an integer"),
+        ("limit=-1", "limit param must be positive"),
+    ] {
+        let refused = client.get(&format!("/volumes?{query}")).await.expect(400);
+        assert_eq!(refused.fault(), ("badRequest", message));
+    }
+    let lost = client.get("/volumes?marker=gone").await.expect(404);
+    assert_eq!(lost.fault().1, "Volume gone could not be found.");
+}
+
+#[tokio::test]
+async fn filters_choose_and_unknown_ones_are_refused_since_3_31() {
+    let client = Client::new(|_| {}).await;
+    for name in ["pvc-1", "pvc-2", "data"] {
+        client.volume(name).await;
+    }
+    let list = async |query: &str, version: &str| {
+        client
+            .cinder(Method::GET, &format!("/volumes/detail?{query}"), Some(version), None)
+            .await
+    };
+    assert_eq!(names(&list("name=data", "3.0").await.body), ["data"]);
+    assert_eq!(
+        names(&list("status=available&sort=name:asc", "3.34").await.body),
+        ["data", "pvc-1", "pvc-2"]
+    );
+    assert_eq!(names(&list("status=error", "3.34").await.body).len(), 0);
+    assert_eq!(names(&list("metadata={'a':'b'}", "3.34").await.body).len(), 0);
+    assert_eq!(
+        names(&list("nonsense=1", "3.30").await.body).len(),
+        3,
+        "passed over before 3.31"
+    );
+    let refused = list("nonsense=1", "3.31").await.expect(400);
+    assert_eq!(
+        refused.fault().1,
+        "Invalid filters nonsense are found in query options."
+    );
+    let refused = list("name~=pvc", "3.34").await.expect(400);
+    assert_eq!(refused.fault().1, "Invalid filters name~ are found in query options.");
+    let counted = list("with_count=true&limit=1", "3.45").await.expect(200);
+    assert_eq!(counted.body["count"], 3);
+}
+
+#[tokio::test]
+async fn inexact_filters_work_since_3_34_where_the_cloud_has_them() {
+    let client = Client::new(|config| config.like_filters = true).await;
+    for name in ["pvc-1", "pvc-2", "data"] {
+        client.volume(name).await;
+    }
+    let list = async |version: &str| {
+        client
+            .cinder(Method::GET, "/volumes?name~=pvc", Some(version), None)
+            .await
+    };
+    assert_eq!(names(&list("3.34").await.expect(200).body).len(), 2);
+    list("3.33").await.expect(400);
+    assert_eq!(names(&list("3.30").await.expect(200).body).len(), 3);
+}
