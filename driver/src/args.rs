@@ -26,6 +26,7 @@ pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
 #[derive(Debug, Clone, PartialEq, Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
     name = "cinder-csi-driver",
     version,

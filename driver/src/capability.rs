@@ -84,15 +84,15 @@ mod tests {
 
     use super::*;
 
-    fn mount(fs_type: &str) -> Option<AccessType> {
-        Some(AccessType::Mount(MountVolume {
+    fn mount(fs_type: &str) -> AccessType {
+        AccessType::Mount(MountVolume {
             fs_type: fs_type.into(),
             ..MountVolume::default()
-        }))
+        })
     }
 
-    fn block() -> Option<AccessType> {
-        Some(AccessType::Block(BlockVolume {}))
+    fn block() -> AccessType {
+        AccessType::Block(BlockVolume {})
     }
 
     fn capability(access_type: Option<AccessType>, mode: i32) -> VolumeCapability {
@@ -103,17 +103,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case(mount(""), Mode::SingleNodeWriter, Some(false))]
-    #[case(mount("ext4"), Mode::SingleNodeReaderOnly, Some(false))]
-    #[case(mount("xfs"), Mode::SingleNodeSingleWriter, Some(false))]
-    #[case(block(), Mode::SingleNodeMultiWriter, Some(false))]
-    #[case(mount(""), Mode::MultiNodeReaderOnly, Some(true))]
-    #[case(block(), Mode::MultiNodeMultiWriter, Some(true))]
-    #[case(block(), Mode::MultiNodeSingleWriter, Some(true))]
-    #[case(mount(""), Mode::MultiNodeMultiWriter, None)]
-    #[case(mount(""), Mode::MultiNodeSingleWriter, None)]
-    #[case(mount("ntfs"), Mode::SingleNodeWriter, None)]
-    #[case(mount(""), Mode::Unknown, None)]
+    #[case(Some(mount("")), Mode::SingleNodeWriter, Some(false))]
+    #[case(Some(mount("ext4")), Mode::SingleNodeReaderOnly, Some(false))]
+    #[case(Some(mount("xfs")), Mode::SingleNodeSingleWriter, Some(false))]
+    #[case(Some(block()), Mode::SingleNodeMultiWriter, Some(false))]
+    #[case(Some(mount("")), Mode::MultiNodeReaderOnly, Some(true))]
+    #[case(Some(block()), Mode::MultiNodeMultiWriter, Some(true))]
+    #[case(Some(block()), Mode::MultiNodeSingleWriter, Some(true))]
+    #[case(Some(mount("")), Mode::MultiNodeMultiWriter, None)]
+    #[case(Some(mount("")), Mode::MultiNodeSingleWriter, None)]
+    #[case(Some(mount("ntfs")), Mode::SingleNodeWriter, None)]
+    #[case(Some(mount("")), Mode::Unknown, None)]
     #[case(None, Mode::SingleNodeWriter, None)]
     fn each_mode_and_access_type_is_met_or_refused(
         #[case] access_type: Option<AccessType>,
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_mode_of_a_later_specification_is_refused_by_its_number() {
-        let reason = Access::read(&capability(block(), 99)).expect_err("unknown");
+        let reason = Access::read(&capability(Some(block()), 99)).expect_err("unknown");
         assert!(reason.contains("99"), "{reason}");
     }
 

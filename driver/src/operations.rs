@@ -45,7 +45,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             running: 1_000,
-            wait: Duration::from_secs(120),
+            wait: Duration::from_mins(2),
         }
     }
 }

@@ -215,12 +215,12 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         }
     };
     tracing::info!("serving");
-    let served = drain(server, &operations, &shutdown).await;
+    let outcome = drain(server, &operations, &shutdown).await;
     // Whatever ended the server ends the rest.
     shutdown.cancel();
     beside.shutdown().await;
     tracing::info!("ended");
-    Ok(served?)
+    Ok(outcome?)
 }
 
 /// Runs the server to its end. After the shutdown began, calls and operations have [`DRAIN`] to finish.
@@ -231,17 +231,17 @@ async fn drain<E>(
 ) -> Result<(), E> {
     tokio::pin!(server);
     tokio::select! {
-        served = &mut server => return served,
+        outcome = &mut server => return outcome,
         () = shutdown.cancelled() => {}
     }
-    let (served, left) = tokio::join!(tokio::time::timeout(DRAIN, &mut server), operations.close(DRAIN));
+    let (outcome, left) = tokio::join!(tokio::time::timeout(DRAIN, &mut server), operations.close(DRAIN));
     if left > 0 {
         tracing::warn!(
             operations = left,
             "operations go on in OpenStack; the next process finds what they made"
         );
     }
-    served.unwrap_or(Ok(()))
+    outcome.unwrap_or(Ok(()))
 }
 
 fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<Cloud, RunError> {

@@ -75,8 +75,8 @@ fn the_defaults_render_to_the_endpoint_alone() {
 #[test]
 fn rendered_flags_are_read_back_to_the_same_arguments() {
     let args = everything_changed();
-    let argv = std::iter::once("cinder-csi-driver".to_owned()).chain(args.to_argv());
-    assert_eq!(Args::from_argv(argv).expect("own flags"), args);
+    let words = std::iter::once("cinder-csi-driver".to_owned()).chain(args.to_argv());
+    assert_eq!(Args::from_argv(words).expect("own flags"), args);
 }
 
 #[test]

@@ -27,7 +27,9 @@ impl Deadline {
             .metadata()
             .get(GRPC_TIMEOUT)
             .and_then(|value| parse(value.to_str().ok()?));
-        Self::within(asked.map_or(fallback, |limit| limit - MARGIN_MAX.min(limit / MARGIN_SHARE)))
+        Self::within(asked.map_or(fallback, |limit| {
+            limit.saturating_sub(MARGIN_MAX.min(limit / MARGIN_SHARE))
+        }))
     }
 
     pub(super) fn instant(self) -> Instant {
@@ -57,7 +59,7 @@ fn parse(text: &str) -> Option<Duration> {
         'n' => Duration::from_nanos(count),
         _ => return None,
     };
-    Some(limit.min(Duration::from_secs(24 * 3600)))
+    Some(limit.min(Duration::from_hours(24)))
 }
 
 #[cfg(test)]
@@ -73,7 +75,7 @@ mod tests {
                 .metadata_mut()
                 .insert(GRPC_TIMEOUT, timeout.parse().expect("ASCII"));
         }
-        Deadline::of(&request, Duration::from_secs(120)).left()
+        Deadline::of(&request, Duration::from_mins(2)).left()
     }
 
     #[rstest]

@@ -36,7 +36,7 @@ fn soon() -> Deadline {
 }
 
 fn later() -> Deadline {
-    Deadline::within(Duration::from_secs(60))
+    Deadline::within(Duration::from_mins(1))
 }
 
 /// Lets every task that can run go on until it waits.

@@ -41,7 +41,7 @@ async fn a_volume_is_available_when_its_creation_is_answered() {
             ("csi.storage.k8s.io/pv/name", "pvc-1"),
             ("typo", "is ignored"),
         ]),
-        accessibility_requirements: zones(&["nova"], &["nova"]),
+        accessibility_requirements: Some(zones(&["nova"], &["nova"])),
         ..create_request("pvc-1")
     };
     let volume = driver.create(request).await.expect("a volume");
@@ -331,7 +331,7 @@ async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
         (
             CreateVolumeRequest {
                 parameters: parameters(&[("availability", "nova")]),
-                accessibility_requirements: zones(&[], &["elsewhere"]),
+                accessibility_requirements: Some(zones(&[], &["elsewhere"])),
                 ..good()
             },
             Code::ResourceExhausted,
@@ -350,7 +350,7 @@ async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
     let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
     let driver = Driver::start(&sim).await;
     let asked = |name: &str, preferred: &[&str]| CreateVolumeRequest {
-        accessibility_requirements: zones(preferred, &["a", "b"]),
+        accessibility_requirements: Some(zones(preferred, &["a", "b"])),
         ..create_request(name)
     };
     let volume = driver.create(asked("pvc-1", &["b", "a"])).await.expect("a volume");
@@ -371,7 +371,7 @@ async fn the_zone_of_the_class_goes_before_any_topology() {
     let driver = Driver::start(&sim).await;
     let request = CreateVolumeRequest {
         parameters: parameters(&[("availability", "b")]),
-        accessibility_requirements: zones(&["a"], &["a", "b"]),
+        accessibility_requirements: Some(zones(&["a"], &["a", "b"])),
         ..create_request("pvc-1")
     };
     assert_eq!(
@@ -387,7 +387,7 @@ async fn zones_of_other_names_are_answered_as_asked_when_cinders_are_to_be_ignor
     let driver = Driver::with(&conf, |_| {}).await;
     let request = CreateVolumeRequest {
         parameters: parameters(&[("availability", "nova")]),
-        accessibility_requirements: zones(&["compute-1"], &["compute-1", "compute-2"]),
+        accessibility_requirements: Some(zones(&["compute-1"], &["compute-1", "compute-2"])),
         ..create_request("pvc-1")
     };
     assert_eq!(
@@ -401,7 +401,7 @@ async fn without_topology_no_zone_is_told() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::with(&sim.access().cloud_conf(), |args| args.with_topology = false).await;
     let request = CreateVolumeRequest {
-        accessibility_requirements: zones(&["elsewhere"], &["elsewhere"]),
+        accessibility_requirements: Some(zones(&["elsewhere"], &["elsewhere"])),
         ..create_request("pvc-1")
     };
     assert!(

@@ -28,6 +28,19 @@ async fn get(port: u16, path: &str) -> (u16, String) {
     (answer.status().as_u16(), answer.text().await.expect("a text"))
 }
 
+/// Waits for the first login.
+async fn ready(port: u16) {
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    let poll = async {
+        while get(port, "/readyz").await.0 != 200 {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), poll)
+        .await
+        .expect("it becomes ready");
+}
+
 async fn refuses_to_start(change: impl FnOnce(&mut Args)) -> RunError {
     let folder = tempfile::tempdir().expect("a folder");
     let mut args = arguments(
@@ -123,12 +136,12 @@ async fn http_shows_health_readiness_and_metrics() {
     let sim = cloud(|_| {}).await;
     let port = free_port();
     let driver = Driver::with(&sim.access().cloud_conf(), |args| {
-        args.http_endpoint = format!("127.0.0.1:{port}")
+        args.http_endpoint = format!("127.0.0.1:{port}");
     })
     .await;
     driver.volume("pvc-1").await;
     assert_eq!(get(port, "/healthz").await.0, 200);
-    assert_eq!(get(port, "/readyz").await.0, 200);
+    ready(port).await;
     let (status, text) = get(port, "/metrics").await;
     assert_eq!(status, 200);
     for part in [

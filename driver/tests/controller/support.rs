@@ -229,12 +229,12 @@ pub(crate) fn zone(zone: &str) -> Topology {
     }
 }
 
-pub(crate) fn zones(preferred: &[&str], requisite: &[&str]) -> Option<TopologyRequirement> {
+pub(crate) fn zones(preferred: &[&str], requisite: &[&str]) -> TopologyRequirement {
     let topologies = |zones: &[&str]| zones.iter().map(|name| zone(name)).collect();
-    Some(TopologyRequirement {
+    TopologyRequirement {
         preferred: topologies(preferred),
         requisite: topologies(requisite),
-    })
+    }
 }
 
 #[track_caller]
