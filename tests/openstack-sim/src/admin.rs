@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::api::{Fault, Reply, Request, Style};
 use crate::cloud::Cloud;
 use crate::config::parse_duration;
+use crate::keystone::Tokens;
 use crate::state::VolumeStatus;
 
 /// Answers a request; `path` without `/_sim`.
@@ -33,7 +34,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, request: &Request, path: &[&str]) -> Re
         ("GET", ["latency"]) => Reply::json(200, json!(cloud.latencies().as_millis())),
         ("POST", ["latency"]) => done(set_latencies(cloud, request)),
         ("POST", ["tokens", "revoke"]) => {
-            cloud.tokens().revoke_all();
+            cloud.change_tokens(Tokens::revoke_all);
             Reply::empty(204)
         }
         ("POST", ["volumes", id, "status"]) => done(set_status(cloud, request, id)),

@@ -249,7 +249,7 @@ impl Context<'_> {
             Call::MergeMetadata(id) => self.write_metadata(id, false),
             Call::ReplaceMetadata(id) => self.write_metadata(id, true),
             Call::DeleteMetadata(id, key) => self.delete_metadata(id, key),
-            Call::ListSnapshots { detail } => self.list_snapshots(*detail),
+            Call::ListSnapshots { .. } => self.list_snapshots(),
             Call::CreateSnapshot => self.create_snapshot(),
             Call::GetSnapshot(id) => self.get_snapshot(id),
             Call::DeleteSnapshot(id) => self.delete_snapshot(id),

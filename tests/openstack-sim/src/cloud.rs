@@ -92,6 +92,15 @@ impl Cloud {
         lock(&self.tokens)
     }
 
+    /// Changes the tokens, which are then written to the backing folder.
+    pub(crate) fn change_tokens<T>(&self, change: impl FnOnce(&mut Tokens) -> T) -> T {
+        let result = change(&mut lock(&self.tokens));
+        if let Some(store) = &self.store {
+            store.touch();
+        }
+        result
+    }
+
     pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
         lock(&self.faults)
     }

@@ -72,6 +72,7 @@ impl Tokens {
 
     fn issue(&mut self, method: &str, scoped: bool, admin: bool) -> (String, Token) {
         let issued_at = Timestamp::now();
+        self.issued.retain(|_, token| token.expires_at > issued_at);
         let lifetime = self
             .lifetime
             .and_then(|lifetime| SignedDuration::try_from(lifetime).ok());
@@ -145,7 +146,7 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
         }
         Call::RevokeToken => {
             let subject = subject(cloud, request)?;
-            if cloud.tokens().revoke(&subject) {
+            if cloud.change_tokens(|tokens| tokens.revoke(&subject)) {
                 Ok(Reply::empty(204))
             } else {
                 Err(no_token(&subject))
@@ -263,10 +264,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
         }
         _ => return Err(denied()),
     };
-    let (id, token) = cloud.tokens().issue(method, scoped, admin);
-    if let Some(store) = cloud.store() {
-        store.touch();
-    }
+    let (id, token) = cloud.change_tokens(|tokens| tokens.issue(method, scoped, admin));
     Ok(Reply::json(201, token_view(cloud, &token)).header("X-Subject-Token", id))
 }
 

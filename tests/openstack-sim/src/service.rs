@@ -143,6 +143,9 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             if when == When::After {
                 call.answer(cloud, request);
             }
+            if status == 401 && message.is_none() && call.style() == Style::Compute {
+                return Ok(keystone::unauthorized(cloud));
+            }
             let message = message.unwrap_or_else(|| default_message(status).to_owned());
             Ok(Fault {
                 status,

@@ -198,12 +198,12 @@ impl Sim {
 
     /// Revokes all tokens: the next request with one is answered with 401.
     pub fn revoke_tokens(&self) {
-        self.cloud.tokens().revoke_all();
+        self.cloud.change_tokens(Tokens::revoke_all);
     }
 
     /// How long new tokens are good for.
     pub fn set_token_lifetime(&self, lifetime: Duration) {
-        self.cloud.tokens().set_lifetime(lifetime);
+        self.cloud.change_tokens(|tokens| tokens.set_lifetime(lifetime));
     }
 
     /// What the cloud holds now.

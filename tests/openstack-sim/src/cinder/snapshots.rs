@@ -10,7 +10,8 @@ use crate::work;
 use crate::world::NewSnapshot;
 
 impl Context<'_> {
-    pub(super) fn list_snapshots(&self, detail: bool) -> Result<Reply, Fault> {
+    /// Both views, the short and the detailed one, are the same in v3.
+    pub(super) fn list_snapshots(&self) -> Result<Reply, Fault> {
         let page = Page::of(self.request, self.cloud.settings.page_limit)?;
         let fits = |snapshot: &Snapshot| {
             let is = |name: &str, actual: &str| self.request.param(name).is_none_or(|wanted| actual == wanted);
@@ -24,14 +25,12 @@ impl Context<'_> {
             let found = page
                 .cut(&found, |snapshot| snapshot.id.as_str())
                 .map_err(|marker| Fault::not_found(format!("Snapshot {marker} could not be found.")))?;
-            // Both views are the same in v3.
             let snapshots: Vec<Value> = found.iter().map(|snapshot| view::snapshot(snapshot)).collect();
             let mut body = json!({"snapshots": snapshots});
             let last = found.last().map(|snapshot| snapshot.id.as_str());
             if let Some(links) = page.links(self.request, &self.cloud.settings.base_url, found.len(), last) {
                 body["snapshots_links"] = links;
             }
-            tracing::trace!(detail, count = found.len(), "snapshots listed");
             Ok(Reply::json(200, body))
         })
     }

@@ -102,7 +102,11 @@ async fn a_path_rule_meets_what_its_expression_says() {
         .sim
         .fault(Fault::on_path(Some("get"), "/volumes/[0-9a-f-]{36}$").effect(Effect::status(401)))
         .unwrap();
-    client.get(&format!("/volumes/{id}")).await.expect(401);
+    let refused = client.get(&format!("/volumes/{id}")).await.expect(401);
+    assert!(
+        refused.header("www-authenticate").starts_with("Keystone uri="),
+        "as the services' middleware does"
+    );
     client.get("/volumes").await.expect(200);
     client.sim.clear_faults();
     client.get(&format!("/volumes/{id}")).await.expect(200);
