@@ -19,8 +19,8 @@ mod secret;
 mod storage;
 
 pub use kinds::{KINDS, Kind};
-pub use metadata::{COMPONENT_LABEL, MANAGED_BY, MANAGED_BY_LABEL};
-pub use secret::{CA_FILE, CREDENTIALS_HASH_ANNOTATION, DriverCredentials, cloud_config_name};
+pub use metadata::{MANAGED_BY, MANAGED_BY_LABEL};
+pub use secret::{CA_FILE, DriverCredentials};
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -22,8 +22,8 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// The text is no YAML.
-    #[error("{path} is no YAML: {source}", path = path.display())]
+    /// The text is not one YAML document.
+    #[error("{path} is not one YAML document: {source}", path = path.display())]
     Parse {
         /// The file.
         path: PathBuf,

@@ -12,7 +12,7 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Its value on everything that the operator makes.
 pub const MANAGED_BY: &str = "cinder-csi-operator";
 /// The usual label for the part of an application.
-pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 
 /// A part of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

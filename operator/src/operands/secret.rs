@@ -17,7 +17,7 @@ pub(super) const CLOUD_CONF_FILE: &str = "/etc/config/cloud.conf";
 /// The certificates, as the configuration names them.
 pub const CA_FILE: &str = "/etc/config/ca.crt";
 /// Annotation of the controller's pods: a change of the credentials replaces them.
-pub const CREDENTIALS_HASH_ANNOTATION: &str = "csi.openstack.org/credentials-hash";
+pub(super) const CREDENTIALS_HASH_ANNOTATION: &str = "csi.openstack.org/credentials-hash";
 
 const CLOUD_CONF_KEY: &str = "cloud.conf";
 const CA_KEY: &str = "ca.crt";
@@ -65,7 +65,7 @@ impl DriverCredentials {
 }
 
 /// Name of the driver's Secret.
-pub fn cloud_config_name(resolved: &Resolved) -> String {
+pub(super) fn cloud_config_name(resolved: &Resolved) -> String {
     format!("{}-cloud-config", resolved.slug)
 }
 

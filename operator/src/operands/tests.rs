@@ -42,10 +42,11 @@ fn pod_spec<'a>(operands: &'a [Operand], kind: &str) -> &'a Value {
 }
 
 fn text(operands: &[Operand]) -> String {
-    operands
+    let documents: Vec<_> = operands
         .iter()
-        .map(|operand| format!("---\n{}", to_yaml(&operand.object).unwrap()))
-        .collect()
+        .map(|operand| to_yaml(&operand.object).unwrap())
+        .collect();
+    documents.join("---\n")
 }
 
 #[test]

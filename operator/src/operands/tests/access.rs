@@ -131,12 +131,12 @@ fn the_manifest_of_the_operator_fits_its_program() {
 
     let deployment = &config("manager/deployment.yaml")[0];
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    let argv: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+    let words: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
 
-    let args = Args::try_parse_from(std::iter::once("cinder-csi-operator".to_owned()).chain(argv)).unwrap();
+    let parsed = Args::try_parse_from(std::iter::once("cinder-csi-operator".to_owned()).chain(words)).unwrap();
 
-    let Command::Run(run) = args.command else {
-        panic!("not run: {args:?}")
+    let Command::Run(run) = parsed.command else {
+        panic!("not run: {parsed:?}")
     };
     assert_eq!(container["ports"][0]["containerPort"], run.admin_address.port());
     assert_eq!(
