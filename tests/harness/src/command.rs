@@ -14,6 +14,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone)]
 pub struct Command {
     words: Vec<OsString>,
+    /// A name for the first words, where they tell nothing to a reader of an error.
+    prefix: Option<(String, usize)>,
     environment: Vec<(OsString, OsString)>,
     directory: Option<OsString>,
     stdin: Option<Vec<u8>>,
@@ -25,6 +27,7 @@ impl Command {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             words: vec![program.as_ref().to_owned()],
+            prefix: None,
             environment: Vec::new(),
             directory: None,
             stdin: None,
@@ -76,8 +79,20 @@ impl Command {
         self
     }
 
+    /// Errors show this name in place of the words so far.
+    #[must_use]
+    pub fn known_as(mut self, name: &str) -> Self {
+        self.prefix = Some((name.to_owned(), self.words.len()));
+        self
+    }
+
     fn describe(&self) -> String {
-        let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
+        let (name, hidden) = self
+            .prefix
+            .as_ref()
+            .map_or((None, 0), |(name, count)| (Some(name.as_str()), *count));
+        let words = self.words.iter().skip(hidden).map(|word| word.to_string_lossy());
+        let words: Vec<_> = name.map(Into::into).into_iter().chain(words).collect();
         words.join(" ")
     }
 
@@ -213,6 +228,16 @@ mod tests {
             error.contains("sh -c") && error.contains("exit status: 3") && error.contains("oh no"),
             "{error}"
         );
+    }
+
+    #[tokio::test]
+    async fn words_that_tell_nothing_are_hidden_behind_a_name() {
+        let command = Command::new("env")
+            .args(["X=1", "sh"])
+            .known_as("shell")
+            .args(["-c", "exit 1"]);
+        let error = command.output().await.unwrap_err().to_string();
+        assert!(error.starts_with("`shell -c exit 1` failed"), "{error}");
     }
 
     #[tokio::test]

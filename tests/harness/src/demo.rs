@@ -10,11 +10,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use harness::{Cluster, ClusterConfig, Product, Profile, Progress};
+use harness::{Cluster, ClusterConfig, Product, Profile, Progress, SimulatorConfig};
 
 use driver::Driver;
 use record::Record;
 use table::Row;
+
+/// Those of real services on an idle machine.
+const LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -30,10 +33,11 @@ pub(crate) struct DemoArgs {
 pub(crate) async fn run(arguments: DemoArgs) -> Result<()> {
     let progress = Progress::loud();
     let product = Product::build(Profile::from_environment()?, &progress).await?;
-    let config = ClusterConfig {
-        progress,
-        ..ClusterConfig::with_nodes(arguments.nodes)
-    };
+    let mut config = ClusterConfig::with_nodes(arguments.nodes);
+    config.progress = progress;
+    config.simulator = Some(SimulatorConfig {
+        args: vec!["--latency".to_owned(), LATENCIES.to_owned()],
+    });
     let cluster = Cluster::start(config).await?;
     let logs = cluster.logs()?.to_owned();
     let shown = show(&cluster, &product, arguments.keep).await;

@@ -106,4 +106,5 @@ pub(crate) fn kubectl(node: &Node) -> Command {
         .arg(node.admin_kubeconfig())
         .arg("--cache-dir")
         .arg(node.run_directory().join("kubectl-cache"))
+        .known_as("kubectl")
 }

@@ -234,11 +234,11 @@ impl Node {
                 "--kill-after=2",
                 &limit,
             ])
+            .known_as(&format!("{}:", self.name))
             .args(words)
             .timeout(timeout + Duration::from_secs(5))
             .output()
             .await
-            .with_context(|| format!("on {}", self.name))
     }
 
     /// [`Node::exec_within`] 30 s.

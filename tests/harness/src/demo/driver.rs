@@ -147,9 +147,22 @@ impl Driver {
 
     /// Deletes the object and waits until nothing of what the operator made of it is left.
     pub(crate) async fn remove(&self, cluster: &Cluster) -> Result<()> {
-        let words = ["delete", "cindercsidriver", &self.name, "--timeout=120s"];
-        print!("{}", cluster.kubectl_within(REMOVAL_TIMEOUT, &words).await?);
+        print!(
+            "{}",
+            cluster
+                .kubectl(&["delete", "cindercsidriver", &self.name, "--wait=false"])
+                .await?
+        );
+        let mut shown = String::new();
         wait_for("the end of what the operator made", REMOVAL_TIMEOUT, async || {
+            let column = "jsonpath={.status.conditions[?(@.type==\"Progressing\")].message}";
+            let words = ["get", "cindercsidriver", &self.name, "--ignore-not-found", "-o", column];
+            let message = cluster.kubectl(&words).await?;
+            if !message.is_empty() && message != shown {
+                println!("  {message}");
+                shown.clone_from(&message);
+            }
+            ensure!(message.is_empty(), "{message}");
             let csi = cluster.get(&["csidrivers,storageclasses,csinodes"]).await?;
             for object in csi["items"].as_array().context("a list without items")? {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -69,7 +69,6 @@ pub(crate) struct Life {
     until_gone: Duration,
     claim: String,
     pod: String,
-    volume: String,
 }
 
 /// Creates claim and pod, shows the file, deletes both and waits until the volume is gone.
@@ -89,11 +88,6 @@ pub(crate) async fn live(cluster: &Cluster, driver: &Driver) -> Result<Life> {
     })
     .await?;
     let until_written = started.elapsed();
-    let claim = cluster.get(&["pvc", &sample.claim]).await?;
-    let volume = claim["spec"]["volumeName"]
-        .as_str()
-        .context("the claim is not bound")?
-        .to_owned();
     println!();
     for words in [
         ["get", "pvc,pods", "-o", "wide"],
@@ -136,7 +130,6 @@ pub(crate) async fn live(cluster: &Cluster, driver: &Driver) -> Result<Life> {
         until_gone: started.elapsed(),
         claim: sample.claim,
         pod: sample.pod,
-        volume,
     })
 }
 
@@ -208,11 +201,7 @@ pub(crate) fn story(record: &Record, life: &Life) -> Result<Vec<Row>> {
         step("take it from the pod", pod, "NodeUnpublishVolume")?,
         step("unmount it", pod, "NodeUnstageVolume")?,
         step("detach it", "VolumeAttachment", "ControllerUnpublishVolume")?,
-        step(
-            "delete it",
-            &format!("PersistentVolume {}", life.volume),
-            "DeleteVolume",
-        )?,
+        step("delete it", "PersistentVolume", "DeleteVolume")?,
         Row::step("in all until it is gone", claim, life.until_gone.as_secs_f64()),
     ])
 }
