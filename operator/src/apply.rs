@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::{
     events::Notice,
     metrics::Metrics,
-    objects::Key,
+    objects::{Key, kind},
     operands::KINDS,
     plan::{Action, Desired, Plan, Unrepairable, differences},
     status::FailedWrite,
@@ -85,7 +85,7 @@ impl fmt::Debug for Writer {
 pub(crate) fn api_for(client: &Client, key: &Key) -> Result<Api<DynamicObject>, ApplyError> {
     let kind = KINDS
         .iter()
-        .find(|kind| kind.kind == key.kind)
+        .find(|known| known.kind == key.kind)
         .ok_or(ApplyError::UnknownKind(key.kind))?;
     let resource = kind.api_resource();
     Ok(match &key.namespace {
@@ -115,8 +115,8 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Deletes the object of this uid; dependents go first, so that the object is gone when its pods are. One that is gone
-    /// already is fine.
+    /// Deletes the object of this uid. Workloads go after their pods, so that the pods have ended when the object is gone.
+    /// One that is gone already is fine.
     pub async fn delete(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
         let api = api_for(&self.client, key)?;
         let params = DeleteParams {
@@ -124,7 +124,10 @@ impl Writer {
                 uid: Some(uid.to_owned()),
                 resource_version: None,
             }),
-            propagation_policy: Some(PropagationPolicy::Foreground),
+            propagation_policy: Some(match key.kind {
+                kind::DEPLOYMENT | kind::DAEMON_SET => PropagationPolicy::Foreground,
+                _ => PropagationPolicy::Background,
+            }),
             ..DeleteParams::default()
         };
         let result = match api.delete(&key.name, &params).await {
@@ -135,19 +138,28 @@ impl Writer {
         Ok(result?)
     }
 
-    /// Adds or removes the finalizer, if the object is still the one that was read.
+    /// Adds or removes the finalizer of this very object. It is read anew first: a status that was written a moment ago has
+    /// made it another version.
     pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<(), ApplyError> {
-        let mut finalizers = driver.metadata.finalizers.clone().unwrap_or_default();
+        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let metadata = match api.get_metadata_opt(&driver.name_any()).await? {
+            Some(current) if current.metadata.uid == driver.metadata.uid => current.metadata,
+            // It is gone, and with it what kept it.
+            _ => return Ok(()),
+        };
+        let mut finalizers = metadata.finalizers.unwrap_or_default();
+        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == wanted {
+            return Ok(());
+        }
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         if wanted {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {
             "finalizers": finalizers,
-            "resourceVersion": driver.metadata.resource_version,
-            "uid": driver.metadata.uid,
+            "resourceVersion": metadata.resource_version,
+            "uid": metadata.uid,
         }});
-        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()

@@ -34,7 +34,7 @@ pub type Watched = DeserializeGuard<CinderCSIDriver>;
 /// First pause after a failed reconcile; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest pause after a failed reconcile.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// Reconciles one object, within the time that a reconcile has.
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -66,6 +66,7 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
 }
 
 /// Says when a failed reconcile is tried again.
+#[allow(clippy::needless_pass_by_value, reason = "the controller calls it with these types")]
 pub fn error_policy(driver: Arc<Watched>, error: &ReconcileError, context: Arc<Context>) -> Action {
     let failures = context.blame(&driver.name_any());
     let pause = FIRST_PAUSE

@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -350,8 +351,10 @@ impl Source {
 
     /// Turns the text of the Secret into what the driver is given.
     fn understand(&self, text: &str, ca_pem: Option<String>) -> Result<Candidate, Problem> {
-        let is_yaml = self.spec.credentials_secret_ref.key.ends_with(".yaml")
-            || self.spec.credentials_secret_ref.key.ends_with(".yml");
+        // The CRD lets only names with these endings in.
+        let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
+            .extension()
+            .is_some_and(|ending| ending == "yaml" || ending == "yml");
         let parsed = if is_yaml {
             CloudConfig::from_clouds_yaml(text, &self.spec.cloud_name)
         } else {
@@ -369,9 +372,9 @@ impl Source {
                 "the credentials hold something without effect"
             );
         }
-        if ca_pem.is_some() {
+        if let Some(pem) = ca_pem {
             config.tls.ca_file = None;
-            config.tls.ca_pem.clone_from(&ca_pem);
+            config.tls.ca_pem = Some(pem);
         }
         if let Some(file) = &config.tls.ca_file {
             return Err(problem(
@@ -421,30 +424,35 @@ impl Source {
     /// Why a login failed, without what differs from one try to the next (request ids, times).
     fn refusal(&self, auth_url: &str, error: &CloudError) -> Problem {
         let answer = |status: Option<u16>, fault: &str| match status {
-            Some(status) => format!("HTTP {status}: {fault}"),
-            None => fault.to_owned(),
+            Some(status) => format!("HTTP {status}: {}", fault.trim_end_matches('.')),
+            None => fault.trim_end_matches('.').to_owned(),
         };
         match error {
-            CloudError::Auth(failure) | CloudError::Forbidden(failure) => problem(
-                "CredentialsRejected",
-                format!(
-                    "Keystone at {auth_url} does not accept the credentials in {}, cloud {}: {}. Check user or application credential, \
+            // A 404 from the place where Keystone should be says nothing about the credentials.
+            CloudError::Auth(failure) | CloudError::Forbidden(failure) if matches!(failure.status, Some(401 | 403)) => {
+                problem(
+                    "CredentialsRejected",
+                    format!(
+                        "Keystone at {auth_url} does not accept the credentials in {}, cloud {}: {}. Check user or application credential, \
                  project, domain and whether the credential has expired, and mend the Secret",
-                    self.key(),
-                    self.cloud,
-                    answer(failure.status, &failure.fault)
-                ),
-            ),
+                        self.key(),
+                        self.cloud,
+                        answer(failure.status, &failure.fault)
+                    ),
+                )
+            }
             CloudError::Unreachable { failure, .. } => problem(
                 "CloudUnreachable",
                 format!(
                     "Keystone at {auth_url}, named by {}, does not answer: {}. Check the auth URL, DNS, routes and firewalls between the \
                  cluster and the cloud, and the CA bundle",
                     self.key(),
-                    failure.fault
+                    failure.fault.trim_end_matches('.')
                 ),
             ),
-            CloudError::BadRequest(failure)
+            CloudError::Auth(failure)
+            | CloudError::Forbidden(failure)
+            | CloudError::BadRequest(failure)
             | CloudError::Conflict(failure)
             | CloudError::Server(failure)
             | CloudError::Decode(failure)

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::metrics::Metrics;
 
 /// How long the same event is not sent again.
-pub const QUIET: Duration = Duration::from_secs(600);
+pub const QUIET: Duration = Duration::from_mins(10);
 
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;

@@ -347,7 +347,7 @@ impl Leader {
         match tokio::time::timeout(settings.retry, write).await {
             Ok(Ok(_)) => info!(lease = self.elector.lease_name(), "released"),
             Ok(Err(error)) => {
-                warn!(%error, lease = self.elector.lease_name(), "could not release the lease; it will expire")
+                warn!(%error, lease = self.elector.lease_name(), "could not release the lease; it will expire");
             }
             Err(_) => warn!(
                 lease = self.elector.lease_name(),
@@ -426,13 +426,13 @@ mod tests {
         }
 
         async fn answer(handle: &mut Handle, method: &str, code: u16, body: Value) -> Value {
-            let (request, send) = handle.next_request().await.expect("a request");
+            let (request, responder) = handle.next_request().await.expect("a request");
             assert_eq!(request.method().as_str(), method);
             let sent = request.into_body().collect_bytes().await.expect("a body");
             let response = Response::builder()
                 .status(code)
                 .body(Body::from(body.to_string().into_bytes()));
-            send.send_response(response.expect("a response"));
+            responder.send_response(response.expect("a response"));
             serde_json::from_slice(&sent).unwrap_or_default()
         }
 

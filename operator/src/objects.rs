@@ -98,7 +98,7 @@ pub fn maker_of(object: &Value) -> String {
     }
     let managers = metadata["managedFields"].as_array();
     match managers.and_then(|all| all.iter().find_map(|entry| entry["manager"].as_str())) {
-        Some(manager) => manager.to_owned(),
+        Some(manager) => format!("field manager {manager}"),
         None => "somebody else".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt::Debug};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, TypeMeta},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,6 +19,8 @@ use cinder_csi_crds::INSTANCE_LABEL;
 
 pub use index::Index;
 pub(crate) use index::{AttachmentObject, Concerns, Fact, VolumeObject};
+#[cfg(test)]
+pub(crate) use index::{NodeObject, RegistrationObject};
 pub use nodes::{NodeFacts, NodesView, view};
 pub use watches::{Cluster, WatchError};
 
@@ -82,7 +84,12 @@ pub async fn live(client: &Client, owner: &Owner, namespace: &str) -> Result<BTr
             plural: kind.plural.to_owned(),
             source: Box::new(source),
         };
-        for object in api.list(&params).await.map_err(failed)? {
+        for mut object in api.list(&params).await.map_err(failed)? {
+            // Items of a list come without them.
+            object.types = Some(TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
             let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
             live.insert(key, serde_json::to_value(&object)?);
         }
@@ -136,13 +143,11 @@ where
                 .filter(|object| object.keep().as_deref() == Some(driver))
                 .map(ResourceExt::name_any),
         );
-        match next {
-            Some(token) => params = params.continue_token(&token),
-            None => {
-                names.sort();
-                return Ok(names);
-            }
-        }
+        let Some(token) = next else {
+            names.sort();
+            return Ok(names);
+        };
+        params = params.continue_token(&token);
     }
     Err(ObserveError::Endless { plural })
 }

@@ -8,6 +8,7 @@
 mod owned;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -88,8 +89,11 @@ pub(crate) fn short_hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
         .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+        .fold(String::new(), |mut hex, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
 }
 
 /// One write.
@@ -194,7 +198,7 @@ pub fn plan(
         let wanted: BTreeSet<&Key> = desired.iter().map(|desired| &desired.key).collect();
         let orphans = live
             .iter()
-            .filter(|(key, there)| !wanted.contains(key) && owner.owns(there));
+            .filter(|(key, there)| !wanted.contains(key) && owner.owns(there) && !is_being_deleted(there));
         plan.actions.extend(orphans.map(|(key, there)| Action::Prune {
             key: key.clone(),
             uid: uid_of(there),
@@ -205,7 +209,7 @@ pub fn plan(
 
 fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable: &Unrepairable) {
     let uid = uid_of(there);
-    if there["metadata"]["deletionTimestamp"].is_string() {
+    if is_being_deleted(there) {
         // It is on its way out; the event of its end brings the next reconcile, which makes it anew.
         return;
     }
@@ -240,6 +244,11 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
             fields,
         });
     }
+}
+
+/// Whether a live object is on its way out.
+pub(crate) fn is_being_deleted(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 /// The uid of a live object.

@@ -226,9 +226,9 @@ fn version(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> Option<Stri
 }
 
 fn deletion(seen: &Seen) -> Option<DeletionStatus> {
-    let removal = seen.removal.as_ref()?;
-    if *removal != Removal::Blocked {
-        return (*removal != Removal::Finished).then(DeletionStatus::default);
+    // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
+    if seen.removal != Some(Removal::Blocked) {
+        return None;
     }
     let blocker = |kind: &str, names: &[String]| Blocker {
         kind: kind.to_owned(),
@@ -261,11 +261,11 @@ fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
         );
     }
     let Some(controller) = &seen.controller else {
-        let cause = issues.first().map_or_else(
-            || "it has not been made yet".to_owned(),
-            |issue| format!("it has not been made, because {}", issue.message),
+        let message = issues.first().map_or_else(
+            || "there is no controller yet".to_owned(),
+            |issue| format!("there is no controller yet, because {}", issue.message),
         );
-        return verdict("False", "ControllerMissing", format!("there is no controller: {cause}"));
+        return verdict("False", "ControllerMissing", message);
     };
     if controller.available == 0 {
         return verdict(
@@ -379,10 +379,10 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
     }
     if seen.controller.is_none() || seen.daemon_set.is_none() {
         return match issues.first() {
-            Some(issue) => verdict(
+            Some(_) => verdict(
                 "False",
                 "Stopped",
-                format!("nothing can be made until this is mended: {}", issue.message),
+                "nothing more can be made until what condition Degraded tells is mended",
             ),
             None => verdict("True", "Installing", "the objects of the driver are being made"),
         };
@@ -451,7 +451,9 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
         // The first status of a healthy kind is no news.
         let is_quiet_start = old.is_none() && new.reason == "AsExpected";
-        (!is_same && !is_quiet_start).then(|| notice(*type_, new))
+        // That nothing is under way is said by Available or Degraded already.
+        let is_told_elsewhere = *type_ == ConditionType::Progressing && new.status != "True";
+        (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))
     };
     ConditionType::ALL.iter().filter_map(changed).collect()
 }
@@ -461,8 +463,7 @@ fn notice(type_: ConditionType, new: &Condition) -> Notice {
         (ConditionType::Available, "True", _) => "Available",
         (ConditionType::Available, ..) => "NotAvailable",
         (ConditionType::Progressing, _, "DeletionBlocked") => "DeletionBlocked",
-        (ConditionType::Progressing, "True", _) => "Progressing",
-        (ConditionType::Progressing, ..) => "NotProgressing",
+        (ConditionType::Progressing, ..) => "Progressing",
         (ConditionType::Degraded, "True", _) => "Degraded",
         (ConditionType::Degraded, ..) => "NotDegraded",
     };

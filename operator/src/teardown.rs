@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{Key, kind},
-    plan::uid_of,
+    plan::{is_being_deleted, uid_of},
 };
 
 /// Annotation on the DaemonSet: since when its pods end the registration.
 pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
 
 /// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
-pub const UNREGISTER_LIMIT: Duration = Duration::from_secs(300);
+pub const UNREGISTER_LIMIT: Duration = Duration::from_mins(5);
 
 /// What the next step is judged by.
 #[derive(Debug)]
@@ -163,10 +163,6 @@ fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
     } else {
         Step::Delete { objects: there }
     }
-}
-
-fn is_being_deleted(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 /// Names for a sentence, ten at most.

@@ -41,6 +41,9 @@ use crate::{
 /// Name under which the operator reports events and competes for its Lease.
 const PROGRAM: &str = "cinder-csi-operator";
 
+/// How long one request of a login may take: short, because the next change of the Secret waits behind it.
+const LOGIN_REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// How long changes of one object are gathered before it is reconciled.
 const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(500);
 
@@ -196,6 +199,7 @@ async fn lead(
 
     let options = CloudOptions {
         user_agent: format!("{PROGRAM}/{VERSION}"),
+        request_timeout: LOGIN_REQUEST_TIMEOUT,
         observer: Arc::clone(&metrics) as Arc<dyn cinder_cloud::Observer>,
         ..CloudOptions::default()
     };

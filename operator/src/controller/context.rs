@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
-const FACTS_HOLD: Duration = Duration::from_secs(600);
+const FACTS_HOLD: Duration = Duration::from_mins(10);
 
 /// The namespace whose uid identifies the cluster.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";

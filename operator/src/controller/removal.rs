@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, runtime::controller::Action};
 use serde_json::Value;
-use tracing::info;
+use tracing::debug;
 
 use super::Pass;
 use crate::{
@@ -55,7 +55,7 @@ impl Pass<'_> {
                 can_unregister: unregistering.is_some(),
                 now: Timestamp::now(),
             });
-            info!(driver = self.owner.name, ?step, "removal");
+            debug!(driver = self.owner.name, ?step, "removal");
             match step {
                 // The driver is needed to take these volumes away. But where there is none, none is made.
                 Step::Blocked { .. } if live.keys().any(|key| key.kind == kind::DAEMON_SET) => {

@@ -5,7 +5,7 @@ use rstest::rstest;
 
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// Answers logins from a list and counts them.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +16,10 @@ struct Scripted {
 
 impl Scripted {
     fn new(answers: impl IntoIterator<Item = Result<(), CloudError>>) -> Self {
-        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), logins: Arc::default() }
+        Self {
+            answers: Arc::new(Mutex::new(answers.into_iter().collect())),
+            logins: Arc::default(),
+        }
     }
 
     fn logins(&self) -> usize {
@@ -49,7 +52,11 @@ fn failure(status: Option<u16>, fault: &str, request_id: &str) -> Failure {
 }
 
 fn unauthorized(request_id: &str) -> CloudError {
-    CloudError::Auth(failure(Some(401), "The request you have made requires authentication.", request_id))
+    CloudError::Auth(failure(
+        Some(401),
+        "The request you have made requires authentication.",
+        request_id,
+    ))
 }
 
 fn mk_source() -> Source {
@@ -73,7 +80,9 @@ fn mk_checker(keystone: &Scripted) -> Checker {
 }
 
 async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
-    checker.check("d", &mk_source(), mk_candidate(password), last_good.cloned()).await
+    checker
+        .check("d", &mk_source(), mk_candidate(password), last_good.cloned())
+        .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,10 +110,18 @@ async fn refused_credentials_leave_the_last_good_ones_in_use_and_say_where_they_
     assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
     let refusal = verdict.refusal.expect("a reason");
     assert_eq!(refusal.reason, "CredentialsRejected");
-    for part in ["key clouds.yaml of Secret ns/openstack-credentials", "https://keystone.example.org/v3", "HTTP 401"] {
+    for part in [
+        "key clouds.yaml of Secret ns/openstack-credentials",
+        "https://keystone.example.org/v3",
+        "HTTP 401",
+    ] {
         assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
     }
-    assert!(!refusal.message.contains("bad") && !refusal.message.contains("req-1"), "{}", refusal.message);
+    assert!(
+        !refusal.message.contains("bad") && !refusal.message.contains("req-1"),
+        "{}",
+        refusal.message
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +135,11 @@ async fn a_failure_is_tried_again_with_growing_pauses_and_one_sentence() {
         let verdict = check(&checker, "bad", None).await;
         sentences.push(verdict.refusal.expect("a reason").message);
         pauses.push(verdict.look_again.as_secs());
-        assert_eq!(check(&checker, "bad", None).await.look_again, verdict.look_again, "asked in between: no login");
+        assert_eq!(
+            check(&checker, "bad", None).await.look_again,
+            verdict.look_again,
+            "asked in between: no login"
+        );
         tokio::time::advance(verdict.look_again).await;
     }
     assert_eq!(pauses, [10, 20, 40]);
@@ -143,17 +164,34 @@ async fn a_keystone_that_hangs_is_given_up() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
-    let (keystone, missing) = (Scripted::default(), problem("SecretMissing", "it is not there".to_owned()));
+    let (keystone, missing) = (
+        Scripted::default(),
+        problem("SecretMissing", "it is not there".to_owned()),
+    );
     let good = mk_candidate("good").expect("readable").credentials;
-    let verdict = mk_checker(&keystone).check("d", &mk_source(), Err(missing), Some(good.clone())).await;
+    let verdict = mk_checker(&keystone)
+        .check("d", &mk_source(), Err(missing), Some(good.clone()))
+        .await;
     assert_eq!(keystone.logins(), 0);
     assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
 }
 
 #[rstest]
-#[case::an_unknown_cloud("clouds:\n  other:\n    auth: {auth_url: http://x}\n", "UnknownCloud", "spec.clouds[].cloudName")]
-#[case::no_yaml(": : :\n\t-", "SecretMalformed", "key clouds.yaml of Secret ns/openstack-credentials")]
-fn what_cannot_be_understood_is_named_with_the_place_to_mend(#[case] text: &str, #[case] reason: &str, #[case] part: &str) {
+#[case::an_unknown_cloud(
+    "clouds:\n  other:\n    auth: {auth_url: http://x}\n",
+    "UnknownCloud",
+    "spec.clouds[].cloudName"
+)]
+#[case::no_yaml(
+    ": : :\n\t-",
+    "SecretMalformed",
+    "key clouds.yaml of Secret ns/openstack-credentials"
+)]
+fn what_cannot_be_understood_is_named_with_the_place_to_mend(
+    #[case] text: &str,
+    #[case] reason: &str,
+    #[case] part: &str,
+) {
     let problem = mk_source().understand(text, None).expect_err("not usable");
     assert_eq!(problem.reason, reason, "{}", problem.message);
     assert!(problem.message.contains(part), "{}", problem.message);
@@ -161,8 +199,16 @@ fn what_cannot_be_understood_is_named_with_the_place_to_mend(#[case] text: &str,
 
 #[test]
 fn a_region_of_the_spec_goes_before_that_of_the_secret() {
-    let spec = CloudSpec { region: Some("two".to_owned()), ..CloudSpec::from_secret("s") };
-    let candidate = Source::new("ns", &spec).understand(&mk_yaml("x"), None).expect("readable");
+    let spec = CloudSpec {
+        region: Some("two".to_owned()),
+        ..CloudSpec::from_secret("s")
+    };
+    let candidate = Source::new("ns", &spec)
+        .understand(&mk_yaml("x"), None)
+        .expect("readable");
     assert_eq!(candidate.config.region.as_deref(), Some("two"));
-    assert_ne!(candidate.credentials.hash(), mk_candidate("x").expect("readable").credentials.hash());
+    assert_ne!(
+        candidate.credentials.hash(),
+        mk_candidate("x").expect("readable").credentials.hash()
+    );
 }

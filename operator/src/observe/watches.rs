@@ -27,7 +27,7 @@ use super::index::{AttachmentObject, Concerns, Fact, Index, NodeObject, Registra
 const GATHER: Duration = Duration::from_secs(1);
 
 /// How long the first lists may take.
-const FIRST_LIST_LIMIT: Duration = Duration::from_secs(120);
+const FIRST_LIST_LIMIT: Duration = Duration::from_mins(2);
 
 /// Why the operator cannot know the cluster.
 #[derive(Debug, Error)]
@@ -50,7 +50,7 @@ pub enum WatchError {
 pub struct Cluster {
     index: Arc<RwLock<Index>>,
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
-    _watches: JoinSet<()>,
+    watches: JoinSet<()>,
 }
 
 impl Cluster {
@@ -60,7 +60,7 @@ impl Cluster {
         let mut cluster = Self {
             index: Arc::default(),
             ready: Vec::new(),
-            _watches: JoinSet::new(),
+            watches: JoinSet::new(),
         };
         cluster.start::<NodeObject>("nodes", client, &wake);
         cluster.start::<RegistrationObject>("csinodes", client, &wake);
@@ -75,7 +75,7 @@ impl Cluster {
         Self {
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
-            _watches: JoinSet::new(),
+            watches: JoinSet::new(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Cluster {
         self.ready.push((kind, ready));
         let api: Api<DeserializeGuard<K>> = Api::all_with(client.clone(), &());
         let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-        self._watches
+        self.watches
             .spawn(follow(kind, events, Arc::clone(&self.index), is_ready, wake.clone()));
     }
 

@@ -70,7 +70,10 @@ fn at_rest_nothing_is_written() {
 #[test]
 fn a_missing_object_is_created() {
     let desired = mk_class();
-    assert_eq!(plan_for(&[desired.clone()], []).actions, [Action::Create(desired)]);
+    assert_eq!(
+        plan_for(std::slice::from_ref(&desired), []).actions,
+        [Action::Create(desired)]
+    );
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn a_changed_field_is_repaired_and_named() {
     let desired = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
     let mut live = mk_live(&desired);
     live["spec"]["replicas"] = json!(0);
-    let plan = plan_for(&[desired.clone()], [(desired.key.clone(), live)]);
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
     let fields = vec!["spec.replicas".to_owned()];
     assert_eq!(
         plan.actions,
@@ -112,7 +115,7 @@ fn a_field_that_is_no_longer_wanted_is_an_update() {
         &json!({"spec": {"replicas": 2, "paused": true}}),
     );
     let new = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
-    let plan = plan_for(&[new.clone()], [(old.key.clone(), mk_live(&old))]);
+    let plan = plan_for(std::slice::from_ref(&new), [(old.key.clone(), mk_live(&old))]);
     assert_eq!(
         plan.actions,
         [Action::Update {
@@ -132,7 +135,7 @@ fn an_object_of_somebody_else_is_not_touched_and_the_rest_goes_on() {
         plan.obstacles,
         [Obstacle::Foreign {
             key: class.key,
-            maker: "kubectl-create".to_owned()
+            maker: "field manager kubectl-create".to_owned()
         }]
     );
     assert_eq!(plan.actions, [Action::Create(account)]);
@@ -179,7 +182,7 @@ fn a_storage_class_whose_fixed_fields_changed_is_made_anew(#[case] field: &str, 
     let desired = mk_class();
     let mut live = mk_live(&desired);
     live[field] = old;
-    let plan = plan_for(&[desired.clone()], [(desired.key.clone(), live)]);
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
     let fields = vec![field.to_owned()];
     assert_eq!(
         plan.actions,
@@ -208,7 +211,7 @@ fn what_would_harm_running_pods_is_never_made_anew(
     let desired = mk_desired(kind, "x", &json!({"spec": wanted}));
     let mut live = mk_live(&desired);
     live["spec"] = there;
-    let plan = plan_for(&[desired.clone()], [(desired.key.clone(), live)]);
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
     assert_eq!(plan.actions, []);
     assert_eq!(
         plan.obstacles,
@@ -225,7 +228,15 @@ fn an_object_that_is_being_deleted_is_left_to_go() {
     let mut live = mk_live(&desired);
     live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     live["parameters"] = json!({});
-    assert_eq!(plan_for(&[desired.clone()], [(desired.key, live)]), Plan::default());
+    assert_eq!(
+        plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live.clone())]),
+        Plan::default()
+    );
+    assert_eq!(
+        plan_for(&[], [(desired.key, live)]),
+        Plan::default(),
+        "an orphan is deleted once"
+    );
 }
 
 #[test]

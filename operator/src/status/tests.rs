@@ -10,11 +10,22 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn mk_workload(desired: i32, updated: i32, available: i32) -> Workload {
-    Workload { name: "ns/x".to_owned(), desired, updated, available, stalled: None }
+    Workload {
+        name: "ns/x".to_owned(),
+        desired,
+        updated,
+        available,
+        stalled: None,
+    }
 }
 
 fn mk_cloud() -> CloudView {
-    CloudView { name: "default".to_owned(), authenticated: true, refusal: None, hash: Some("0123456789abcdef01".to_owned()) }
+    CloudView {
+        name: "default".to_owned(),
+        authenticated: true,
+        refusal: None,
+        hash: Some("0123456789abcdef01".to_owned()),
+    }
 }
 
 /// A driver that works on three nodes.
@@ -24,35 +35,56 @@ fn mk_healthy() -> Seen {
         clouds: vec![mk_cloud()],
         controller: Some(mk_workload(2, 2, 2)),
         daemon_set: Some(mk_workload(3, 3, 3)),
-        nodes: NodesView { desired: 3, registered: 3, ..NodesView::default() },
+        nodes: NodesView {
+            desired: 3,
+            registered: 3,
+            ..NodesView::default()
+        },
         version: "0.1.0".to_owned(),
         ..Seen::default()
     }
 }
 
 fn refused(hash: Option<&str>) -> CloudView {
-    let refusal = Problem { reason: "CredentialsRejected", message: "Keystone says HTTP 401".to_owned() };
-    CloudView { authenticated: false, refusal: Some(refusal), hash: hash.map(str::to_owned), ..mk_cloud() }
+    let refusal = Problem {
+        reason: "CredentialsRejected",
+        message: "Keystone says HTTP 401".to_owned(),
+    };
+    CloudView {
+        authenticated: false,
+        refusal: Some(refusal),
+        hash: hash.map(str::to_owned),
+        ..mk_cloud()
+    }
 }
 
 /// `Type=Status/Reason` of every condition.
 fn verdicts(seen: &Seen) -> Vec<String> {
     let status = status(None, seen, at(1));
-    status.conditions.iter().map(|c| format!("{}={}/{}", c.type_, c.status, c.reason)).collect()
+    status
+        .conditions
+        .iter()
+        .map(|c| format!("{}={}/{}", c.type_, c.status, c.reason))
+        .collect()
 }
 
 fn message(seen: &Seen, type_: ConditionType) -> String {
-    find(&status(None, seen, at(1)), type_).map(|condition| condition.message.clone()).unwrap_or_default()
+    find(&status(None, seen, at(1)), type_)
+        .map(|condition| condition.message.clone())
+        .unwrap_or_default()
 }
 
 #[test]
 fn a_driver_that_works_is_available_and_nothing_else() {
     let status = status(None, &mk_healthy(), at(1));
-    assert_eq!(verdicts(&mk_healthy()), [
-        "Available=True/AsExpected",
-        "Progressing=False/AsExpected",
-        "Degraded=False/AsExpected"
-    ]);
+    assert_eq!(
+        verdicts(&mk_healthy()),
+        [
+            "Available=True/AsExpected",
+            "Progressing=False/AsExpected",
+            "Degraded=False/AsExpected"
+        ]
+    );
     assert_eq!(status.version.as_deref(), Some("0.1.0"));
     assert_eq!(status.clouds[0].secret_hash.as_deref(), Some("0123456789abcdef"));
     assert_eq!(status.deletion, None);
@@ -91,36 +123,67 @@ fn available_is_judged_by_what_serves(#[case] seen: Seen, #[case] available: &st
 
 #[test]
 fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
-    let seen = Seen { clouds: vec![refused(Some("old"))], ..mk_healthy() };
-    assert_eq!(verdicts(&seen), [
-        "Available=True/AsExpected",
-        "Progressing=False/AsExpected",
-        "Degraded=True/CredentialsRejected"
-    ]);
+    let seen = Seen {
+        clouds: vec![refused(Some("old"))],
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=True/AsExpected",
+            "Progressing=False/AsExpected",
+            "Degraded=True/CredentialsRejected"
+        ]
+    );
     let message = message(&seen, ConditionType::Degraded);
-    assert!(message.contains("HTTP 401") && message.contains("goes on with the credentials"), "{message}");
+    assert!(
+        message.contains("HTTP 401") && message.contains("goes on with the credentials"),
+        "{message}"
+    );
 }
 
 #[test]
-fn without_any_good_credentials_the_reason_is_told_wherever_somebody_looks() {
-    let seen = Seen { clouds: vec![refused(None)], controller: None, ..mk_healthy() };
-    assert_eq!(verdicts(&seen), [
-        "Available=False/ControllerMissing",
-        "Progressing=False/Stopped",
-        "Degraded=True/CredentialsRejected"
-    ]);
-    for type_ in ConditionType::ALL {
-        assert!(message(&seen, type_).contains("HTTP 401"), "{type_}: {}", message(&seen, type_));
+fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() {
+    let seen = Seen {
+        clouds: vec![refused(None)],
+        controller: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=False/ControllerMissing",
+            "Progressing=False/Stopped",
+            "Degraded=True/CredentialsRejected"
+        ]
+    );
+    for type_ in [ConditionType::Available, ConditionType::Degraded] {
+        assert!(
+            message(&seen, type_).contains("HTTP 401"),
+            "{type_}: {}",
+            message(&seen, type_)
+        );
     }
 }
 
 #[test]
 fn a_foreign_storage_class_is_named_with_what_to_do() {
     let key = Key::new(kind::STORAGE_CLASS, None, "fast");
-    let seen = Seen { obstacles: vec![Obstacle::Foreign { key, maker: "kubectl-create".to_owned() }], ..mk_healthy() };
+    let seen = Seen {
+        obstacles: vec![Obstacle::Foreign {
+            key,
+            maker: "kubectl-create".to_owned(),
+        }],
+        ..mk_healthy()
+    };
     assert_eq!(verdicts(&seen)[2], "Degraded=True/ForeignObject");
     let message = message(&seen, ConditionType::Degraded);
-    for part in ["StorageClass fast", "kubectl-create", "spec.storageClasses.items", "kubectl delete storageclass fast"] {
+    for part in [
+        "StorageClass fast",
+        "kubectl-create",
+        "spec.storageClasses.items",
+        "kubectl delete storageclass fast",
+    ] {
         assert!(message.contains(part), "{part}: {message}");
     }
 }
@@ -129,40 +192,71 @@ fn a_foreign_storage_class_is_named_with_what_to_do() {
 fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
     let seen = Seen {
         clouds: vec![refused(Some("old"))],
-        failures: vec![FailedWrite { key: Key::new(kind::SECRET, Some("ns"), "s"), message: "Forbidden: no".to_owned() }],
-        controller: Some(Workload { stalled: Some("quota exceeded".to_owned()), ..mk_workload(2, 2, 2) }),
+        failures: vec![FailedWrite {
+            key: Key::new(kind::SECRET, Some("ns"), "s"),
+            message: "Forbidden: no".to_owned(),
+        }],
+        controller: Some(Workload {
+            stalled: Some("quota exceeded".to_owned()),
+            ..mk_workload(2, 2, 2)
+        }),
         ..mk_healthy()
     };
     assert_eq!(verdicts(&seen)[2], "Degraded=True/CredentialsRejected");
     let message = message(&seen, ConditionType::Degraded);
-    assert!(message.contains("Secret ns/s") && message.contains("quota exceeded"), "{message}");
+    assert!(
+        message.contains("Secret ns/s") && message.contains("quota exceeded"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
     let volumes: Vec<String> = (10..25).map(|number| format!("pv{number}")).collect();
-    let seen = Seen { removal: Some(Removal::Blocked), volumes, attachments: vec!["va1".to_owned()], ..mk_healthy() };
+    let seen = Seen {
+        removal: Some(Removal::Blocked),
+        volumes,
+        attachments: vec!["va1".to_owned()],
+        ..mk_healthy()
+    };
     let status = status(None, &seen, at(1));
     assert_eq!(verdicts(&seen)[1], "Progressing=True/DeletionBlocked");
     let text = message(&seen, ConditionType::Progressing);
-    assert!(text.contains("15 PersistentVolume") && text.contains("pv10") && text.contains("va1"), "{text}");
+    assert!(
+        text.contains("15 PersistentVolume") && text.contains("pv10") && text.contains("va1"),
+        "{text}"
+    );
     let blockers = status.deletion.expect("what it waits for").blockers;
-    assert_eq!(blockers.iter().map(|b| (b.kind.as_str(), b.count, b.names.len())).collect::<Vec<_>>(), [
-        ("PersistentVolume", 15, 10),
-        ("VolumeAttachment", 1, 1)
-    ]);
+    assert_eq!(
+        blockers
+            .iter()
+            .map(|b| (b.kind.as_str(), b.count, b.names.len()))
+            .collect::<Vec<_>>(),
+        [("PersistentVolume", 15, 10), ("VolumeAttachment", 1, 1)]
+    );
 }
 
 #[test]
 fn after_a_removal_nothing_is_claimed_to_exist() {
-    let seen = Seen { removal: Some(Removal::Finished), controller: None, daemon_set: None, ..mk_healthy() };
-    assert_eq!(verdicts(&seen), [
-        "Available=False/Removed",
-        "Progressing=False/Removed",
-        "Degraded=False/AsExpected"
-    ]);
+    let seen = Seen {
+        removal: Some(Removal::Finished),
+        controller: None,
+        daemon_set: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=False/Removed",
+            "Progressing=False/Removed",
+            "Degraded=False/AsExpected"
+        ]
+    );
     let status = status(None, &seen, at(1));
-    assert_eq!((status.version, status.controller, status.nodes, status.deletion), (None, None, None, None));
+    assert_eq!(
+        (status.version, status.controller, status.nodes, status.deletion),
+        (None, None, None, None)
+    );
 }
 
 #[test]
@@ -174,9 +268,19 @@ fn the_same_sight_gives_the_same_status_at_any_time() {
 #[test]
 fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
     let first = status(None, &mk_healthy(), at(1));
-    let updating = Seen { controller: Some(mk_workload(2, 1, 2)), ..mk_healthy() };
+    let updating = Seen {
+        controller: Some(mk_workload(2, 1, 2)),
+        ..mk_healthy()
+    };
     let second = status(Some(&first), &updating, at(2));
-    let third = status(Some(&second), &Seen { controller: Some(mk_workload(2, 2, 1)), ..mk_healthy() }, at(3));
+    let third = status(
+        Some(&second),
+        &Seen {
+            controller: Some(mk_workload(2, 2, 1)),
+            ..mk_healthy()
+        },
+        at(3),
+    );
     let time = |status: &CinderCSIDriverStatus, type_| find(status, type_).map(|c| c.last_transition_time.0);
     assert_eq!(time(&second, ConditionType::Progressing), Some(at(2)));
     assert_eq!(time(&third, ConditionType::Progressing), Some(at(2)));
@@ -187,7 +291,11 @@ fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
 fn the_version_changes_only_when_the_new_one_is_everywhere() {
     let old = status(None, &mk_healthy(), at(1));
     let version = |daemon_set| {
-        let seen = Seen { version: "0.2.0".to_owned(), daemon_set: Some(daemon_set), ..mk_healthy() };
+        let seen = Seen {
+            version: "0.2.0".to_owned(),
+            daemon_set: Some(daemon_set),
+            ..mk_healthy()
+        };
         status(Some(&old), &seen, at(2)).version
     };
     assert_eq!(version(mk_workload(3, 2, 3)).as_deref(), Some("0.1.0"));
@@ -197,13 +305,26 @@ fn the_version_changes_only_when_the_new_one_is_everywhere() {
 #[test]
 fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
     let healthy = status(None, &mk_healthy(), at(1));
-    let broken = status(Some(&healthy), &Seen { clouds: vec![refused(Some("old"))], ..mk_healthy() }, at(2));
+    let broken = status(
+        Some(&healthy),
+        &Seen {
+            clouds: vec![refused(Some("old"))],
+            ..mk_healthy()
+        },
+        at(2),
+    );
     let sent = notices(Some(&healthy), &broken);
-    assert_eq!(sent.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(), [(Severity::Warning, "Degraded")]);
+    assert_eq!(
+        sent.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(),
+        [(Severity::Warning, "Degraded")]
+    );
     assert!(sent[0].note.contains("CredentialsRejected"), "{}", sent[0].note);
     assert_eq!(notices(Some(&broken), &broken), []);
     let mended = notices(Some(&broken), &healthy);
-    assert_eq!(mended.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(), [(Severity::Normal, "NotDegraded")]);
+    assert_eq!(
+        mended.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(),
+        [(Severity::Normal, "NotDegraded")]
+    );
 }
 
 #[test]

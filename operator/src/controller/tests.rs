@@ -1,0 +1,412 @@
+mod api;
+
+use std::sync::Mutex;
+
+use cinder_cloud::{CloudConfig, CloudError, Failure};
+use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType};
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    credentials::{Checker, Keystone},
+    events::Events,
+    images::ImageSet,
+    metrics::Metrics,
+    observe::{Cluster, Index},
+};
+use api::{Api, DRIVER};
+
+const NAME: &str = "cinder.csi.openstack.org";
+const SOURCE: &str = "/api/v1/namespaces/cinder-csi/secrets/openstack-credentials";
+const OWN_SECRET: &str = "/api/v1/namespaces/cinder-csi/secrets/cinder-csi-cloud-config";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
+const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
+const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
+const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
+
+/// Accepts every password but `wrong`.
+#[derive(Debug, Default)]
+struct Door {
+    logins: Arc<Mutex<usize>>,
+}
+
+impl Keystone for Door {
+    fn login(&self, config: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>> {
+        *self.logins.lock().expect("no poison") += 1;
+        let is_wrong = config.to_cloud_conf(None).contains("wrong");
+        Box::pin(async move {
+            if !is_wrong {
+                return Ok(());
+            }
+            Err(CloudError::Auth(Failure {
+                operation: "token_create",
+                object: String::new(),
+                status: Some(401),
+                fault: "The request you have made requires authentication.".to_owned(),
+                request_id: None,
+                elapsed: Duration::ZERO,
+            }))
+        })
+    }
+}
+
+/// A cluster with one node, where the operator has seen one Secret with good credentials.
+struct World {
+    api: Api,
+    context: Arc<Context>,
+}
+
+fn mk_index(volumes: &[&str], registered: bool) -> Index {
+    fn put<K: observe::Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+        index.put(&serde_json::from_value::<K>(object).expect("an object"));
+    }
+    let mut index = Index::default();
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    put::<observe::NodeObject>(
+        &mut index,
+        json!({"metadata": {"name": "n1"}, "spec": {}, "status": {"conditions": ready}}),
+    );
+    let drivers = if registered { json!([{"name": NAME}]) } else { json!([]) };
+    put::<observe::RegistrationObject>(
+        &mut index,
+        json!({"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}),
+    );
+    for name in volumes {
+        put::<observe::VolumeObject>(
+            &mut index,
+            json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME}}}),
+        );
+    }
+    index
+}
+
+impl World {
+    fn new(spec: CinderCSIDriverSpec, index: Index) -> Self {
+        let api = Api::start();
+        let mut driver = CinderCSIDriver::new(NAME, spec);
+        driver.metadata.uid = Some("driver-uid".to_owned());
+        driver.metadata.generation = Some(1);
+        api.put(DRIVER, serde_json::to_value(&driver).expect("JSON"));
+        let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let context = Context::new(
+            api.client.clone(),
+            Parts {
+                cluster: Cluster::fixed(index),
+                events: Events::new(api.client.clone(), "operator", "pod", Arc::clone(&metrics)),
+                metrics,
+                checker: Checker::new(Box::new(Door::default()), Duration::from_mins(5)),
+                namespace: "cinder-csi".to_owned(),
+                images: ImageSet::built_in("0.0.1"),
+                idle_interval: Duration::from_mins(5),
+                reconcile_timeout: Duration::from_secs(10),
+            },
+        );
+        let world = Self {
+            api,
+            context: Arc::new(context),
+        };
+        world.set_password("good");
+        world
+    }
+
+    fn managed() -> Self {
+        Self::new(mk_spec(), mk_index(&[], true))
+    }
+
+    fn set_password(&self, password: &str) {
+        let text = format!(
+            "[Global]\nauth-url = https://keystone.example.org/v3\nusername = csi\npassword = {password}\ntenant-name = \
+             p\ndomain-name = Default\nregion = one\n"
+        );
+        let data = k8s_openapi::ByteString(text.into_bytes());
+        self.api.put(
+            SOURCE,
+            json!({"metadata": {"name": "openstack-credentials"}, "data": {"cloud.conf": data}}),
+        );
+    }
+
+    fn driver(&self) -> CinderCSIDriver {
+        serde_json::from_value(self.api.get(DRIVER).expect("the driver")).expect("a driver")
+    }
+
+    async fn reconcile(&self) -> Result<Action, ReconcileError> {
+        reconcile(Arc::new(DeserializeGuard(Ok(self.driver()))), Arc::clone(&self.context)).await
+    }
+
+    fn condition(&self, type_: ConditionType) -> (String, String) {
+        let status = self.driver().status.expect("a status");
+        let condition = status::find(&status, type_).expect("the condition");
+        (
+            format!("{}/{}", condition.status, condition.reason),
+            condition.message.clone(),
+        )
+    }
+
+    fn delete(&self) {
+        self.api.change(DRIVER, "/metadata", {
+            let mut metadata = self.api.get(DRIVER).expect("the driver")["metadata"].clone();
+            metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            metadata
+        });
+    }
+}
+
+fn mk_spec() -> CinderCSIDriverSpec {
+    let mut cloud = CloudSpec::from_secret("openstack-credentials");
+    cloud.credentials_secret_ref.key = "cloud.conf".to_owned();
+    CinderCSIDriverSpec::new(vec![cloud])
+}
+
+fn deletes(writes: &[String]) -> Vec<&str> {
+    writes
+        .iter()
+        .filter_map(|write| write.strip_prefix("DELETE "))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_new_driver_gets_all_its_objects_and_then_nothing_more_is_written() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    for path in [OWN_SECRET, DEPLOYMENT, DAEMON_SET, CLASS, CSI_DRIVER] {
+        assert!(world.api.get(path).is_some(), "{path}");
+    }
+    assert_eq!(world.driver().finalizers(), [FINALIZER]);
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    for _ in 0..3 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    world.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), [format!("PATCH {DEPLOYMENT}")]);
+    assert!(
+        world
+            .api
+            .events()
+            .iter()
+            .any(|event| event.contains("DriftRepaired") && event.contains("spec.replicas"))
+    );
+}
+
+#[tokio::test]
+async fn a_storage_class_of_somebody_else_is_not_touched_and_the_status_tells_what_to_do() {
+    let world = World::managed();
+    let foreign = json!({"metadata": {"name": "cinder"}, "provisioner": "example.org/other"});
+    world.api.put(CLASS, foreign.clone());
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.get(CLASS), Some(foreign));
+    assert!(
+        !world
+            .api
+            .take_writes()
+            .iter()
+            .any(|write| write.contains("storageclasses"))
+    );
+    assert!(world.api.get(DEPLOYMENT).is_some(), "the rest is made");
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/ForeignObject");
+    assert!(
+        message.contains("StorageClass cinder") && message.contains("another name"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn refused_credentials_leave_secret_and_controller_as_they_are() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let before = (world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT));
+    world.set_password("wrong");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!((world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT)), before);
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/CredentialsRejected");
+    assert!(
+        message.contains("HTTP 401") && message.contains("key cloud.conf of Secret cinder-csi/openstack-credentials")
+    );
+    assert!(!message.contains("wrong"), "{message}");
+
+    world.set_password("better");
+    world.reconcile().await.expect("reconciled");
+    assert_ne!(world.api.get(OWN_SECRET), before.0);
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test]
+async fn without_good_credentials_the_controller_waits_and_everything_else_is_made() {
+    let world = World::managed();
+    world.api.remove(SOURCE);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DEPLOYMENT).is_none() && world.api.get(OWN_SECRET).is_none());
+    assert!(world.api.get(DAEMON_SET).is_some());
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/SecretMissing");
+}
+
+#[tokio::test]
+async fn a_reconcile_that_was_cut_short_is_finished_by_the_next() {
+    let world = World::managed();
+    world.api.break_writes_to(Some(CSI_DRIVER));
+    let error = world.reconcile().await.expect_err("a write fails");
+    assert!(error.to_string().contains("CSIDriver"), "{error}");
+    assert!(
+        world.api.get(DAEMON_SET).is_none(),
+        "a later stage does not go before an earlier one"
+    );
+    assert_eq!(
+        world
+            .api
+            .take_writes()
+            .iter()
+            .filter(|write| write.contains("deployments"))
+            .count(),
+        0
+    );
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/ApplyFailed");
+    world.api.break_writes_to(None);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DAEMON_SET).is_some() && world.api.get(CSI_DRIVER).is_some());
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test]
+async fn a_deletion_waits_for_a_volume_and_names_it() {
+    let world = World::new(mk_spec(), mk_index(&["pv-with-data"], true));
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(deletes(&world.api.take_writes()), Vec::<&str>::new());
+    let (verdict, message) = world.condition(ConditionType::Progressing);
+    assert_eq!(verdict, "True/DeletionBlocked");
+    assert!(message.contains("pv-with-data"), "{message}");
+    assert_eq!(world.driver().finalizers(), [FINALIZER]);
+    let events = world.api.events();
+    assert_eq!(
+        events.iter().filter(|event| event.contains("DeletionBlocked")).count(),
+        1,
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_volume_that_only_the_api_server_knows_blocks_too() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.put(
+        "/api/v1/persistentvolumes/new",
+        json!({"metadata": {"name": "new"}, "spec": {"csi": {"driver": NAME}}}),
+    );
+    world.delete();
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(deletes(&world.api.take_writes()), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn without_volumes_a_deletion_takes_everything_away_in_order_and_then_lets_the_object_go() {
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    let writes = world.api.take_writes();
+    let at = |path: &str| {
+        deletes(&writes)
+            .iter()
+            .position(|deleted| *deleted == path)
+            .expect(path)
+    };
+    assert!(at(CLASS) < at(DEPLOYMENT) && at(DEPLOYMENT) < at(DAEMON_SET) && at(DAEMON_SET) < at(OWN_SECRET));
+    assert_eq!(deletes(&writes).last(), Some(&CSI_DRIVER));
+    assert_eq!(
+        writes.last(),
+        Some(&format!("PATCH {DRIVER}")),
+        "the finalizer goes last"
+    );
+    assert!(world.driver().finalizers().is_empty());
+    assert!(world.api.get(SOURCE).is_some(), "what the administrator made stays");
+}
+
+#[tokio::test]
+async fn the_registration_ends_before_the_node_pods_do() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    let writes = world.api.take_writes();
+    assert!(
+        writes.contains(&format!("PATCH {DAEMON_SET}")) && !deletes(&writes).contains(&DAEMON_SET),
+        "{writes:?}"
+    );
+    let arguments = world.api.get(DAEMON_SET).expect("the DaemonSet")["spec"]["template"].to_string();
+    assert!(
+        arguments.contains("--unregister") && !arguments.contains("--register"),
+        "{arguments}"
+    );
+    let (verdict, message) = world.condition(ConditionType::Progressing);
+    assert!(
+        verdict == "True/Removing" && message.contains("n1"),
+        "{verdict}: {message}"
+    );
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        deletes(&world.api.take_writes()),
+        Vec::<&str>::new(),
+        "it waits for the kubelet"
+    );
+}
+
+#[tokio::test]
+async fn removed_takes_the_driver_away_keeps_the_object_and_then_writes_nothing() {
+    let mut spec = mk_spec();
+    spec.management_state = ManagementState::Removed;
+    let world = World::new(spec, mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Available).0, "False/Removed");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn unmanaged_reports_and_changes_nothing() {
+    let mut spec = mk_spec();
+    spec.management_state = ManagementState::Unmanaged;
+    let world = World::new(spec, mk_index(&[], true));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    world.delete();
+    let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
+    metadata["finalizers"] = json!([FINALIZER]);
+    world.api.change(DRIVER, "/metadata", metadata);
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    assert_eq!(world.condition(ConditionType::Progressing).0, "False/DeletionHeld");
+}
+
+#[tokio::test]
+async fn an_object_that_is_no_longer_wanted_is_removed() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    let classes = json!({"items": [{"name": "other"}]});
+    let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+    spec["storageClasses"] = classes;
+    world.api.change(DRIVER, "/spec", spec);
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(deletes(&world.api.take_writes()), [CLASS]);
+    assert!(world.api.get(SOURCE).is_some(), "what the administrator made stays");
+}

@@ -1,0 +1,214 @@
+//! An API server in memory, as far as a reconcile needs one: it keeps what is applied, answers lists by label, and remembers
+//! every write. What real ones do beyond that (ownership of fields, defaults, admission) is tested against a real one.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use http::{Method, Request, Response};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
+
+/// Path of the only `CinderCSIDriver`.
+pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers/cinder.csi.openstack.org";
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    writes: Vec<String>,
+    /// Writes to paths that contain this are answered with an error.
+    broken: Option<String>,
+    made: u32,
+}
+
+/// The API server.
+pub(super) struct Api {
+    pub(super) client: Client,
+    state: Arc<Mutex<State>>,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Api {
+    pub(super) fn start() -> Self {
+        let (service, handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let state = Arc::<Mutex<State>>::default();
+        let serving = tokio::spawn(serve(handle, Arc::clone(&state)));
+        let api = Self {
+            client: Client::new(service, "cinder-csi"),
+            state,
+            serving,
+        };
+        api.put(
+            "/api/v1/namespaces/kube-system",
+            json!({"metadata": {"name": "kube-system", "uid": "cluster-uid"}}),
+        );
+        api
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no poison")
+    }
+
+    pub(super) fn put(&self, path: &str, object: Value) {
+        self.state().objects.insert(path.to_owned(), object);
+    }
+
+    pub(super) fn get(&self, path: &str) -> Option<Value> {
+        self.state().objects.get(path).cloned()
+    }
+
+    pub(super) fn change(&self, path: &str, pointer: &str, value: Value) {
+        let mut state = self.state();
+        let field = state
+            .objects
+            .get_mut(path)
+            .and_then(|object| object.pointer_mut(pointer));
+        *field.unwrap_or_else(|| panic!("{path} has no {pointer}")) = value;
+    }
+
+    pub(super) fn remove(&self, path: &str) {
+        self.state().objects.remove(path);
+    }
+
+    pub(super) fn break_writes_to(&self, part: Option<&str>) {
+        self.state().broken = part.map(str::to_owned);
+    }
+
+    /// The writes since the last time, as `METHOD path`, without those of events.
+    pub(super) fn take_writes(&self) -> Vec<String> {
+        let writes = std::mem::take(&mut self.state().writes);
+        writes.into_iter().filter(|write| !write.contains("/events")).collect()
+    }
+
+    /// The reasons of the events since the start.
+    pub(super) fn events(&self) -> Vec<String> {
+        let state = self.state();
+        let events = state.objects.iter().filter(|(path, _)| path.contains("/events/"));
+        events
+            .map(|(_, event)| format!("{}: {}", event["reason"], event["note"]))
+            .collect()
+    }
+}
+
+async fn serve(mut handle: Handle, state: Arc<Mutex<State>>) {
+    while let Some((request, send)) = handle.next_request().await {
+        let (head, body) = request.into_parts();
+        let body = body.collect_bytes().await.expect("a body");
+        let body = serde_json::from_slice(&body).unwrap_or_default();
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let (code, answer) = state
+            .lock()
+            .expect("no poison")
+            .answer(&head.method, head.uri.path(), &query, &body);
+        let response = Response::builder()
+            .status(code)
+            .body(Body::from(answer.to_string().into_bytes()));
+        send.send_response(response.expect("a response"));
+    }
+}
+
+fn refusal(code: u16, reason: &str) -> (u16, Value) {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+        "reason": reason, "message": format!("{reason} by the test")});
+    (code, status)
+}
+
+impl State {
+    fn answer(&mut self, method: &Method, path: &str, query: &str, body: &Value) -> (u16, Value) {
+        if path == "/version" {
+            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+            return (200, version);
+        }
+        if *method != Method::GET {
+            self.writes.push(format!("{method} {path}"));
+            if self
+                .broken
+                .as_ref()
+                .is_some_and(|broken| path.contains(broken.as_str()))
+            {
+                return refusal(500, "InternalError");
+            }
+        }
+        match *method {
+            Method::GET => self.read(path, query),
+            Method::POST => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                self.objects.insert(format!("{path}/{name}"), body.clone());
+                (201, body.clone())
+            }
+            Method::PATCH => self.patch(path, body),
+            Method::DELETE => match self.objects.remove(path) {
+                Some(object) => (200, object),
+                None => refusal(404, "NotFound"),
+            },
+            _ => refusal(405, "MethodNotAllowed"),
+        }
+    }
+
+    fn read(&self, path: &str, query: &str) -> (u16, Value) {
+        if let Some(object) = self.objects.get(path) {
+            return (200, object.clone());
+        }
+        let is_list = query.contains("labelSelector") || query.contains("limit");
+        if !is_list {
+            return refusal(404, "NotFound");
+        }
+        let is_listed = |(key, object): &(&String, &Value)| {
+            let below = key.strip_prefix(path).and_then(|rest| rest.strip_prefix('/'));
+            let labelled = object["metadata"]["labels"]["csi.openstack.org/instance"].is_string();
+            below.is_some_and(|rest| !rest.contains('/')) && (labelled || !query.contains("labelSelector"))
+        };
+        // As in real lists, items do not say what they are.
+        let bare = |(_, object): (&String, &Value)| {
+            let mut object = object.clone();
+            object.as_object_mut().into_iter().for_each(|fields| {
+                fields.remove("kind");
+                fields.remove("apiVersion");
+            });
+            object
+        };
+        let items: Vec<Value> = self.objects.iter().filter(is_listed).map(bare).collect();
+        (
+            200,
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}),
+        )
+    }
+
+    fn patch(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        if let Some(path) = path.strip_suffix("/status") {
+            let Some(object) = self.objects.get_mut(path) else {
+                return refusal(404, "NotFound");
+            };
+            object["status"] = body["status"].clone();
+            return (200, object.clone());
+        }
+        if path == DRIVER {
+            let Some(object) = self.objects.get_mut(path) else {
+                return refusal(404, "NotFound");
+            };
+            object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
+            return (200, object.clone());
+        }
+        self.made += 1;
+        let (uid, status) = match self.objects.get(path) {
+            Some(there) => (there["metadata"]["uid"].clone(), there["status"].clone()),
+            None => (json!(format!("uid-{}", self.made)), Value::Null),
+        };
+        let mut object = body.clone();
+        object["metadata"]["uid"] = uid;
+        object["status"] = status;
+        self.objects.insert(path.to_owned(), object.clone());
+        (200, object)
+    }
+}
