@@ -160,3 +160,6 @@ where
     }
     answer.map(Response::new)
 }
+
+#[cfg(test)]
+mod tests;

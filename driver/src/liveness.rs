@@ -50,3 +50,32 @@ impl Liveness {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn check(path: &std::path::Path) -> Result<(), String> {
+        Liveness::new(&Endpoint::Unix(path.to_owned()))
+            .expect("an address")
+            .check()
+            .await
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_nobody_serves_is_not_alive() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("csi.sock");
+        let reason = check(&path).await.expect_err("nobody is there");
+        assert!(reason.contains("csi.sock"), "{reason}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_takes_connections_and_never_answers_is_not_alive() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("csi.sock");
+        let _silent = tokio::net::UnixListener::bind(&path).expect("a socket");
+        let reason = check(&path).await.expect_err("nobody answers");
+        assert!(reason.contains("csi.sock"), "{reason}");
+    }
+}

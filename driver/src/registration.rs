@@ -12,7 +12,7 @@
 //! is not the one it was made with, or when it was dangling (a kubelet that started meanwhile ignored it).
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use csi_proto::csi::v1::NodeGetInfoResponse;
@@ -93,8 +93,20 @@ pub struct Registration {
     files: files::Files,
     driver_name: String,
     csi_socket: PathBuf,
-    /// Why the node is not registered, as far as it is known here.
-    problem: Arc<Mutex<Option<String>>>,
+    state: Arc<Mutex<State>>,
+}
+
+/// How far the registration has come, as far as this process knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// Nothing was offered, for this reason.
+    Waiting(String),
+    /// The link was made; the kubelet has not said what it thinks of it.
+    Offered,
+    /// The kubelet accepted, now or when an earlier process offered the same.
+    Accepted,
+    /// The kubelet refused, with this reason.
+    Refused(String),
 }
 
 impl Registration {
@@ -117,20 +129,25 @@ impl Registration {
                 });
             }
         };
-        let problem = Arc::new(Mutex::new(Some(
-            "the registration with the kubelet has not begun".to_owned(),
-        )));
+        let state = State::Waiting("the registration with the kubelet has not begun".into());
         Ok(Self {
             files,
             driver_name,
             csi_socket,
-            problem,
+            state: Arc::new(Mutex::new(state)),
         })
     }
 
     /// Why the kubelet does not know this driver, as far as this process knows; `None` when all is well.
     pub fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        match &*self.state() {
+            State::Waiting(reason) => Some(reason.clone()),
+            State::Offered => Some("the kubelet was offered this driver and has not answered yet".into()),
+            State::Accepted => None,
+            State::Refused(reason) => Some(format!(
+                "the kubelet refused the registration: {reason}; it tries again by itself"
+            )),
+        }
     }
 
     /// Registers and stays registered until `shutdown`. Nothing is removed at the end: the next process goes on.
@@ -153,7 +170,7 @@ impl Registration {
     pub async fn withdraw(&self) -> Result<(), FilesError> {
         let files = self.files.clone();
         files::blocking(move || files.withdraw()).await?;
-        self.set_problem(Some("the registration was taken away by --unregister".into()));
+        *self.state() = State::Waiting("the registration was taken away by --unregister".into());
         Ok(())
     }
 
@@ -166,7 +183,7 @@ impl Registration {
                 Ok(info) => return info,
                 Err(error) => {
                     tracing::warn!(%error, retry_in = ?pause, "cannot register with the kubelet yet");
-                    self.set_problem(Some(error.to_string()));
+                    *self.state() = State::Waiting(error.to_string());
                 }
             }
             tokio::time::sleep(pause).await;
@@ -198,11 +215,10 @@ impl Registration {
                 match self.link(answer, renew).await {
                     Ok(files::Link::Made) => {
                         tracing::info!(driver = self.driver_name, "offered to the kubelet");
-                        self.set_problem(None);
+                        self.linked(State::Offered);
                     }
-                    // Neither was lost: an earlier process's registration stands.
-                    Ok(files::Link::Stands) if self.problem_is_ours() => self.set_problem(None),
-                    Ok(files::Link::Stands) => {}
+                    // An earlier process's registration stands.
+                    Ok(files::Link::Stands) => self.linked(State::Accepted),
                     Ok(files::Link::SocketLost) => {
                         tracing::warn!("somebody removed the registration socket; it is made anew");
                         lost.cancel();
@@ -235,20 +251,21 @@ impl Registration {
 
     fn complain(&self, error: &dyn std::error::Error) {
         tracing::warn!(%error, retry_in = ?LOOK, "cannot register with the kubelet");
-        self.set_problem(Some(format!("cannot register with the kubelet: {error}")));
+        *self.state() = State::Waiting(format!("cannot register with the kubelet: {error}"));
     }
 
-    /// Whether what is wrong is on our side, and not the kubelet's refusal.
-    fn problem_is_ours(&self) -> bool {
-        self.problem().is_some_and(|problem| !problem.starts_with(REFUSED))
+    /// The link is as it should be. What the kubelet has said, perhaps while the link was being made, stays.
+    fn linked(&self, state: State) {
+        let mut current = self.state();
+        if matches!(*current, State::Waiting(_)) {
+            *current = state;
+        }
     }
 
-    fn set_problem(&self, problem: Option<String>) {
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-const REFUSED: &str = "the kubelet refused the registration";
 
 #[tonic::async_trait]
 impl Kubelet for Registration {
@@ -266,17 +283,17 @@ impl Kubelet for Registration {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        if status.plugin_registered {
+        *self.state() = if status.plugin_registered {
             tracing::info!(driver = self.driver_name, "registered with the kubelet");
-            self.set_problem(None);
+            State::Accepted
         } else {
             tracing::error!(
                 driver = self.driver_name,
                 error = status.error,
                 "the kubelet refused the registration"
             );
-            self.set_problem(Some(format!("{REFUSED}: {}; it tries again by itself", status.error)));
-        }
+            State::Refused(status.error)
+        };
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }

@@ -245,6 +245,13 @@ async fn drain<E>(
 }
 
 fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<Cloud, RunError> {
+    tracing::info!(
+        auth_url = config.auth_url,
+        region = config.region,
+        interface = config.interface.as_str(),
+        tls_insecure = config.tls.insecure,
+        "using the cloud"
+    );
     let own = CloudOptions::default();
     let user_agent: Vec<&str> = args
         .user_agent
@@ -265,7 +272,11 @@ fn controller(args: &Args, cloud: Cloud, volumes_per_node: Option<u32>, operatio
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
-        volumes_per_node: args.max_volumes_per_node.or(volumes_per_node),
+        // As in CSI, none is no limit.
+        volumes_per_node: args
+            .max_volumes_per_node
+            .or(volumes_per_node)
+            .filter(|&limit| limit > 0),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
     ControllerService::new(cloud, operations, settings)

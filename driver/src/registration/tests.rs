@@ -100,6 +100,18 @@ struct Driver {
 }
 
 impl Driver {
+    /// Waits until the driver is done with its part: the link, and the note of what it was made with.
+    async fn is_offered(&self) {
+        let offered = async {
+            while matches!(*self.registration.state(), State::Waiting(_)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), offered)
+            .await
+            .expect("it is offered in time");
+    }
+
     async fn stop(self) {
         self.shutdown.cancel();
         self.task.await.expect("it ends without a panic");
@@ -170,6 +182,12 @@ async fn a_refusal_of_the_kubelet_is_a_problem_until_it_accepts() {
     };
     client.notify_registration_status(acceptance).await.expect("it answers");
     assert_eq!(driver.registration.problem(), None);
+    driver.is_offered().await;
+    assert_eq!(
+        driver.registration.problem(),
+        None,
+        "what the kubelet said is not overwritten"
+    );
     driver.stop().await;
 }
 
@@ -177,7 +195,7 @@ async fn a_refusal_of_the_kubelet_is_a_problem_until_it_accepts() {
 async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
     let kubelet = Kubelet::new();
     let first = kubelet.start("nova");
-    kubelet.client().await;
+    first.is_offered().await;
     let link = identity(&kubelet.link());
     first.kill().await;
     assert!(
@@ -192,6 +210,12 @@ async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
         .await
         .expect("the same link leads to the new process");
     assert_eq!(identity(&kubelet.link()), link);
+    second.is_offered().await;
+    assert_eq!(
+        second.registration.problem(),
+        None,
+        "the registration of the first stands"
+    );
     second.stop().await;
     assert!(
         kubelet.socket().exists() && kubelet.link().exists(),
@@ -203,13 +227,12 @@ async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
 async fn another_answer_of_node_get_info_makes_the_link_anew() {
     let kubelet = Kubelet::new();
     let first = kubelet.start("nova");
-    kubelet.client().await;
+    first.is_offered().await;
     // Keeps the inode of the first link from being given to the second.
     let witness = kubelet.at("plugins_registry/.witness");
     fs::hard_link(kubelet.link(), &witness).expect("a link to the link");
     first.stop().await;
     let second = kubelet.start("zone-2");
-    kubelet.client().await;
     let renewed = async {
         while identity(&kubelet.link()) == identity(&witness) {
             tokio::time::sleep(Duration::from_millis(5)).await;

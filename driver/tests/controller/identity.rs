@@ -1,8 +1,6 @@
-use csi_proto::csi::v1::node_client::NodeClient;
 use csi_proto::csi::v1::plugin_capability::{Type, service};
 use csi_proto::csi::v1::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
 use tonic::Code;
-use tonic::transport::Endpoint;
 
 use crate::support::{Driver, cloud, refused};
 
@@ -60,8 +58,6 @@ async fn zones_are_not_claimed_without_topology() {
 async fn a_role_that_is_off_is_not_implemented() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim).await;
-    let address = format!("unix://{}", driver.socket().display());
-    let channel = Endpoint::from_shared(address).expect("an address").connect_lazy();
-    let answer = NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await;
+    let answer = driver.node().node_get_info(NodeGetInfoRequest {}).await;
     refused(answer, Code::Unimplemented);
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use cinder_csi_driver::args::Args;
 use cinder_csi_driver::{RunError, serve};
+use csi_proto::csi::v1::{ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, NodeGetInfoRequest};
 use openstack_sim::{Latencies, VolumeStatus};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::support::{Driver, arguments, cloud, create_request, refused, until, within};
+use crate::support::{Driver, NODE, arguments, cloud, create_request, refused, until, within};
 
 /// A port of the loopback address that was free a moment ago.
 fn free_port() -> u16 {
@@ -175,4 +176,69 @@ async fn a_driver_that_is_told_to_end_finishes_what_it_began() {
     driver.stop().await.expect("a clean end");
     call.await.expect("no panic").expect("the answer came before the end");
     assert_eq!(sim.state().volumes[0].status, VolumeStatus::Available);
+}
+
+#[tokio::test]
+async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let directory = folder.path().join("plugins/cinder.csi.openstack.org");
+    let socket = format!("unix://{}", directory.join("csi.sock").display());
+    let driver = Driver::with("", |args| {
+        args.endpoint.clone_from(&socket);
+        args.cloud_config.clear();
+        args.provide_controller_service = false;
+        args.provide_node_service = true;
+        args.instance_id = Some(NODE.into());
+        args.availability_zone = Some("nova".into());
+    })
+    .await;
+    let mode = std::fs::metadata(&directory).expect("a directory").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o750, "{mode:o}");
+    let info = driver
+        .node()
+        .node_get_info(NodeGetInfoRequest {})
+        .await
+        .expect("info")
+        .into_inner();
+    assert_eq!(info.node_id, NODE);
+    let answer = driver
+        .controller()
+        .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
+        .await;
+    refused(answer, Code::Unimplemented);
+    let capabilities = driver
+        .identity()
+        .get_plugin_capabilities(GetPluginCapabilitiesRequest {})
+        .await;
+    assert_eq!(
+        capabilities.expect("capabilities").into_inner().capabilities.len(),
+        1,
+        "zones alone"
+    );
+}
+
+#[tokio::test]
+async fn a_node_takes_the_go_drivers_cloud_conf_for_its_one_value_and_bears_a_broken_one() {
+    for (conf, limit) in [
+        (
+            "[Global]\nauth-url = http://x/v3\nusername = u\npassword = p\ntenant-id = t\ndomain-id = d\n[BlockStorage]\nnode-volume-attach-limit = 25\n",
+            25,
+        ),
+        ("[Global", 0),
+    ] {
+        let driver = Driver::with(conf, |args| {
+            args.provide_controller_service = false;
+            args.provide_node_service = true;
+            args.instance_id = Some(NODE.into());
+            args.availability_zone = Some("nova".into());
+        })
+        .await;
+        let info = driver
+            .node()
+            .node_get_info(NodeGetInfoRequest {})
+            .await
+            .expect("info")
+            .into_inner();
+        assert_eq!(info.max_volumes_per_node, limit);
+    }
 }

@@ -8,6 +8,7 @@ use cinder_csi_driver::args::Args;
 use cinder_csi_driver::{RunError, serve};
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::identity_client::IdentityClient;
+use csi_proto::csi::v1::node_client::NodeClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
 use csi_proto::csi::v1::{
@@ -100,6 +101,10 @@ impl Driver {
 
     pub(crate) fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel.clone())
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
