@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{Fault, Reply, Request, Style};
 use crate::cloud::Cloud;
-use crate::config::parse_duration;
 use crate::keystone::Tokens;
+use crate::latencies::parse_duration;
 use crate::state::VolumeStatus;
 
 /// Answers a request; `path` without `/_sim`.

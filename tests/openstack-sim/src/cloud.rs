@@ -8,9 +8,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backing::Backing;
-use crate::config::{Identity, Latencies};
+use crate::config::Identity;
 use crate::faults::Faults;
 use crate::keystone::Tokens;
+use crate::latencies::Latencies;
 use crate::log::LogEntry;
 use crate::store::Store;
 use crate::world::World;

@@ -21,6 +21,7 @@ mod cloud;
 mod config;
 mod faults;
 mod keystone;
+mod latencies;
 mod listener;
 mod log;
 mod metadata;
@@ -35,8 +36,9 @@ mod work;
 mod world;
 
 pub use backing::{BackingError, LosetupError};
-pub use config::{Identity, Latencies, Quota, ServerSpec, SimConfig, SpecError, TlsIdentity, VolumeType};
+pub use config::{Identity, Quota, ServerSpec, SimConfig, SpecError, TlsIdentity, VolumeType};
 pub use faults::{Effect, Fault, FaultError, When};
+pub use latencies::Latencies;
 pub use listener::ListenerError;
 pub use log::LogEntry;
 pub use metadata::{MetadataConfig, MetadataServer};

@@ -10,9 +10,10 @@ use tokio::task::JoinHandle;
 
 use crate::backing::{Backing, BackingError};
 use crate::cloud::{Cloud, Settings};
-use crate::config::{Latencies, ServerSpec, SimConfig};
+use crate::config::{ServerSpec, SimConfig};
 use crate::faults::{Fault, FaultError};
 use crate::keystone::Tokens;
+use crate::latencies::Latencies;
 use crate::listener::{Listener, ListenerError};
 use crate::log::LogEntry;
 use crate::service;

@@ -73,10 +73,9 @@ impl World {
         if let Some(id) = &new.snapshot_id {
             let snapshot = self.snapshot(id)?;
             if snapshot.status != SnapshotStatus::Available {
-                return Err(Fault::bad_request(format!(
-                    "Invalid snapshot: Originating snapshot status must be one of available values; current status is '{}'",
-                    snapshot.status.as_str()
-                )));
+                return Err(Fault::bad_request(
+                    "Invalid snapshot: Originating snapshot status must be one of 'available' values",
+                ));
             }
             let zone = self
                 .volumes
@@ -87,10 +86,9 @@ impl World {
         if let Some(id) = &new.source_volid {
             let volume = self.volume(id)?;
             if !matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse) {
-                return Err(Fault::bad_request(format!(
-                    "Invalid volume: Source volume status must be one of available, in-use values; current status is '{}'",
-                    volume.status
-                )));
+                return Err(Fault::bad_request(
+                    "Invalid volume: Originating source volume status must be one of 'available, in-use' values",
+                ));
             }
             return Ok((Some(volume.size), Some(volume.availability_zone.clone())));
         }

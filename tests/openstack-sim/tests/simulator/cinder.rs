@@ -4,7 +4,7 @@ use openstack_sim::{Effect, Fault, Quota, VolumeStatus, VolumeType};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::client::{Client, NEVER, NODE, OTHER_NODE};
+use crate::client::{Client, NEVER, NODE};
 
 #[tokio::test]
 async fn a_volume_is_creating_then_available_then_deleting_then_gone() {
@@ -260,88 +260,6 @@ async fn microversions_are_checked_and_change_what_is_shown() {
 }
 
 #[tokio::test]
-async fn an_attachment_that_nova_uses_is_not_deleted_in_cinder() {
-    let client = Client::new(|_| {}).await;
-    let id = client.volume("data").await;
-    client.attached(NODE, &id).await;
-    let list = client
-        .cinder(Method::GET, &format!("/attachments?volume_id={id}"), Some("3.27"), None)
-        .await
-        .expect(200);
-    let attachment = list.body["attachments"][0]["id"].as_str().unwrap().to_owned();
-    let path = format!("/attachments/{attachment}");
-    let refused = client
-        .cinder(Method::DELETE, &path, Some("3.27"), None)
-        .await
-        .expect(409);
-    assert_eq!(
-        refused.fault(),
-        (
-            "conflictingRequest",
-            format!("ConflictNovaUsingAttachment: Detach volume from instance {NODE} using the Compute API").as_str()
-        )
-    );
-    // Once the server is gone, nobody else can clean up.
-    client.sim.remove_server(NODE, true);
-    assert_eq!(
-        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
-        "in-use"
-    );
-    client
-        .cinder(Method::DELETE, &path, Some("3.27"), None)
-        .await
-        .expect(200);
-    assert_eq!(
-        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
-        "available"
-    );
-    client.cinder(Method::GET, &path, Some("3.27"), None).await.expect(404);
-}
-
-#[tokio::test]
-async fn a_reservation_can_be_completed_and_dropped_by_its_maker() {
-    let client = Client::new(|_| {}).await;
-    let id = client.volume("data").await;
-    let body = json!({"attachment": {"volume_uuid": id, "instance_uuid": OTHER_NODE}});
-    let made = client
-        .cinder(Method::POST, "/attachments", Some("3.44"), Some(body))
-        .await
-        .expect(200);
-    assert_eq!(made.body["attachment"]["status"], "reserved");
-    let volume = client.get(&format!("/volumes/{id}")).await;
-    assert_eq!(volume.body["volume"]["status"], "reserved");
-    assert_eq!(
-        volume.body["volume"]["attachments"],
-        json!([]),
-        "only what is attached is shown"
-    );
-    let path = format!("/attachments/{}", made.body["attachment"]["id"].as_str().unwrap());
-    let connector = json!({"attachment": {"connector": {"host": "here"}}});
-    client
-        .cinder(Method::PUT, &path, Some("3.44"), Some(connector))
-        .await
-        .expect(200);
-    assert_eq!(
-        client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
-        "attaching"
-    );
-    let complete = Some(json!({"os-complete": null}));
-    client
-        .cinder(Method::POST, &format!("{path}/action"), Some("3.44"), complete)
-        .await
-        .expect(204);
-    assert_eq!(
-        client.get(&format!("/volumes/{id}")).await.body["volume"]["attachments"][0]["server_id"],
-        OTHER_NODE
-    );
-    client
-        .cinder(Method::DELETE, &path, Some("3.44"), None)
-        .await
-        .expect(200);
-    client.reaches(&id, VolumeStatus::Available).await;
-}
-
-#[tokio::test]
 async fn only_an_administrator_resets_a_status() {
     let mut client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
@@ -364,41 +282,6 @@ async fn only_an_administrator_resets_a_status() {
         "{}",
         unknown.text
     );
-}
-
-#[tokio::test]
-async fn snapshots_hold_their_volume_and_give_new_ones() {
-    let client = Client::new(|_| {}).await;
-    let id = client.volume("data").await;
-    let body = json!({"snapshot": {"volume_id": id, "name": "s"}});
-    let made = client
-        .cinder(Method::POST, "/snapshots", None, Some(body))
-        .await
-        .expect(202);
-    assert_eq!(made.body["snapshot"]["status"], "creating");
-    let snapshot = made.body["snapshot"]["id"].as_str().unwrap().to_owned();
-    assert!(client.sim.settled(crate::client::PATIENCE).await);
-    let held = client.delete(&id).await.expect(400);
-    assert!(held.fault().1.contains("have snapshots"), "{}", held.text);
-    let copy = client
-        .create(json!({"snapshot_id": snapshot, "size": 2}))
-        .await
-        .expect(202);
-    assert_eq!(copy.body["volume"]["snapshot_id"], snapshot.as_str());
-    assert_eq!(
-        client.get("/snapshots?name=s").await.body["snapshots"][0]["status"],
-        "available"
-    );
-    assert_eq!(client.get("/snapshots?name=none").await.body["snapshots"], json!([]));
-    client
-        .cinder(Method::DELETE, &format!("/snapshots/{snapshot}"), None, None)
-        .await
-        .expect(202);
-    assert!(client.sim.settled(crate::client::PATIENCE).await);
-    let gone = client.get(&format!("/snapshots/{snapshot}")).await.expect(404);
-    assert_eq!(gone.fault().1, format!("Snapshot {snapshot} could not be found."));
-    let backup = client.get("/backups/none").await.expect(404);
-    assert_eq!(backup.fault().1, "Backup none could not be found.");
 }
 
 #[tokio::test]

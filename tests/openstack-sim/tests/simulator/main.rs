@@ -3,6 +3,7 @@
 // Clippy knows test functions, but not the helpers beside them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod attachments;
 mod backing;
 mod cinder;
 mod client;
@@ -10,4 +11,5 @@ mod faults;
 mod keystone;
 mod nova;
 mod paging;
+mod snapshots;
 mod tls;
