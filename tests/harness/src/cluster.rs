@@ -17,10 +17,11 @@ use anyhow::{Context, Result, ensure};
 pub(crate) use daemon::Daemon;
 pub(crate) use network::METADATA_ADDRESS;
 pub(crate) use node::PAUSE_IMAGE;
+use node::Site;
 pub use node::{Container, Node};
 
 use crate::forward::Forward;
-use crate::run::{KeptRun, Run, cache_directory};
+use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};
 use crate::simulator::{Simulator, SimulatorConfig};
 use crate::{Command, Image, Progress, Tools, images, wait_for};
 use pki::Pki;
@@ -118,9 +119,9 @@ impl Cluster {
     async fn bring_up(&mut self, config: &ClusterConfig) -> Result<()> {
         let directory = self.directory()?.to_owned();
         self.link_programs(&directory)?;
-        images::compile_init(&directory.join("init")).await?;
+        let init = images::compiled_init(&cache_directory()).await?;
         self.progress.say("making namespaces");
-        self.make_nodes(config, &directory).await?;
+        self.make_nodes(config, &directory, &init).await?;
 
         let names: Vec<_> = config.nodes.iter().map(|node| node.name.clone()).collect();
         let addresses = [Ipv4Addr::LOCALHOST, *network::API_SERVER.ip(), network::SERVICE_ADDRESS];
@@ -139,7 +140,7 @@ impl Cluster {
             node.start_containerd(&mut self.daemons).await?;
             node.start_kubelet(&pki, &mut self.daemons)?;
         }
-        let basics = [images::pause(&directory.join("init")), images::busybox().await?];
+        let basics = [images::pause(&init), images::busybox().await?];
         for image in &basics {
             self.import(image).await?;
         }
@@ -155,6 +156,7 @@ impl Cluster {
             fs::create_dir(directory.join(folder)).with_context(|| format!("cannot make {folder} of the run"))?;
         }
         for (name, path) in self.tools.iter() {
+            ensure_seen_by_nodes(path).context("set XDG_CACHE_HOME to a directory elsewhere")?;
             let link = match name.strip_prefix("cni-") {
                 Some(plugin) => directory.join("cni").join(plugin),
                 None => directory.join("bin").join(name),
@@ -164,12 +166,18 @@ impl Cluster {
         Ok(())
     }
 
-    async fn make_nodes(&mut self, config: &ClusterConfig, directory: &Path) -> Result<()> {
+    async fn make_nodes(&mut self, config: &ClusterConfig, directory: &Path, init: &Path) -> Result<()> {
         let run = self.run.as_ref().context("the cluster has ended")?;
         let (id, logs) = (run.id(), run.logs().to_owned());
+        let site = Site {
+            id: &id,
+            directory,
+            logs: &logs,
+            init,
+        };
         for (number, node) in (1..).zip(&config.nodes) {
             let first = self.nodes.first().map(Node::pid);
-            let made = Node::make(number, node, &id, directory, &logs, first, &mut self.daemons).await?;
+            let made = Node::make(number, node, &site, first, &mut self.daemons).await?;
             match first {
                 None => network::join_first(made.pid()).await?,
                 Some(first) => network::join(number, made.pid(), first).await?,

@@ -5,13 +5,19 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
 use crate::Command;
+
+/// How many digits of an image's fingerprint tell its states apart.
+const FINGERPRINT: usize = 16;
+
+/// Longer than anybody takes from packing an image to importing it.
+const UNUSED_FOR: Duration = Duration::from_hours(1);
 
 const PATH_VARIABLE: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -130,8 +136,12 @@ impl Image {
     fn pack_blocking(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let short = self.name.rsplit('/').next().unwrap_or("image").replace(':', "-");
-        let archive = directory.join(format!("{short}-{}.tar", &self.fingerprint()?[..16]));
-        if archive.exists() {
+        let archive = directory.join(format!("{short}-{}.tar", &self.fingerprint()?[..FINGERPRINT]));
+        if let Ok(known) = File::open(&archive) {
+            // Tells `forget_older` that it is in use.
+            known
+                .set_modified(SystemTime::now())
+                .context("cannot mark an archive as used")?;
             return Ok(archive);
         }
         let layer = tempfile::NamedTempFile::new_in(directory).context("cannot make a temporary file")?;
@@ -164,6 +174,7 @@ impl Image {
         whole
             .persist(&archive)
             .with_context(|| format!("cannot name {}", archive.display()))?;
+        forget_older(directory, &short);
         Ok(archive)
     }
 
@@ -221,6 +232,27 @@ impl Image {
             }
         }
         builder.finish().context("cannot finish the layer")
+    }
+}
+
+/// Removes the archives of an image's earlier states, unless somebody used them lately.
+fn forget_older(directory: &Path, short: &str) {
+    let prefix = format!("{short}-");
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let age = entry
+            .metadata()
+            .and_then(|data| data.modified())
+            .ok()
+            .and_then(|used| used.elapsed().ok());
+        let same = entry
+            .file_name()
+            .to_string_lossy()
+            .strip_prefix(&prefix)
+            .is_some_and(|rest| rest.len() == FINGERPRINT + 4);
+        if same && age.is_some_and(|age| age > UNUSED_FOR) {
+            // It is only a cache.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -380,6 +412,29 @@ mod tests {
             paths.contains(&"opt/deep/hello".to_owned()) && paths.contains(&"opt/deep/".to_owned()),
             "{paths:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn earlier_states_are_forgotten_when_they_were_not_used_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        let image = Image::new("hello:1").file(&source, "/hello");
+        let mut archives = Vec::new();
+        for (content, age) in [
+            ("long ago", UNUSED_FOR * 2),
+            ("a while ago", UNUSED_FOR / 2),
+            ("now", Duration::ZERO),
+        ] {
+            fs::write(&source, content).unwrap();
+            let archive = image.pack(directory.path()).await.unwrap();
+            File::open(&archive)
+                .unwrap()
+                .set_modified(SystemTime::now() - age)
+                .unwrap();
+            archives.push(archive);
+        }
+        let there: Vec<_> = archives.iter().map(|archive| archive.exists()).collect();
+        assert_eq!(there, [false, true, true]);
     }
 
     #[tokio::test]

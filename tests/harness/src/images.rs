@@ -1,9 +1,11 @@
 //! The images of a cluster: what pods of the product and of the tests run.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
 
 use crate::cluster::PAUSE_IMAGE;
 use crate::{Command, Image, Product, Tools, workspace_root};
@@ -13,19 +15,32 @@ const INIT_SOURCE: &str = include_str!("scripts/init.c");
 /// The name of the image for pods of the demo and of tests: a shell with the usual small programs.
 pub const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:stable";
 
-/// Compiles the program that is the init of the nodes' namespaces and the pause program of pods.
-pub(crate) async fn compile_init(output: &Path) -> Result<()> {
+/// The program that is the init of the nodes' namespaces and the pause program of pods, compiled once into `cache`.
+pub(crate) async fn compiled_init(cache: &Path) -> Result<PathBuf> {
+    let name = format!("init-{:x}", Sha256::digest(INIT_SOURCE));
+    let program = cache.join(&name[..name.len().min(21)]);
+    if program.exists() {
+        return Ok(program);
+    }
+    // Another cluster may start at this moment.
+    let whole =
+        tempfile::NamedTempFile::new_in(cache).with_context(|| format!("cannot write in {}", cache.display()))?;
     Command::new("cc")
         .args(["-static", "-O2", "-Wall", "-Werror", "-x", "c", "-", "-o"])
-        .arg(output)
+        .arg(whole.path())
         .stdin(INIT_SOURCE)
-        .timeout(Duration::from_mins(1))
         .output()
         .await
-        .map(drop)
         .context(
             "cannot compile the init of the nodes; a C compiler and the static C library are needed (tests/tools/apt)",
-        )
+        )?;
+    fs::set_permissions(whole.path(), fs::Permissions::from_mode(0o755)).context("cannot make it executable")?;
+    // A program that is open for writing cannot be run.
+    whole
+        .into_temp_path()
+        .persist(&program)
+        .with_context(|| format!("cannot name {}", program.display()))?;
+    Ok(program)
 }
 
 /// The image of pod sandboxes.

@@ -205,17 +205,24 @@ fn base_directory() -> Result<PathBuf> {
         base.display()
     );
     let base = base.components().collect::<PathBuf>();
-    ensure!(
-        !base.starts_with("/var") && !base.starts_with("/run"),
-        "{} cannot hold a cluster: its nodes have a /var and a /run of their own. Set HARNESS_DIR to a directory elsewhere",
-        base.display()
-    );
+    ensure_seen_by_nodes(&base).context("set HARNESS_DIR to a directory elsewhere")?;
     ensure!(
         base.as_os_str().len() + ROOM_FOR_SOCKETS < 107,
         "{} is too long a path for the unix sockets below it. Set HARNESS_DIR to a shorter one",
         base.display()
     );
     Ok(base)
+}
+
+/// Nodes have a /var and a /run of their own, which hide those of the machine.
+pub(crate) fn ensure_seen_by_nodes(path: &Path) -> Result<()> {
+    let hidden = ["/var", "/run"].iter().any(|place| path.starts_with(place));
+    ensure!(
+        !hidden,
+        "{} is not seen by the nodes, which have a /var and a /run of their own",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Where things are kept that are dear to make: `cinder-csi` in the user's cache directory.
@@ -296,6 +303,14 @@ mod tests {
         assert!(owner_lives(directory.path()));
         fs::write(directory.path().join(OWNER), format!("{} 1\n", std::process::id())).unwrap();
         assert!(!owner_lives(directory.path()));
+    }
+
+    #[test]
+    fn what_a_node_hides_is_refused() {
+        assert!(ensure_seen_by_nodes(Path::new("/root/.cache/x")).is_ok());
+        assert!(ensure_seen_by_nodes(Path::new("/variable/x")).is_ok());
+        let error = ensure_seen_by_nodes(Path::new("/var/lib/x")).unwrap_err().to_string();
+        assert!(error.contains("/var/lib/x"), "{error}");
     }
 
     #[test]

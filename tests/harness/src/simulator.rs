@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Daemon, METADATA_ADDRESS, Node};
 use crate::forward::Forward;
+use crate::run::ensure_seen_by_nodes;
 use crate::{Progress, programs, wait_for};
 
 const PORT: u16 = 5000;
@@ -52,6 +53,7 @@ impl Simulator {
     ) -> Result<Self> {
         let first = nodes.first().context("a cluster needs a node")?;
         let program = programs::simulator(progress).await?;
+        ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
         let address = SocketAddrV4::new(first.address(), PORT);
         let directory = first.run_directory();
         let ready_file = directory.join("simulator.json");

@@ -50,19 +50,30 @@ pub struct Container {
     pub pid: u32,
 }
 
+/// What all nodes of a run share.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    /// The name of the run.
+    pub(crate) id: &'a str,
+    /// Its files.
+    pub(crate) directory: &'a Path,
+    /// Its logs.
+    pub(crate) logs: &'a Path,
+    /// The program that keeps namespaces.
+    pub(crate) init: &'a Path,
+}
+
 impl Node {
     /// Makes the namespaces. The first node's process namespace is the one of all nodes: `first_pid` is its init.
     pub(crate) async fn make(
         number: u8,
         config: &NodeConfig,
-        run_id: &str,
-        run_directory: &Path,
-        logs: &Path,
+        site: &Site<'_>,
         first_pid: Option<u32>,
         daemons: &mut Vec<Daemon>,
     ) -> Result<Self> {
-        let directory = run_directory.join(&config.name);
-        let logs = logs.join(&config.name);
+        let directory = site.directory.join(&config.name);
+        let logs = site.logs.join(&config.name);
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let mut command = match first_pid {
@@ -87,10 +98,7 @@ impl Node {
             NODE_SCRIPT,
             "node",
         ]);
-        command
-            .arg(&directory)
-            .arg(run_directory.join("init"))
-            .env("PATH", SYSTEM_PATH);
+        command.arg(&directory).arg(site.init).env("PATH", SYSTEM_PATH);
         let mut holder = Daemon::start("namespaces", &logs, &mut command)?;
         let pid_file = directory.join("init");
         let pid = wait_for("the namespaces of a node", NAMESPACES_TIMEOUT, async || {
@@ -110,9 +118,9 @@ impl Node {
             server_id: config.server_id.clone(),
             zone: config.zone.clone(),
             pid: pid?,
-            cgroup: format!("{run_id}-{}", config.name),
+            cgroup: format!("{}-{}", site.id, config.name),
             directory,
-            run_directory: run_directory.to_owned(),
+            run_directory: site.directory.to_owned(),
             logs,
         })
     }
@@ -271,7 +279,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 [grpc]
   address = "{CONTAINERD_SOCKET}"
 [plugins.'io.containerd.cri.v1.images']
-  snapshotter = "overlayfs"
+  snapshotter = "{snapshotter}"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "{PAUSE_IMAGE}"
 [plugins.'io.containerd.cri.v1.runtime']
@@ -292,6 +300,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     conf_dir = "{networks}"
 "#,
             root = self.directory.join("containerd").display(),
+            snapshotter = snapshotter(&self.directory)?,
             runc = runc.trim(),
             plugins = self.run_directory.join("cni").display(),
             networks = networks.display(),
@@ -433,6 +442,16 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// How containerd keeps the layers of images: stacked, unless the directory is itself of that kind (a container's).
+fn snapshotter(directory: &Path) -> Result<&'static str> {
+    /// OVERLAYFS_SUPER_MAGIC of linux/magic.h.
+    const OVERLAY: u64 = 0x794c_7630;
+    let file_system =
+        rustix::fs::statfs(directory).with_context(|| format!("cannot look at {}", directory.display()))?;
+    let overlay = u64::try_from(file_system.f_type).is_ok_and(|kind| kind == OVERLAY);
+    Ok(if overlay { "native" } else { "overlayfs" })
 }
 
 /// Makes the group that the pods of a node live in, in every hierarchy of the machine.
