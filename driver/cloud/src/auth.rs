@@ -19,12 +19,12 @@ use crate::catalog::{CatalogEntry, find_endpoint};
 use crate::config::{ApplicationCredential, Auth, CloudConfig, Domain, Project, User};
 use crate::error::{CloudError, Failure};
 use crate::fault;
+use crate::http_client::{chain, request_id, retry_after};
 use crate::observer::Observer;
 use crate::retry::Retry;
-use crate::transport::{chain, request_id, retry_after};
 
 const OPERATION: &str = "token_create";
-/// A token is renewed this long before its end, or at 9/10 of its life where that is shorter.
+/// A token is renewed this long before its end, or at 4/5 of its life where that is shorter.
 const RENEW_BEFORE: Duration = Duration::from_mins(5);
 /// After a failed renewal of a token that still works, the next attempt waits this long.
 const RENEW_AGAIN: Duration = Duration::from_secs(15);
@@ -47,6 +47,8 @@ struct State {
     token: Option<Arc<Token>>,
     renew_at: Option<Instant>,
     generation: u64,
+    /// The last login that failed, and when that was known.
+    failure: Option<(Instant, CloudError)>,
 }
 
 /// Logs in with the configured credentials and keeps the token fresh. One login at a time, whoever asks.
@@ -92,9 +94,15 @@ impl Keystone {
         if let Some(token) = self.fresh().await {
             return Ok(token);
         }
+        let asked = Instant::now();
         let _one_at_a_time = self.login.lock().await;
         if let Some(token) = self.fresh().await {
             return Ok(token);
+        }
+        // The failure of the login waited for is the answer to all who waited: repeating it for each could lock the account.
+        let failure = self.state.read().await.failure.clone();
+        if let Some((_, error)) = failure.filter(|(known, _)| *known >= asked) {
+            return Err(error);
         }
         match self.log_in().await {
             Ok(token) => Ok(token),
@@ -106,7 +114,10 @@ impl Keystone {
                         state.renew_at = Some(Instant::now() + RENEW_AGAIN);
                         Ok(token)
                     }
-                    _ => Err(error),
+                    _ => {
+                        state.failure = Some((Instant::now(), error.clone()));
+                        Err(error)
+                    }
                 }
             }
         }
@@ -211,10 +222,16 @@ impl Keystone {
             catalog: token.catalog,
             usable_until: asked + life,
         });
-        state.renew_at = Some(asked + life.mul_f64(0.9).max(life.saturating_sub(RENEW_BEFORE)));
+        state.renew_at = Some(asked + renew_after(life));
         state.token = Some(Arc::clone(&token));
+        state.failure = None;
         Ok(token)
     }
+}
+
+/// How long a token of this life span is used before it is renewed.
+fn renew_after(life: Duration) -> Duration {
+    life.mul_f64(0.8).max(life.saturating_sub(RENEW_BEFORE))
 }
 
 /// The session's view of Keystone: token and catalogue.
@@ -375,6 +392,14 @@ mod tests {
     fn an_auth_url_without_http_is_refused_by_name(#[case] auth_url: &str) {
         let error = tokens_url(auth_url).expect_err("refused").to_string();
         assert!(error.contains("auth-url"), "{error}");
+    }
+
+    #[rstest]
+    #[case(Duration::from_hours(1), Duration::from_mins(55))]
+    #[case(Duration::from_mins(10), Duration::from_mins(8))]
+    #[case(Duration::ZERO, Duration::ZERO)]
+    fn a_token_is_renewed_well_before_its_end(#[case] life: Duration, #[case] after: Duration) {
+        assert_eq!(renew_after(life), after);
     }
 
     #[test]

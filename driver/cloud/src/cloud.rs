@@ -13,7 +13,7 @@ use crate::ids::{ServerId, VolumeId};
 use crate::observer::{Observer, Unobserved};
 use crate::per_server::{Records, Turns};
 use crate::transport::Transport;
-use crate::watch::Watch;
+use crate::watch::{Progress, Watch};
 
 /// How to talk to a cloud, apart from which one.
 #[derive(Debug, Clone)]
@@ -125,6 +125,12 @@ impl Cloud {
             expires_at: token.expires_at,
             services,
         })
+    }
+
+    /// How far the operation on a volume has come that is under way in this process, by the volume's id or, for a creation, by
+    /// its name; `None` when nothing is waited for. Asks nobody.
+    pub fn progress(&self, volume: &str) -> Option<Progress> {
+        self.inner.watch.progress(volume)
     }
 
     /// A volume; `None` when Cinder does not know it, or the id is no UUID.

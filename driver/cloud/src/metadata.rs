@@ -71,10 +71,10 @@ pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<Inst
         .no_proxy()
         .timeout(timeout)
         .build()
-        .map_err(|error| MetadataError::Client(crate::transport::chain(&error)))?;
+        .map_err(|error| MetadataError::Client(crate::http_client::chain(&error)))?;
     let unreachable = |error: reqwest::Error| MetadataError::Request {
         url: url.clone(),
-        reason: crate::transport::chain(&error.without_url()),
+        reason: crate::http_client::chain(&error.without_url()),
     };
     let answer = client.get(&url).send().await.map_err(unreachable)?;
     if !answer.status().is_success() {

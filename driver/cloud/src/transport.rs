@@ -1,11 +1,9 @@
 //! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
 //! time limits, request ids, and a word to the observer about each attempt.
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use openstack::session::{ServiceType, Session};
 use openstack::{EndpointFilters, ErrorKind, InterfaceType};
 use reqwest::{Client, Method, Url};
@@ -21,13 +19,9 @@ use crate::cloud::CloudOptions;
 use crate::config::{CloudConfig, Interface};
 use crate::error::{CloudError, Failure};
 use crate::fault;
+use crate::http_client::{chain, http_client, request_id, retry_after};
 use crate::observer::Observer;
 use crate::retry::Retry;
-
-/// How long a TCP and TLS connection may take to come up.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
-const IDLE_CONNECTIONS: usize = 8;
 
 /// A service that we talk to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +90,8 @@ pub(crate) struct Request<'a> {
     pub(crate) version: Option<MicroVersion>,
     /// Whether 404 is an answer like any other, rather than an error.
     pub(crate) may_be_missing: bool,
+    /// Whether this asks the API version itself, above the project, rather than `path`.
+    version_root: bool,
 }
 
 impl<'a> Request<'a> {
@@ -116,6 +112,7 @@ impl<'a> Request<'a> {
             body: None,
             version: None,
             may_be_missing: false,
+            version_root: false,
         }
     }
 }
@@ -161,6 +158,7 @@ pub(crate) struct Transport {
     interface: Interface,
     request_timeout: Duration,
     observer: Arc<dyn Observer>,
+    plain_block_storage: bool,
     block_storage_version: OnceCell<Option<MicroVersion>>,
     compute_version: OnceCell<Option<MicroVersion>>,
 }
@@ -182,6 +180,7 @@ impl Transport {
             interface: config.interface,
             request_timeout: options.request_timeout,
             observer: Arc::clone(&options.observer),
+            plain_block_storage: config.block_storage.ignore_volume_microversion,
             block_storage_version: OnceCell::new(),
             compute_version: OnceCell::new(),
         })
@@ -227,7 +226,10 @@ impl Transport {
     }
 
     async fn attempt(&self, request: &Request<'_>, token: &Token, started: Instant) -> Result<Answer, CloudError> {
-        let url = self.endpoint(request.service, request.path, token).await?;
+        let mut url = self.endpoint(request.service, request.path, token).await?;
+        if request.version_root {
+            url = catalog::version_root(url);
+        }
         let failure = |status: Option<u16>, fault: String, request_id: Option<String>| Failure {
             operation: request.operation,
             object: request.object.clone(),
@@ -268,7 +270,8 @@ impl Transport {
             failure: failure(None, chain(&error.without_url()), None),
         })?;
         let id = request_id(&headers);
-        if status.is_success() {
+        // 300 is how a service says that it has several versions.
+        if status.is_success() || (request.version_root && code == 300) {
             return Ok(Answer {
                 body,
                 failure: failure(Some(code), String::new(), id),
@@ -312,9 +315,11 @@ impl Transport {
             })
     }
 
-    /// The highest microversion of a service; `None` for a service without microversions. Asked once per process.
+    /// The highest microversion of a service; `None` for a service without microversions, or one that the
+    /// configuration wants to be used without. Asked once per process.
     pub(crate) async fn highest_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
         let known = match service {
+            Service::BlockStorage if self.plain_block_storage => return Ok(None),
             Service::BlockStorage => &self.block_storage_version,
             Service::Compute => &self.compute_version,
         };
@@ -325,45 +330,9 @@ impl Transport {
     }
 
     async fn discover(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
-        let started = Instant::now();
-        let token = self.keystone.token().await?;
-        let url = catalog::version_root(self.endpoint(service, &[], &token).await?);
-        let failure = |status: Option<u16>, fault: String| Failure {
-            operation: "version_get",
-            object: service.name().to_owned(),
-            status,
-            fault,
-            request_id: None,
-            elapsed: started.elapsed(),
-        };
-        let answer = async {
-            let answer = self
-                .client
-                .get(url)
-                .header("x-auth-token", token.header.clone())
-                .send()
-                .await?;
-            let status = answer.status();
-            answer.bytes().await.map(|body| (status.as_u16(), body))
-        }
-        .await;
-        self.observer.request(
-            service.name(),
-            "version_get",
-            answer.as_ref().map_or(0, |(status, _)| *status),
-            started.elapsed(),
-        );
-        let (status, body) = answer.map_err(|error| CloudError::Unreachable {
-            sent: !error.is_connect(),
-            failure: failure(None, chain(&error.without_url())),
-        })?;
-        // 300 is how a service says that it has several versions.
-        if !(200..=300).contains(&status) {
-            return Err(fault::classify(failure(Some(status), fault::text(status, &body)), None));
-        }
-        serde_json::from_slice::<VersionDocument>(&body)
-            .map(|document| document.highest(service))
-            .map_err(|error| CloudError::Decode(failure(Some(status), error.to_string())))
+        let mut request = Request::new(service, "version_get", Method::GET, &[], service.name().to_owned());
+        request.version_root = true;
+        Ok(self.send(request).await?.json::<VersionDocument>()?.highest(service))
     }
 }
 
@@ -397,97 +366,11 @@ impl VersionDocument {
     }
 }
 
-fn http_client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {
-    let mut builder = Client::builder()
-        .user_agent(&options.user_agent)
-        .timeout(options.request_timeout)
-        .connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout))
-        .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        // A redirect would carry the token to wherever it points.
-        .redirect(reqwest::redirect::Policy::none());
-    let from_file = match &config.tls.ca_file {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            CloudError::Setup(format!("ca-file {}: {error}; check that it is mounted", path.display()))
-        })?),
-        None => None,
-    };
-    for pem in from_file.iter().chain(&config.tls.ca_pem) {
-        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-            .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
-        if certificates.is_empty() {
-            return Err(CloudError::Setup(
-                "the CA holds no certificate (BEGIN CERTIFICATE)".to_owned(),
-            ));
-        }
-        builder = certificates
-            .into_iter()
-            .fold(builder, reqwest::ClientBuilder::add_root_certificate);
-    }
-    if config.tls.insecure {
-        builder = builder.danger_accept_invalid_certs(true);
-    }
-    builder
-        .build()
-        .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
-}
-
-/// The id under which the service logged the request.
-pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
-    ["x-openstack-request-id", "x-compute-request-id"]
-        .iter()
-        .find_map(|name| headers.get(*name))
-        .and_then(|value| value.to_str().ok())
-        .map(str::to_owned)
-}
-
-/// `Retry-After` in its two forms, seconds or a date.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("retry-after")?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-    Some(Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default())
-}
-
-/// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    fn headers(name: &'static str, value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(
-            http::HeaderName::from_static(name),
-            value.parse().expect("header value"),
-        )])
-    }
-
-    #[rstest]
-    #[case("3", Some(3))]
-    #[case("Wed, 21 Oct 2015 07:28:00 GMT", Some(0))]
-    #[case("soon", None)]
-    fn a_wish_to_be_asked_later_is_understood(#[case] value: &str, #[case] seconds: Option<u64>) {
-        assert_eq!(
-            retry_after(&headers("retry-after", value)),
-            seconds.map(Duration::from_secs)
-        );
-    }
 
     #[rstest]
     #[case(
@@ -513,18 +396,5 @@ mod tests {
     #[test]
     fn microversions_compare_as_numbers() {
         assert!(MicroVersion(3, 8) < MicroVersion(3, 27));
-    }
-
-    #[test]
-    fn a_ca_without_a_certificate_is_refused() {
-        let mut config = CloudConfig::from_cloud_conf(
-            "[Global]\nauth-url=https://k\napplication-credential-id=i\napplication-credential-secret=s\n",
-        )
-        .expect("good");
-        config.tls.ca_pem = Some("not a certificate".to_owned());
-        let error = Transport::new(&config, &CloudOptions::default())
-            .expect_err("refused")
-            .to_string();
-        assert!(error.contains("BEGIN CERTIFICATE"), "{error}");
     }
 }

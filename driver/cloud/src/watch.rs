@@ -4,32 +4,20 @@
 //! those that have left it are looked up, many at once by one list of the newest volumes in the status they should have now. So
 //! polling costs by time and not by the number of volumes. The task lives while somebody waits.
 
+mod task;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::block_storage::{Volume, VolumeStatus};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::pace::{Kind, Pace};
 use crate::transport::Transport;
-
-/// Between two lists of one status.
-const LIST_GAP: Duration = Duration::from_millis(250);
-/// Waiters due this soon are served by the look that is due now.
-const TOGETHER: Duration = Duration::from_millis(100);
-/// So many that left a status at once are looked up by one list.
-const MANY: usize = 3;
-/// The longest page of such a list.
-const PAGE: u32 = 100;
-/// Direct looks at the same time.
-const PARALLEL: usize = 8;
-/// How long one look may take; the next tick begins afresh.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Look = Result<Option<Volume>, CloudError>;
 
@@ -60,6 +48,7 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     volume: VolumeId,
+    name: Option<String>,
     kind: Kind,
     status: VolumeStatus,
     started: Instant,
@@ -87,18 +76,17 @@ fn under_way(kind: Kind) -> VolumeStatus {
     }
 }
 
-/// Where to look for volumes that have left a status during an operation of this kind, the status itself aside: on the way and at
-/// its end, with the longest page where a list may hold many others. A deletion's end is no status.
-fn further(kind: Kind) -> &'static [(VolumeStatus, Option<u32>)] {
-    match kind {
-        Kind::Create | Kind::Detach => &[(VolumeStatus::Available, Some(PAGE))],
-        Kind::Attach => &[
-            (VolumeStatus::Reserved, None),
-            (VolumeStatus::Attaching, None),
-            (VolumeStatus::InUse, Some(PAGE)),
-        ],
-        Kind::Delete | Kind::Settle => &[],
-    }
+/// How far a wait has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// `create`, `delete`, `attach`, `detach` or `settle`.
+    pub operation: &'static str,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The status seen last, or expected where none was seen yet.
+    pub status: VolumeStatus,
+    /// Time since the request.
+    pub waited: Duration,
 }
 
 /// What to wait for.
@@ -106,6 +94,8 @@ fn further(kind: Kind) -> &'static [(VolumeStatus, Option<u32>)] {
 pub(crate) struct Wait<'a> {
     pub(crate) kind: Kind,
     pub(crate) volume: &'a VolumeId,
+    /// The name by which a progress report can be asked for besides the id.
+    pub(crate) name: Option<&'a str>,
     /// The status seen last, where one was seen.
     pub(crate) status: Option<VolumeStatus>,
     /// When the request was accepted.
@@ -181,6 +171,21 @@ impl Watch {
         })
     }
 
+    /// What is waited for about a volume, by id or name; the longest wait where there are several.
+    pub(crate) fn progress(&self, volume: &str) -> Option<Progress> {
+        let state = self.shared.state();
+        let about = state
+            .waiters
+            .values()
+            .filter(|waiter| waiter.volume.as_str() == volume || waiter.name.as_deref() == Some(volume));
+        about.min_by_key(|waiter| waiter.started).map(|waiter| Progress {
+            operation: waiter.kind.name(),
+            volume: waiter.volume.clone(),
+            status: waiter.status.clone(),
+            waited: waiter.started.elapsed(),
+        })
+    }
+
     fn register(&self, wait: &Wait<'_>) -> Registration {
         let (looks_out, looks) = mpsc::unbounded_channel();
         let mut state = self.shared.state();
@@ -193,6 +198,7 @@ impl Watch {
             };
         let waiter = Waiter {
             volume: wait.volume.clone(),
+            name: wait.name.map(str::to_owned),
             kind: wait.kind,
             status: wait.status.clone().unwrap_or_else(|| under_way(wait.kind)),
             started: wait.started,
@@ -207,7 +213,7 @@ impl Watch {
             self.shared.wake.notify_one();
         } else {
             state.running = true;
-            tokio::spawn(run(Arc::clone(&self.shared)));
+            tokio::spawn(task::run(Arc::clone(&self.shared)));
         }
         drop(state);
         Registration {
@@ -273,183 +279,4 @@ impl Drop for Registration {
         }
         self.shared.wake.notify_one();
     }
-}
-
-async fn run(shared: Arc<Shared>) {
-    loop {
-        let due = {
-            let mut state = shared.state();
-            let Some(due) = state.waiters.values().map(|waiter| waiter.due).min() else {
-                state.running = false;
-                state.listed.clear();
-                return;
-            };
-            due
-        };
-        tokio::select! {
-            () = tokio::time::sleep_until(due) => {}
-            () = shared.wake.notified() => continue,
-        }
-        let groups = due_groups(&mut shared.state());
-        join_all(groups.into_iter().map(|group| look_at(&shared, group))).await;
-    }
-}
-
-/// The volumes to look at now that share a status.
-#[derive(Debug)]
-struct Group {
-    status: VolumeStatus,
-    /// Waiters to serve, by registration.
-    due: Vec<(u64, VolumeId, Kind)>,
-    /// Whether there is more than one, so that a list serves them all.
-    shared: bool,
-}
-
-fn due_groups(state: &mut State) -> Vec<Group> {
-    let now = Instant::now();
-    let soon = now + TOGETHER;
-    let mut groups: HashMap<VolumeStatus, Group> = HashMap::new();
-    for waiter in state.waiters.values().filter(|waiter| waiter.due <= now) {
-        let status = waiter.status.clone();
-        groups.entry(status.clone()).or_insert(Group {
-            status,
-            due: Vec::new(),
-            shared: false,
-        });
-    }
-    for (id, waiter) in &state.waiters {
-        // Whoever was looked at before rides along; a request that has just been made is left its time.
-        if let Some(group) = groups.get_mut(&waiter.status)
-            && (waiter.due <= soon || waiter.looks > 0)
-        {
-            group.due.push((*id, waiter.volume.clone(), waiter.kind));
-        }
-    }
-    for group in groups.values_mut() {
-        group.shared = group.due.len() > 1;
-    }
-    let mut ready: Vec<Group> = groups.into_values().collect();
-    // A group that was listed just now waits for its next turn.
-    ready.retain(|group| {
-        let again = state
-            .listed
-            .get(&group.status)
-            .map(|listed| *listed + LIST_GAP)
-            .filter(|again| *again > now);
-        let Some(again) = again else { return true };
-        for (id, ..) in &group.due {
-            if let Some(waiter) = state.waiters.get_mut(id) {
-                waiter.due = again;
-            }
-        }
-        false
-    });
-    for group in ready.iter().filter(|group| group.shared) {
-        state.listed.insert(group.status.clone(), now);
-    }
-    ready
-}
-
-async fn look_at(shared: &Shared, group: Group) {
-    let cinder = BlockStorage::new(&shared.transport);
-    if !group.shared {
-        look_directly(shared, group.due).await;
-        return;
-    }
-    let listed = match list(&cinder, &group.status, None).await {
-        Ok(listed) => listed,
-        Err(error) => {
-            for (id, ..) in group.due {
-                deliver(shared, id, Err(error.clone()));
-            }
-            return;
-        }
-    };
-    let mut left = Vec::new();
-    for (id, volume, kind) in group.due {
-        match listed.get(&volume) {
-            Some(found) => deliver(shared, id, Ok(Some(found.clone()))),
-            None => left.push((id, volume, kind)),
-        }
-    }
-    // Many that left together are likely together still; in Cinder's lists the newest volumes come first.
-    let elsewhere = left.first().map_or(&[][..], |(_, _, kind)| further(*kind));
-    for (status, limit) in elsewhere.iter().filter(|(status, _)| *status != group.status) {
-        if left.len() < MANY {
-            break;
-        }
-        let Ok(found) = list(&cinder, status, *limit).await else {
-            break;
-        };
-        left.retain(|(id, volume, _)| match found.get(volume) {
-            Some(found) => {
-                deliver(shared, *id, Ok(Some(found.clone())));
-                false
-            }
-            None => true,
-        });
-    }
-    look_directly(shared, left).await;
-}
-
-async fn list(
-    cinder: &BlockStorage<'_>,
-    status: &VolumeStatus,
-    limit: Option<u32>,
-) -> Result<HashMap<VolumeId, Volume>, CloudError> {
-    let filter = [("status", status.to_string())];
-    let look = async {
-        match limit {
-            Some(_) => cinder.page(&filter, limit, None).await.map(|page| page.volumes),
-            None => cinder.all(&filter, None).await,
-        }
-    };
-    let volumes = within_look_timeout(&format!("list of volumes in status {status}"), look).await?;
-    // The filter is a wish: what Cinder sends beyond it tells the truth about other volumes just the same.
-    Ok(volumes.into_iter().map(|volume| (volume.id.clone(), volume)).collect())
-}
-
-async fn look_directly(shared: &Shared, waiters: Vec<(u64, VolumeId, Kind)>) {
-    let cinder = BlockStorage::new(&shared.transport);
-    for some in waiters.chunks(PARALLEL) {
-        join_all(some.iter().map(async |(id, volume, _)| {
-            let look = within_look_timeout(&format!("look at volume {volume}"), cinder.volume(volume)).await;
-            deliver(shared, *id, look);
-        }))
-        .await;
-    }
-}
-
-async fn within_look_timeout<T>(
-    what: &str,
-    look: impl Future<Output = Result<T, CloudError>>,
-) -> Result<T, CloudError> {
-    timeout(LOOK_TIMEOUT, look).await.unwrap_or_else(|_| {
-        Err(CloudError::Unreachable {
-            failure: crate::error::Failure {
-                operation: "volume_get",
-                object: what.to_owned(),
-                status: None,
-                fault: "no answer in time".to_owned(),
-                request_id: None,
-                elapsed: LOOK_TIMEOUT,
-            },
-            sent: true,
-        })
-    })
-}
-
-fn deliver(shared: &Shared, id: u64, look: Look) {
-    let mut state = shared.state();
-    let State { waiters, pace, .. } = &mut *state;
-    let Some(waiter) = waiters.get_mut(&id) else { return };
-    let elapsed = waiter.started.elapsed();
-    waiter.looks += 1;
-    waiter.look_before = waiter.last_look.replace(elapsed);
-    waiter.due = Instant::now() + pace.next_gap(waiter.kind, elapsed, waiter.looks);
-    if let Ok(Some(volume)) = &look {
-        waiter.status = volume.status.clone();
-    }
-    // The other end is gone only when its registration is about to be.
-    let _ = waiter.looks_out.send(look);
 }

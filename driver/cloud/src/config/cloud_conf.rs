@@ -377,5 +377,4 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-#[path = "cloud_conf_tests.rs"]
 mod tests;

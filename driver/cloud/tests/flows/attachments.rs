@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with};
 use cinder_cloud::{AttachOptions, CloudError, NewVolume, ObjectKind, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, SimConfig, VolumeType, When};
+
+use crate::support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with};
 
 async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder_cloud::Attached, CloudError> {
     stage

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{stage, stage_with};
 use openstack_sim::{Latencies, SimConfig};
+
+use crate::support::{stage, stage_with};
 
 #[tokio::test]
 async fn a_life_at_the_latencies_of_real_services_costs_twelve_calls_at_most() {

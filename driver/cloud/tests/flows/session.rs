@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{NOTHING, new, stage, stage_with};
 use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, VolumeId};
-use openstack_sim::{Effect, Fault, SimConfig, When};
+use openstack_sim::{Effect, Fault, ServerSpec, Sim, SimConfig, TlsIdentity, When};
+
+use crate::support::{NOTHING, new, stage, stage_with};
 
 fn edited(stage: &crate::support::Stage, from: &str, to: &str) -> Cloud {
     let conf = stage.sim.access().cloud_conf().replace(from, to);
@@ -90,6 +91,18 @@ async fn many_callers_share_one_login() {
 }
 
 #[tokio::test]
+async fn a_refused_login_is_not_repeated_for_everybody_who_waited_for_it() {
+    let stage = stage().await;
+    let cloud = edited(&stage, "secret-of-csi", "wrong-password");
+    let answers = futures::future::join_all((0..20).map(|_| cloud.login())).await;
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Err(CloudError::Auth(_)))),
+        "{answers:?}"
+    );
+    assert_eq!(stage.sim.count("issue_token"), 1);
+}
+
+#[tokio::test]
 async fn a_revoked_token_is_renewed_once_for_all_callers() {
     let stage = stage().await;
     let id = VolumeId::new(NOTHING);
@@ -104,18 +117,18 @@ async fn a_revoked_token_is_renewed_once_for_all_callers() {
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
     let stage = stage_with(SimConfig {
-        token_lifetime: Duration::from_secs(1),
+        token_lifetime: Duration::from_secs(3),
         ..SimConfig::default()
     })
     .await;
     let id = VolumeId::new(NOTHING);
     stage.cloud.volume(&id).await.expect("asked");
     let renewed = tokio::time::timeout(Duration::from_secs(5), async {
-        while stage.counter.tokens.load(Ordering::Relaxed) < 3 {
+        while stage.counter.tokens.load(Ordering::Relaxed) < 2 {
             stage.cloud.volume(&id).await.expect("asked");
         }
     });
-    renewed.await.expect("renewed twice in time");
+    renewed.await.expect("renewed in time");
     assert!(
         stage.sim.log().iter().all(|entry| entry.status != 401),
         "a token was used to its end"
@@ -207,4 +220,51 @@ async fn an_id_that_is_no_uuid_never_reaches_openstack() {
         .await;
     assert!(matches!(error, Err(CloudError::NotFound { .. })), "{error:?}");
     assert!(stage.sim.log().is_empty(), "{:?}", stage.operations());
+}
+
+#[tokio::test]
+async fn tls_needs_the_ca_by_file_or_inline_or_the_insecure_switch() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let tls = TlsIdentity {
+        certificate_pem: own.cert.pem(),
+        key_pem: own.signing_key.serialize_pem(),
+    };
+    let servers = vec![ServerSpec::new(crate::support::ONE)];
+    let sim = Sim::start(SimConfig {
+        tls: Some(tls),
+        servers,
+        ..SimConfig::default()
+    })
+    .await
+    .expect("the simulator starts");
+    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("good");
+    assert!(config.auth_url.starts_with("https://"), "{}", config.auth_url);
+    let login = async |change: &dyn Fn(&mut CloudConfig)| {
+        let mut config = config.clone();
+        change(&mut config);
+        let options = CloudOptions {
+            request_timeout: Duration::from_secs(1),
+            ..CloudOptions::default()
+        };
+        let cloud = Cloud::new(config, options).expect("a cloud");
+        cloud.login().await.map(|_| ())
+    };
+
+    let error = login(&|_| {}).await.expect_err("an unknown issuer");
+    assert!(
+        matches!(error, CloudError::Unreachable { sent: false, .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("certificate"), "{error}");
+
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, own.cert.pem()).expect("written");
+    login(&|config| config.tls.ca_file = Some(file.clone()))
+        .await
+        .expect("trusted by file");
+    login(&|config| config.tls.ca_pem = Some(own.cert.pem()))
+        .await
+        .expect("trusted inline");
+    login(&|config| config.tls.insecure = true).await.expect("not checked");
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::{NOTHING, ONE, latencies, new, stage, stage_with};
 use cinder_cloud::{CloudError, GiB, NewVolume, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
+
+use crate::support::{NOTHING, ONE, latencies, new, stage, stage_with};
 
 #[tokio::test]
 async fn a_created_volume_is_available_and_a_repeated_creation_finds_it() {
@@ -30,6 +31,7 @@ async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
     .await;
     let cut_short = tokio::time::timeout(Duration::from_millis(300), stage.cloud.create_volume(new("pvc-1"))).await;
     assert!(cut_short.is_err(), "{cut_short:?}");
+    assert_eq!(stage.cloud.progress("pvc-1"), None, "nobody waits any more");
     let joined = stage.cloud.create_volume(new("pvc-1")).await.expect("found");
     assert_eq!(joined.volume.status, VolumeStatus::Available);
     assert_eq!(stage.sim.state().volumes.len(), 1);

@@ -1,0 +1,122 @@
+//! The HTTP client, and what its answers and errors carry.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use reqwest::Client;
+
+use crate::cloud::CloudOptions;
+use crate::config::CloudConfig;
+use crate::error::CloudError;
+
+/// How long a TCP and TLS connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
+const IDLE_CONNECTIONS: usize = 8;
+
+/// A client with the configured CA and time limits.
+pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {
+    let mut builder = Client::builder()
+        .user_agent(&options.user_agent)
+        .timeout(options.request_timeout)
+        .connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout))
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        // A redirect would carry the token to wherever it points.
+        .redirect(reqwest::redirect::Policy::none());
+    let from_file = match &config.tls.ca_file {
+        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+            CloudError::Setup(format!("ca-file {}: {error}; check that it is mounted", path.display()))
+        })?),
+        None => None,
+    };
+    for pem in from_file.iter().chain(&config.tls.ca_pem) {
+        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+            .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
+        if certificates.is_empty() {
+            return Err(CloudError::Setup(
+                "the CA holds no certificate (BEGIN CERTIFICATE)".to_owned(),
+            ));
+        }
+        builder = certificates
+            .into_iter()
+            .fold(builder, reqwest::ClientBuilder::add_root_certificate);
+    }
+    if config.tls.insecure {
+        builder = builder.danger_accept_invalid_certs(true);
+    }
+    builder
+        .build()
+        .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
+}
+
+/// The id under which the service logged the request.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
+    ["x-openstack-request-id", "x-compute-request-id"]
+        .iter()
+        .find_map(|name| headers.get(*name))
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned)
+}
+
+/// `Retry-After` in its two forms, seconds or a date.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("retry-after")?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default())
+}
+
+/// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(
+            http::HeaderName::from_static(name),
+            value.parse().expect("header value"),
+        )])
+    }
+
+    #[rstest]
+    #[case("3", Some(3))]
+    #[case("Wed, 21 Oct 2015 07:28:00 GMT", Some(0))]
+    #[case("soon", None)]
+    fn a_wish_to_be_asked_later_is_understood(#[case] value: &str, #[case] seconds: Option<u64>) {
+        assert_eq!(
+            retry_after(&headers("retry-after", value)),
+            seconds.map(Duration::from_secs)
+        );
+    }
+
+    #[test]
+    fn a_ca_without_a_certificate_is_refused() {
+        let mut config = CloudConfig::from_cloud_conf(
+            "[Global]\nauth-url=https://k\napplication-credential-id=i\napplication-credential-secret=s\n",
+        )
+        .expect("good");
+        config.tls.ca_pem = Some("not a certificate".to_owned());
+        let error = http_client(&config, &CloudOptions::default())
+            .expect_err("refused")
+            .to_string();
+        assert!(error.contains("BEGIN CERTIFICATE"), "{error}");
+    }
+}
