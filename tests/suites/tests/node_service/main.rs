@@ -1,0 +1,158 @@
+//! The Node service on real loop devices, each test in a mount namespace of its own. Needs root.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper that cannot do its part fails the test"
+)]
+
+mod lives;
+mod refusals;
+
+use std::collections::BTreeMap;
+
+use cinder_csi_driver::node::{NodeConfig, NodeService};
+use cinder_csi_driver::operations::{Limits, Operations};
+use csi_host::{Device, Host, Tools};
+use csi_proto::csi::v1::node_server::Node;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use csi_proto::csi::v1::{
+    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, VolumeCapability, VolumeUsage,
+};
+use lab::{Lab, MIB, VOLUME};
+use tonic::{Code, Request, Status};
+
+#[allow(dead_code, reason = "the other tests on loop devices use all of it")]
+#[path = "../../../../driver/host/tests/loop_devices/lab.rs"]
+mod lab;
+
+/// A node with its paths, and the calls that the kubelet makes.
+struct Kubelet<'lab> {
+    lab: &'lab Lab,
+    node: NodeService,
+}
+
+impl<'lab> Kubelet<'lab> {
+    fn new(lab: &'lab Lab) -> Self {
+        Self::with_tools(lab, Tools::default())
+    }
+
+    fn with_tools(lab: &'lab Lab, tools: Tools) -> Self {
+        Self {
+            lab,
+            node: node_on(lab.host_with(tools)),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.lab.at(name).display().to_string()
+    }
+
+    fn stage_request(&self, volume: &str, capability: VolumeCapability) -> NodeStageVolumeRequest {
+        NodeStageVolumeRequest {
+            volume_id: volume.into(),
+            staging_target_path: self.path("staging"),
+            volume_capability: Some(capability),
+            ..NodeStageVolumeRequest::default()
+        }
+    }
+
+    async fn stage(&self, volume: &str, capability: VolumeCapability) -> Result<(), Status> {
+        let request = self.stage_request(volume, capability);
+        self.node.node_stage_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn unstage(&self, volume: &str) -> Result<(), Status> {
+        let request = NodeUnstageVolumeRequest {
+            volume_id: volume.into(),
+            staging_target_path: self.path("staging"),
+        };
+        self.node.node_unstage_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn publish(&self, target: &str, readonly: bool, capability: VolumeCapability) -> Result<(), Status> {
+        let request = NodePublishVolumeRequest {
+            volume_id: VOLUME.into(),
+            staging_target_path: self.path("staging"),
+            target_path: self.path(target),
+            volume_capability: Some(capability),
+            readonly,
+            ..NodePublishVolumeRequest::default()
+        };
+        self.node.node_publish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn unpublish(&self, target: &str) -> Result<(), Status> {
+        let request = NodeUnpublishVolumeRequest {
+            volume_id: VOLUME.into(),
+            target_path: self.path(target),
+        };
+        self.node.node_unpublish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn stats(&self, volume: &str, path: &str) -> Result<Vec<VolumeUsage>, Status> {
+        let request = NodeGetVolumeStatsRequest {
+            volume_id: volume.into(),
+            volume_path: path.into(),
+            ..NodeGetVolumeStatsRequest::default()
+        };
+        self.node
+            .node_get_volume_stats(Request::new(request))
+            .await
+            .map(|answer| answer.into_inner().usage)
+    }
+
+    async fn mounts_at(&self, name: &str) -> usize {
+        let (table, path) = (
+            self.lab.host().mounts().await.expect("the list can be read"),
+            self.lab.at(name),
+        );
+        table.iter().filter(|mount| mount.target == path).count()
+    }
+}
+
+/// A node service on `host`, whose flags say who it is.
+fn node_on(host: Host) -> NodeService {
+    let config = NodeConfig {
+        instance_id: Some("server-1".into()),
+        availability_zone: Some("nova".into()),
+        metadata_url: String::new(),
+        topology: true,
+        additional_topology: BTreeMap::new(),
+        max_volumes: None,
+    };
+    NodeService::new(config, host, Operations::new(Limits::default()))
+}
+
+fn mount(fs_type: &str, mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(MountVolume {
+            fs_type: fs_type.into(),
+            ..MountVolume::default()
+        })),
+    }
+}
+
+fn ext4() -> VolumeCapability {
+    mount("ext4", Mode::SingleNodeWriter)
+}
+
+fn block() -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter.into(),
+        }),
+        access_type: Some(AccessType::Block(BlockVolume {})),
+    }
+}
+
+fn code(result: Result<(), Status>) -> Code {
+    result.map_or_else(|status| status.code(), |()| Code::Ok)
+}
+
+async fn disk(lab: &Lab) -> Device {
+    lab.volume(VOLUME, 64 * MIB).await
+}
