@@ -14,16 +14,14 @@ use tonic::{Request, Response, Status};
 #[derive(Debug, Clone)]
 pub struct IdentityService {
     driver_name: String,
-    controller: bool,
     topology: bool,
 }
 
 impl IdentityService {
-    /// `controller` tells whether this process serves the Controller service, `topology` whether zones are told.
-    pub fn new(driver_name: impl Into<String>, controller: bool, topology: bool) -> Self {
+    /// `topology` tells whether zones are told.
+    pub fn new(driver_name: impl Into<String>, topology: bool) -> Self {
         Self {
             driver_name: driver_name.into(),
-            controller,
             topology,
         }
     }
@@ -42,12 +40,14 @@ impl Identity for IdentityService {
         }))
     }
 
+    /// What the plugin as a whole can do. The specification wants the same answer from every process of one version, whichever
+    /// services it serves itself: a node, too, tells of the Controller service.
     async fn get_plugin_capabilities(
         &self,
         _request: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         let capabilities = [
-            (self.controller, service::Type::ControllerService),
+            (true, service::Type::ControllerService),
             (self.topology, service::Type::VolumeAccessibilityConstraints),
         ]
         .into_iter()

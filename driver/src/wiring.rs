@@ -152,7 +152,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let node = args
         .provide_node_service
         .then(|| node(&args, plan.volumes_per_node, operations.clone()));
-    let identity = IdentityService::new(&args.driver_name, controller.is_some(), args.with_topology);
+    let identity = IdentityService::new(&args.driver_name, args.with_topology);
     let router = Server::builder()
         .layer(RpcLayer::new(metrics))
         .layer(layers::catch_panic())
