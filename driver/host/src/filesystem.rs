@@ -58,9 +58,9 @@ pub enum FsType {
     Ext4,
     /// XFS.
     Xfs,
-    /// Found on volumes of other origin and mounted; not made.
+    /// Of the same family: mounted where it is found, made only where it is asked for by name.
     Ext3,
-    /// Found on volumes of other origin and mounted; not made.
+    /// Of the same family: mounted where it is found, made only where it is asked for by name.
     Ext2,
 }
 

@@ -11,7 +11,7 @@ use csi_proto::csi::v1::volume_usage::Unit;
 use csi_proto::csi::v1::{NodeGetCapabilitiesRequest, VolumeUsage};
 use tonic::{Code, Request};
 
-use crate::lab::{self, MIB, OTHER, VOLUME, read_at, run, write_at};
+use crate::lab::{self, OTHER, VOLUME, read_at, run, write_at};
 use crate::{Kubelet, block, code, disk, ext4, mount, node_on};
 
 #[test]
