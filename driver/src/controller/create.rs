@@ -160,3 +160,6 @@ fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {
         zones.required().join(", ")
     )
 }
+
+#[cfg(test)]
+mod tests;

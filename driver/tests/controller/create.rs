@@ -7,7 +7,7 @@ use openstack_sim::{Effect, Fault, Latencies, Quota, VolumeStatus, When};
 use tonic::Code;
 
 use crate::support::{
-    Driver, GIB, NODE, UNKNOWN, capability, cloud, create_request, patient, refused, until, within, zone, zones,
+    Driver, GIB, SHORT, capability, cloud, create_request, patient, refused, until, within, zone, zones,
 };
 
 /// Long enough to look at a volume while it is made, short enough to wait for.
@@ -128,9 +128,15 @@ async fn a_different_request_for_a_volume_that_is_being_made_is_aborted() {
 
 #[tokio::test]
 async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
-    let sim = cloud(|config| config.latencies = slow()).await;
+    let sim = cloud(|config| {
+        config.latencies = Latencies {
+            create: 2 * SHORT,
+            ..Latencies::default()
+        };
+    })
+    .await;
     let driver = Driver::start(&sim).await;
-    let short = within(create_request("pvc-1"), Duration::from_millis(150));
+    let short = within(create_request("pvc-1"), SHORT);
     let message = refused(driver.controller().create_volume(short).await, Code::DeadlineExceeded);
     assert!(
         message.contains("pvc-1") && message.contains("until it is available"),
@@ -412,52 +418,6 @@ async fn without_topology_no_zone_is_told() {
             .accessible_topology
             .is_empty()
     );
-}
-
-#[tokio::test]
-async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
-    let sim = cloud(|config| {
-        config.latencies = Latencies {
-            delete: Duration::from_millis(200),
-            ..Latencies::default()
-        }
-    })
-    .await;
-    let driver = Driver::start(&sim).await;
-    let volume = driver.volume("pvc-1").await;
-    driver.delete(&volume).await.expect("deleted");
-    assert!(sim.state().volumes.is_empty());
-    driver.delete(&volume).await.expect("deleted already");
-    driver.delete(UNKNOWN).await.expect("never there");
-}
-
-#[tokio::test]
-async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
-    let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
-    driver.volume("warm-up").await;
-    sim.clear_log();
-    for id in [
-        "fake-vol-id",
-        "../servers",
-        "some/path",
-        "11111111222243338444555555555555",
-    ] {
-        driver.delete(id).await.expect("nothing to delete");
-    }
-    assert_eq!(sim.log(), []);
-    refused(driver.delete("").await, Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn an_attached_volume_is_not_deleted() {
-    let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
-    let volume = driver.volume("pvc-1").await;
-    driver.publish(&volume, NODE).await.expect("attached");
-    let message = refused(driver.delete(&volume).await, Code::FailedPrecondition);
-    assert!(message.contains(&volume) && message.contains(NODE), "{message}");
-    assert_eq!(sim.state().volumes.len(), 1);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
 mod create;
+mod delete;
 mod identity;
 mod look;
 mod process;

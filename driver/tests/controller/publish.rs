@@ -6,8 +6,8 @@ use openstack_sim::{AttachmentStatus, Effect, Fault, Latencies, Sim, VolumeStatu
 use tonic::Code;
 
 use crate::support::{
-    Driver, NODE, OTHER_NODE, UNKNOWN, capability, cloud, create_request, patient, publish_request, refused, until,
-    within,
+    Driver, NODE, OTHER_NODE, SHORT, UNKNOWN, capability, cloud, create_request, patient, publish_request, refused,
+    until, within,
 };
 
 fn slow() -> Latencies {
@@ -187,10 +187,16 @@ async fn without_a_node_a_volume_is_detached_from_all() {
 
 #[tokio::test]
 async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
-    let sim = cloud(|config| config.latencies = slow()).await;
+    let sim = cloud(|config| {
+        config.latencies = Latencies {
+            attach: 2 * SHORT,
+            ..Latencies::default()
+        };
+    })
+    .await;
     let driver = Driver::start(&sim).await;
     let volume = driver.volume("pvc-1").await;
-    let short = within(publish_request(&volume, NODE), Duration::from_millis(150));
+    let short = within(publish_request(&volume, NODE), SHORT);
     let message = refused(
         driver.controller().controller_publish_volume(short).await,
         Code::DeadlineExceeded,

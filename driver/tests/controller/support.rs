@@ -28,6 +28,8 @@ pub(crate) const OTHER_NODE: &str = "22222222-2222-4222-8222-222222222222";
 pub(crate) const UNKNOWN: &str = "99999999-9999-4999-8999-999999999999";
 pub(crate) const ZONE: &str = "topology.cinder.csi.openstack.org/zone";
 pub(crate) const GIB: i64 = 1 << 30;
+/// The time of a call that is to run out; the driver's margin is a tenth of it, which a busy machine must not eat up.
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// Everything here takes milliseconds; what takes this long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 

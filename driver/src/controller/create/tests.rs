@@ -1,0 +1,110 @@
+//! Volumes that Cinder placed elsewhere than it was asked to (`allow_availability_zone_fallback`).
+
+use std::collections::BTreeMap;
+
+use cinder_cloud::{Cloud, CloudConfig, CloudOptions, GiB};
+use csi_proto::csi::v1::{Topology, TopologyRequirement};
+use openstack_sim::{Sim, SimConfig};
+use tonic::Code;
+
+use super::*;
+use crate::controller::Settings;
+use crate::operations::{Limits, Operations};
+use crate::parameters::TOPOLOGY_ZONE;
+
+async fn cloud_and_service() -> (Sim, ControllerService) {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let sim = Sim::start(SimConfig::default()).await.expect("a cloud");
+    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a configuration");
+    let cloud = Cloud::new(config, CloudOptions::default()).expect("a client");
+    let settings = Settings {
+        cluster: String::new(),
+        topology: true,
+        volumes_per_node: None,
+        single_node_multi_writer: false,
+    };
+    let service = ControllerService::new(cloud, Operations::new(Limits::default()), settings);
+    (sim, service)
+}
+
+/// A request for a volume that must be reachable from `zone`, and the volume that the cloud made of it in zone `nova`.
+async fn made(service: &ControllerService, zone: &str) -> (Wanted, Created) {
+    let segments = BTreeMap::from([(TOPOLOGY_ZONE.to_owned(), zone.to_owned())]);
+    let requirement = TopologyRequirement {
+        requisite: vec![Topology { segments }],
+        preferred: Vec::new(),
+    };
+    let new = NewVolume {
+        name: "pvc-1".into(),
+        size: GiB::new(1).expect("a size"),
+        volume_type: None,
+        availability_zone: None,
+        acceptable_zones: Vec::new(),
+        description: String::new(),
+        metadata: BTreeMap::new(),
+    };
+    let created = service.cloud.create_volume(new.clone()).await.expect("a volume");
+    (
+        Wanted {
+            new,
+            zones: Zones::of(Some(&requirement)),
+        },
+        created,
+    )
+}
+
+#[tokio::test]
+async fn a_new_volume_in_an_unreachable_zone_is_removed_again() {
+    let (sim, service) = cloud_and_service().await;
+    let (wanted, created) = made(&service, "elsewhere").await;
+    assert!(!created.adopted);
+    let refusal = answer(&service, &wanted, created)
+        .await
+        .expect_err("nobody could reach it");
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    assert!(
+        refusal.message().contains("nova") && refusal.message().contains("elsewhere"),
+        "{refusal}"
+    );
+    assert!(sim.state().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn an_older_volume_in_an_unreachable_zone_is_left_alone() {
+    let (sim, service) = cloud_and_service().await;
+    let (wanted, _) = made(&service, "elsewhere").await;
+    let found = service
+        .cloud
+        .create_volume(wanted.new.clone())
+        .await
+        .expect("the same volume");
+    assert!(found.adopted);
+    let refusal = answer(&service, &wanted, found)
+        .await
+        .expect_err("nobody could reach it");
+    assert_eq!(refusal.code(), Code::AlreadyExists);
+    assert_eq!(sim.state().volumes.len(), 1, "it may hold data");
+}
+
+#[tokio::test]
+async fn a_volume_that_cannot_be_removed_again_leaves_everything_open() {
+    let (sim, service) = cloud_and_service().await;
+    let (wanted, created) = made(&service, "elsewhere").await;
+    let fault = openstack_sim::Fault::on("delete_volume").effect(openstack_sim::Effect::status(403));
+    sim.fault(fault).expect("a rule");
+    let refusal = answer(&service, &wanted, created).await.expect_err("it is still there");
+    assert_eq!(refusal.code(), Code::Aborted);
+}
+
+#[tokio::test]
+async fn a_volume_in_a_requisite_zone_is_answered_with_that_zone() {
+    let (_sim, service) = cloud_and_service().await;
+    let (wanted, created) = made(&service, "nova").await;
+    let volume = answer(&service, &wanted, created)
+        .await
+        .expect("a volume")
+        .volume
+        .expect("a volume");
+    assert_eq!(volume.accessible_topology, wanted.zones.as_asked());
+}

@@ -1,0 +1,52 @@
+use std::time::Duration;
+
+use openstack_sim::Latencies;
+use tonic::Code;
+
+use crate::support::{Driver, NODE, UNKNOWN, cloud, refused};
+
+#[tokio::test]
+async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
+    let sim = cloud(|config| {
+        config.latencies = Latencies {
+            delete: Duration::from_millis(200),
+            ..Latencies::default()
+        }
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.delete(&volume).await.expect("deleted");
+    assert!(sim.state().volumes.is_empty());
+    driver.delete(&volume).await.expect("deleted already");
+    driver.delete(UNKNOWN).await.expect("never there");
+}
+
+#[tokio::test]
+async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("warm-up").await;
+    sim.clear_log();
+    for id in [
+        "fake-vol-id",
+        "../servers",
+        "some/path",
+        "11111111222243338444555555555555",
+    ] {
+        driver.delete(id).await.expect("nothing to delete");
+    }
+    assert_eq!(sim.log(), []);
+    refused(driver.delete("").await, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn an_attached_volume_is_not_deleted() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    let message = refused(driver.delete(&volume).await, Code::FailedPrecondition);
+    assert!(message.contains(&volume) && message.contains(NODE), "{message}");
+    assert_eq!(sim.state().volumes.len(), 1);
+}
