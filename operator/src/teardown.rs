@@ -8,7 +8,8 @@
 //! 3. the controller, and the end of its pods;
 //! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
 //!    registration for the next one. So the DaemonSet is first rolled to pods that end the registration on purpose, and the
-//!    step is over when no CSINode of a Ready node names the driver, or after [`UNREGISTER_LIMIT`];
+//!    step is over when no CSINode names the driver, or after [`UNREGISTER_LIMIT`] (when only nodes are left that are not
+//!    Ready, after [`NOT_READY_LIMIT`]);
 //! 5. the DaemonSet, and the end of its pods;
 //! 6. accounts, roles, the Secret;
 //! 7. the CSIDriver object, which pods with volumes must never miss.
@@ -29,6 +30,10 @@ pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
 /// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
 pub const UNREGISTER_LIMIT: Duration = Duration::from_mins(5);
 
+/// How long nodes that are not Ready may take: one that is only a moment away is not left behind, one that is down for good
+/// does not hold the removal up.
+pub const NOT_READY_LIMIT: Duration = Duration::from_mins(1);
+
 /// What the next step is judged by.
 #[derive(Debug)]
 pub struct Remains<'a> {
@@ -40,6 +45,8 @@ pub struct Remains<'a> {
     pub live: &'a BTreeMap<Key, Value>,
     /// Ready nodes whose kubelet knows the driver.
     pub registered: &'a [String],
+    /// Nodes that are not Ready and whose kubelet knew the driver.
+    pub out_of_reach: &'a [String],
     /// Whether a DaemonSet that ends the registration can be made; not from a spec that cannot be resolved.
     pub can_unregister: bool,
     /// The present time.
@@ -114,21 +121,24 @@ pub fn next_step(remains: &Remains<'_>) -> Step {
 
 /// What is still to be done about the registrations; `None` when that is over.
 fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Option<Step> {
-    if remains.registered.is_empty() || !remains.can_unregister {
+    let nodes = [remains.registered, remains.out_of_reach].concat();
+    if nodes.is_empty() || !remains.can_unregister {
         return None;
     }
+    let limit = if remains.registered.is_empty() {
+        NOT_READY_LIMIT
+    } else {
+        UNREGISTER_LIMIT
+    };
     let since = |(_, object): &(&Key, &Value)| unregistering_since(object);
     let Some(since) = daemon_sets.iter().map(since).min().flatten() else {
         return Some(Step::Unregister);
     };
     let waited = remains.now.duration_since(since);
-    if waited.unsigned_abs() > UNREGISTER_LIMIT {
+    if waited.unsigned_abs() > limit {
         return None;
     }
-    let what = format!(
-        "the kubelets of these nodes to forget the driver: {}",
-        listed(remains.registered)
-    );
+    let what = format!("the kubelets of these nodes to forget the driver: {}", listed(&nodes));
     Some(Step::Wait { what })
 }
 
@@ -232,6 +242,7 @@ mod tests {
             attachments: &[],
             live,
             registered,
+            out_of_reach: &[],
             can_unregister: true,
             now: now(),
         })
@@ -258,6 +269,7 @@ mod tests {
             attachments: &attachments,
             live: &live,
             registered: &[],
+            out_of_reach: &[],
             can_unregister: true,
             now: now(),
         };
@@ -335,10 +347,34 @@ mod tests {
             attachments: &[],
             live: &live,
             registered: &registered,
+            out_of_reach: &[],
             can_unregister,
             now: now(),
         };
         assert_eq!(next_step(&remains), expected);
+    }
+
+    #[rstest]
+    #[case::a_moment(30, true)]
+    #[case::for_good(61, false)]
+    fn a_node_that_is_not_ready_is_waited_for_a_minute(#[case] seconds: i64, #[case] waits: bool) {
+        let mut live = mk_live(&[kind::DAEMON_SET]);
+        let since = Timestamp::from_second(now().as_second() - seconds).expect("a time");
+        for daemon_set in live.values_mut() {
+            hasten_unregistration(daemon_set, since);
+        }
+        let out_of_reach = ["n1".to_owned()];
+        let remains = Remains {
+            volumes: &[],
+            attachments: &[],
+            live: &live,
+            registered: &[],
+            out_of_reach: &out_of_reach,
+            can_unregister: true,
+            now: now(),
+        };
+        let step = next_step(&remains);
+        assert_eq!(matches!(step, Step::Wait { .. }), waits, "{step:?}");
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Pass<'_> {
                 attachments: &seen.attachments,
                 live: &live,
                 registered: &registered,
+                out_of_reach: &out_of_reach,
                 can_unregister: unregistering.is_some(),
                 now: Timestamp::now(),
             });

@@ -1,8 +1,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use cinder_cloud::Failure;
+use cinder_csi_crds::Cloud as CloudSpec;
 use rstest::rstest;
 
+use super::source::problem;
 use super::*;
 
 const MINUTE: Duration = Duration::from_mins(1);

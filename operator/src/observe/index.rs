@@ -58,8 +58,8 @@ pub(crate) struct RegistrationObject {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 struct RegistrationSpec {
-    #[serde(default)]
-    drivers: Vec<RegisteredDriver>,
+    /// The API server writes an empty list as null here.
+    drivers: Option<Vec<RegisteredDriver>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -151,7 +151,14 @@ impl Fact for RegistrationObject {
     type Kept = BTreeSet<String>;
 
     fn keep(&self) -> Option<BTreeSet<String>> {
-        Some(self.spec.drivers.iter().map(|driver| driver.name.clone()).collect())
+        Some(
+            self.spec
+                .drivers
+                .iter()
+                .flatten()
+                .map(|driver| driver.name.clone())
+                .collect(),
+        )
     }
 
     fn concerns(drivers: &BTreeSet<String>) -> Concerns {
@@ -176,14 +183,12 @@ pub(crate) struct NodeObject {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 struct NodeSpec {
-    #[serde(default)]
-    taints: Vec<k8s_openapi::api::core::v1::Taint>,
+    taints: Option<Vec<k8s_openapi::api::core::v1::Taint>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 struct NodeStatus {
-    #[serde(default)]
-    conditions: Vec<NodeCondition>,
+    conditions: Option<Vec<NodeCondition>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -200,12 +205,13 @@ impl Fact for NodeObject {
         Some(NodeFacts {
             name: self.metadata.name.clone().unwrap_or_default(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
-            taints: self.spec.taints.iter().map(taint_facts).collect(),
+            taints: self.spec.taints.iter().flatten().map(taint_facts).collect(),
             ready: self
                 .status
                 .conditions
                 .iter()
-                .any(|c| c.type_ == "Ready" && c.status == "True"),
+                .flatten()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         })
     }
 
@@ -354,6 +360,17 @@ mod tests {
         index.put(&both);
         assert_eq!(index.registered_on("a"), ["n1".to_owned()].into());
         assert_eq!(index.put(&one), concerned(&["a", "b"]));
+        assert!(index.registered_on("a").is_empty());
+    }
+
+    #[test]
+    fn a_node_whose_last_driver_went_has_null_for_an_empty_list() {
+        let mut index = Index::default();
+        index.put(&mk::<RegistrationObject>(
+            json!({"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "a"}]}}),
+        ));
+        let emptied = mk::<RegistrationObject>(json!({"metadata": {"name": "n1"}, "spec": {"drivers": null}}));
+        assert_eq!(index.put(&emptied), concerned(&["a"]));
         assert!(index.registered_on("a").is_empty());
     }
 

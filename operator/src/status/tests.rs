@@ -237,6 +237,25 @@ fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
 }
 
 #[test]
+fn a_removal_under_way_is_told_as_such_and_not_as_a_failure() {
+    let removal = Some(Removal::UnderWay("the node pods to end".to_owned()));
+    let seen = Seen {
+        removal,
+        controller: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=False/Removing",
+            "Progressing=True/Removing",
+            "Degraded=False/AsExpected"
+        ]
+    );
+    assert_eq!(status(None, &seen, at(1)).deletion, None);
+}
+
+#[test]
 fn after_a_removal_nothing_is_claimed_to_exist() {
     let seen = Seen {
         removal: Some(Removal::Finished),

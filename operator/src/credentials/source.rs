@@ -1,0 +1,295 @@
+//! Where credentials come from, what is in them, and what to say when they are no good.
+
+use std::path::Path;
+
+use cinder_cloud::{CloudConfig, CloudError, ConfigError};
+use cinder_csi_crds::{CaBundleKind, Cloud as CloudSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
+use tracing::warn;
+
+use super::LOGIN_LIMIT;
+use crate::{
+    operands::{CA_FILE, DriverCredentials},
+    resolve::Problem,
+};
+
+/// Credentials that have not been tried.
+#[derive(Debug)]
+pub struct Candidate {
+    pub(super) config: CloudConfig,
+    pub(super) auth_url: String,
+    pub(super) credentials: DriverCredentials,
+}
+
+/// Where the credentials of a cloud come from, for messages.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Name of the cloud in the spec.
+    pub cloud: String,
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// What the spec says.
+    pub spec: CloudSpec,
+}
+
+impl Source {
+    /// The source of a cloud.
+    pub fn new(namespace: &str, spec: &CloudSpec) -> Self {
+        Self {
+            cloud: spec.name.clone(),
+            namespace: namespace.to_owned(),
+            spec: spec.clone(),
+        }
+    }
+
+    fn secret(&self) -> String {
+        format!("Secret {}/{}", self.namespace, self.spec.credentials_secret_ref.name)
+    }
+
+    fn key(&self) -> String {
+        format!("key {} of {}", self.spec.credentials_secret_ref.key, self.secret())
+    }
+
+    /// Reads Secret and CA bundle. Nothing is cached: a change is seen at the next reconcile.
+    pub async fn read(&self, client: &Client) -> Result<Candidate, Problem> {
+        let reference = &self.spec.credentials_secret_ref;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
+        let secret = secrets
+            .get_opt(&reference.name)
+            .await
+            .map_err(|error| self.unreadable(&self.secret(), &error))?;
+        let Some(secret) = secret else {
+            return Err(problem(
+                "SecretMissing",
+                format!(
+                    "{} with the credentials of cloud {} does not exist; create it with the key {}, or name another one in \
+                 spec.clouds",
+                    self.secret(),
+                    self.cloud,
+                    reference.key
+                ),
+            ));
+        };
+        let data = secret.data.unwrap_or_default();
+        let Some(bytes) = data.get(&reference.key) else {
+            let known: Vec<&str> = data.keys().map(String::as_str).collect();
+            return Err(problem(
+                "SecretKeyMissing",
+                format!(
+                    "{} has no key {}, only: {}; add it, or name another key in spec.clouds[].credentialsSecretRef.key",
+                    self.secret(),
+                    reference.key,
+                    if known.is_empty() {
+                        "nothing".to_owned()
+                    } else {
+                        known.join(", ")
+                    }
+                ),
+            ));
+        };
+        let text = std::str::from_utf8(&bytes.0).map_err(|_| {
+            problem(
+                "SecretMalformed",
+                format!("{} is no text; store the file as it is", self.key()),
+            )
+        })?;
+        let ca_pem = self.read_ca(client, &secrets).await?;
+        self.understand(text, ca_pem)
+    }
+
+    async fn read_ca(&self, client: &Client, secrets: &Api<Secret>) -> Result<Option<String>, Problem> {
+        let Some(reference) = &self.spec.ca_bundle_ref else {
+            return Ok(None);
+        };
+        let (kind, name, key) = (reference.kind, &reference.name, &reference.key);
+        let place = format!("{kind:?} {}/{name}", self.namespace);
+        let found = match kind {
+            CaBundleKind::Secret => {
+                let secret = secrets
+                    .get_opt(name)
+                    .await
+                    .map_err(|error| self.unreadable(&place, &error))?;
+                secret.map(|secret| {
+                    let bytes = secret.data.and_then(|mut data| data.remove(key));
+                    bytes.and_then(|bytes| String::from_utf8(bytes.0).ok())
+                })
+            }
+            CaBundleKind::ConfigMap => {
+                let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &self.namespace);
+                let map = maps
+                    .get_opt(name)
+                    .await
+                    .map_err(|error| self.unreadable(&place, &error))?;
+                map.map(|map| map.data.and_then(|mut data| data.remove(key)))
+            }
+        };
+        let pem = match found {
+            None => {
+                let message = format!(
+                    "{place} with the CA bundle of cloud {} does not exist; create it with the key {key}, or \
+                    change spec.clouds[].caBundleRef",
+                    self.cloud
+                );
+                return Err(problem("CABundleMissing", message));
+            }
+            Some(None) => {
+                let message = format!(
+                    "{place} has no text under the key {key}; add it, or name another key in \
+                    spec.clouds[].caBundleRef.key"
+                );
+                return Err(problem("CABundleMissing", message));
+            }
+            Some(Some(pem)) => pem,
+        };
+        if !pem.contains("-----BEGIN CERTIFICATE-----") {
+            let message = format!(
+                "key {key} of {place} holds no certificate in PEM; it must begin with -----BEGIN CERTIFICATE-----"
+            );
+            return Err(problem("CABundleMalformed", message));
+        }
+        Ok(Some(pem))
+    }
+
+    /// Turns the text of the Secret into what the driver is given.
+    pub(super) fn understand(&self, text: &str, ca_pem: Option<String>) -> Result<Candidate, Problem> {
+        // The CRD lets only names with these endings in.
+        let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
+            .extension()
+            .is_some_and(|ending| ending == "yaml" || ending == "yml");
+        let parsed = if is_yaml {
+            CloudConfig::from_clouds_yaml(text, &self.spec.cloud_name)
+        } else {
+            CloudConfig::from_cloud_conf(text)
+        };
+        let mut config = parsed.map_err(|error| self.malformed(&error))?;
+        if let Some(region) = &self.spec.region {
+            config.region = Some(region.clone());
+        }
+        for warning in &config.warnings {
+            warn!(
+                cloud = self.cloud,
+                secret = self.secret(),
+                warning,
+                "the credentials hold something without effect"
+            );
+        }
+        if let Some(pem) = ca_pem {
+            config.tls.ca_file = None;
+            config.tls.ca_pem = Some(pem);
+        }
+        if let Some(file) = &config.tls.ca_file {
+            return Err(problem(
+                "CABundleMissing",
+                format!(
+                    "{} names the CA file {}, which the driver's pods do not have; put the certificates into a ConfigMap and name it in \
+                 spec.clouds[].caBundleRef",
+                    self.key(),
+                    file.display()
+                ),
+            ));
+        }
+        let pem = config.tls.ca_pem.clone();
+        let cloud_conf = config.to_cloud_conf(pem.as_ref().map(|_| CA_FILE));
+        let credentials = DriverCredentials::new(cloud_conf.into(), pem);
+        Ok(Candidate {
+            auth_url: config.auth_url.clone(),
+            config,
+            credentials,
+        })
+    }
+
+    fn malformed(&self, error: &ConfigError) -> Problem {
+        match error {
+            ConfigError::UnknownCloud { cloud, known, .. } => problem(
+                "UnknownCloud",
+                format!(
+                    "{} has no cloud {cloud}; it has: {known}. Set spec.clouds[].cloudName to one of these",
+                    self.key()
+                ),
+            ),
+            error => problem("SecretMalformed", format!("{} cannot be used: {error}", self.key())),
+        }
+    }
+
+    fn unreadable(&self, what: &str, error: &kube::Error) -> Problem {
+        let said = match error {
+            kube::Error::Api(status) => status.message.clone(),
+            _ => "the API server did not answer".to_owned(),
+        };
+        problem(
+            "SecretUnreadable",
+            format!("{what}, needed for cloud {}, cannot be read: {said}", self.cloud),
+        )
+    }
+
+    /// Why a login failed, without what differs from one try to the next (request ids, times).
+    pub(super) fn refusal(&self, auth_url: &str, error: &CloudError) -> Problem {
+        let answer = |status: Option<u16>, fault: &str| match status {
+            Some(status) => format!("HTTP {status}: {}", fault.trim_end_matches('.')),
+            None => fault.trim_end_matches('.').to_owned(),
+        };
+        match error {
+            // A 404 from the place where Keystone should be says nothing about the credentials.
+            CloudError::Auth(failure) | CloudError::Forbidden(failure) if matches!(failure.status, Some(401 | 403)) => {
+                problem(
+                    "CredentialsRejected",
+                    format!(
+                        "Keystone at {auth_url} does not accept the credentials in {}, cloud {}: {}. Check user or application credential, \
+                 project, domain and whether the credential has expired, and mend the Secret",
+                        self.key(),
+                        self.cloud,
+                        answer(failure.status, &failure.fault)
+                    ),
+                )
+            }
+            CloudError::Unreachable { failure, .. } => problem(
+                "CloudUnreachable",
+                format!(
+                    "Keystone at {auth_url}, named by {}, does not answer: {}. Check the auth URL, DNS, routes and firewalls between the \
+                 cluster and the cloud, and the CA bundle",
+                    self.key(),
+                    failure.fault.trim_end_matches('.')
+                ),
+            ),
+            CloudError::Auth(failure)
+            | CloudError::Forbidden(failure)
+            | CloudError::BadRequest(failure)
+            | CloudError::Conflict(failure)
+            | CloudError::Server(failure)
+            | CloudError::Decode(failure)
+            | CloudError::Throttled { failure, .. } => problem(
+                "LoginFailed",
+                format!(
+                    "the login to Keystone at {auth_url} with {} failed: {}. If the URL is that of a Keystone v3, the cloud needs help",
+                    self.key(),
+                    answer(failure.status, &failure.fault)
+                ),
+            ),
+            CloudError::NotFound { .. } => problem(
+                "LoginFailed",
+                format!(
+                    "there is no Keystone v3 at {auth_url}, which {} names; check the auth URL",
+                    self.key()
+                ),
+            ),
+            other => problem("LoginFailed", format!("the login with {} failed: {other}", self.key())),
+        }
+    }
+
+    pub(super) fn no_answer(&self, auth_url: &str) -> Problem {
+        problem(
+            "CloudUnreachable",
+            format!(
+                "Keystone at {auth_url}, named by {}, did not answer within {} s. Check the auth URL, DNS, routes and firewalls between \
+             the cluster and the cloud",
+                self.key(),
+                LOGIN_LIMIT.as_secs()
+            ),
+        )
+    }
+}
+
+pub(super) fn problem(reason: &'static str, message: String) -> Problem {
+    Problem { reason, message }
+}

@@ -1,0 +1,121 @@
+use rstest::rstest;
+
+use super::*;
+
+fn lease(holder: &str, seconds: i32) -> Lease {
+    Lease {
+        metadata: ObjectMeta::default(),
+        spec: Some(LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(seconds),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+#[rstest]
+#[case::there_is_none(None, 0, Decision::Create)]
+#[case::it_is_mine(Some(lease("me", 30)), 0, Decision::Renew)]
+#[case::it_is_mine_however_old(Some(lease("me", 30)), 999, Decision::Renew)]
+#[case::somebody_holds_it(Some(lease("you", 30)), 30, Decision::Wait)]
+#[case::it_was_seen_unchanged_too_long(Some(lease("you", 30)), 31, Decision::TakeOver)]
+#[case::it_was_released(Some(lease("", 1)), 0, Decision::TakeOver)]
+#[case::it_has_no_spec(Some(Lease::default()), 0, Decision::TakeOver)]
+fn a_lease_is_taken_only_when_free_or_seen_unchanged_for_its_duration(
+    #[case] current: Option<Lease>,
+    #[case] unchanged_secs: u64,
+    #[case] expected: Decision,
+) {
+    assert_eq!(
+        decide(current.as_ref(), "me", Duration::from_secs(unchanged_secs)),
+        expected
+    );
+}
+
+mod with_an_api {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
+
+    fn elector() -> (Elector, Handle) {
+        let (service, handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let settings = LeaseSettings::new("ns", "lease", "me");
+        (Elector::new(Client::new(service, "ns"), settings), handle)
+    }
+
+    async fn answer(handle: &mut Handle, method: &str, code: u16, body: Value) -> Value {
+        let (request, responder) = handle.next_request().await.expect("a request");
+        assert_eq!(request.method().as_str(), method);
+        let sent = request.into_body().collect_bytes().await.expect("a body");
+        let response = Response::builder()
+            .status(code)
+            .body(Body::from(body.to_string().into_bytes()));
+        responder.send_response(response.expect("a response"));
+        serde_json::from_slice(&sent).unwrap_or_default()
+    }
+
+    fn held(holder: &str, version: &str) -> Value {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "lease", "namespace": "ns", "resourceVersion": version},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 30, "leaseTransitions": 4}})
+    }
+
+    fn failure(code: u16, reason: &str) -> Value {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+            "message": reason})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_takes_a_lease_that_nobody_renews_and_says_which_version_it_saw() {
+        let (elector, mut api) = elector();
+        let stop = CancellationToken::new();
+        let candidate = tokio::spawn(async move { elector.acquire(&stop).await });
+        for _ in 0..4 {
+            answer(&mut api, "GET", 200, held("you", "7")).await;
+        }
+        // Seen unchanged for 40 s of 30: now it is taken, with the version that was read.
+        answer(&mut api, "GET", 200, held("you", "7")).await;
+        let sent = answer(&mut api, "PUT", 200, held("me", "8")).await;
+        assert_eq!(sent["metadata"]["resourceVersion"], "7");
+        assert_eq!(sent["spec"]["holderIdentity"], "me");
+        assert_eq!(sent["spec"]["leaseTransitions"], 5);
+        assert!(candidate.await.expect("no panic").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_stops_when_another_candidate_wrote_the_lease() {
+        let (elector, mut api) = elector();
+        let stop = CancellationToken::new();
+        let holder = tokio::spawn(async move {
+            let mut leader = elector.acquire(&stop).await.expect("the lease");
+            leader.keep(&stop).await
+        });
+        answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+        answer(&mut api, "POST", 201, held("me", "1")).await;
+        answer(&mut api, "GET", 200, held("me", "1")).await;
+        answer(&mut api, "PUT", 409, failure(409, "Conflict")).await;
+        let lost = holder.await.expect("no panic").expect_err("lost");
+        assert!(matches!(lost, LeadershipLost::Taken { .. }), "{lost}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_stops_before_others_may_start_when_the_api_server_hangs() {
+        let (elector, mut api) = elector();
+        let stop = CancellationToken::new();
+        let (duration, begun) = (elector.settings.duration, Instant::now());
+        let holder = tokio::spawn(async move {
+            let mut leader = elector.acquire(&stop).await.expect("the lease");
+            leader.keep(&stop).await
+        });
+        answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+        answer(&mut api, "POST", 201, held("me", "1")).await;
+        // From here on nothing is answered.
+        let lost = holder.await.expect("no panic").expect_err("lost");
+        assert!(matches!(lost, LeadershipLost::NotRenewed { .. }), "{lost}");
+        assert!(begun.elapsed() < duration, "{:?}", begun.elapsed());
+    }
+}
