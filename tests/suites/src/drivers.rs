@@ -38,6 +38,74 @@ impl Role {
     }
 }
 
+/// How a process of our driver is started.
+#[derive(Debug, Clone)]
+pub struct Ours {
+    role: Role,
+    socket: Option<PathBuf>,
+    arguments: Vec<String>,
+    programs: Option<PathBuf>,
+}
+
+impl Ours {
+    /// With these services, and the defaults that the Go driver's manifests rely on.
+    pub const fn new(role: Role) -> Self {
+        Self {
+            role,
+            socket: None,
+            arguments: Vec::new(),
+            programs: None,
+        }
+    }
+
+    /// Adds a flag.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.arguments.push(flag.into());
+        self
+    }
+
+    /// Serves CSI here and not in the test's directory.
+    #[must_use]
+    pub fn socket(self, path: PathBuf) -> Self {
+        Self {
+            socket: Some(path),
+            ..self
+        }
+    }
+
+    /// Programs in this directory are found before the system's.
+    #[must_use]
+    pub fn programs(self, directory: PathBuf) -> Self {
+        Self {
+            programs: Some(directory),
+            ..self
+        }
+    }
+
+    /// Starts the process and waits until it answers. Instance id and zone come from the metadata service, as they do on a
+    /// real node.
+    pub async fn start(&self, lab: &Lab, simulator: &Simulator) -> Result<Driver> {
+        let name = self.role.name();
+        let socket = self.socket.clone().unwrap_or_else(|| lab.path(&format!("{name}.sock")));
+        let mut command = lab.command(programs::driver()?)?;
+        command
+            .arg(format!("--endpoint=unix://{}", socket.display()))
+            .args(["--cluster=suites", "--log-format=text"]);
+        if self.role != Role::Node {
+            command.arg("--cloud-config").arg(simulator.cloud_conf());
+        }
+        command.arg(format!("--provide-controller-service={}", self.role != Role::Node));
+        command.arg(format!("--provide-node-service={}", self.role != Role::Controller));
+        command.args(&self.arguments);
+        if let Some(directory) = &self.programs {
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", directory.display()));
+        }
+        Driver::start(name, command, socket, &lab.path(&format!("{name}.log"))).await
+    }
+}
+
 /// A running driver.
 #[derive(Debug)]
 pub struct Driver {
@@ -47,23 +115,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts our driver. Instance id and zone come from the metadata service, as they do on a real node.
-    pub async fn ours(lab: &Lab, simulator: &Simulator, role: Role, arguments: &[&str]) -> Result<Self> {
-        let name = role.name();
-        let socket = lab.path(&format!("{name}.sock"));
-        let mut command = lab.command(programs::driver()?)?;
-        command
-            .arg(format!("--endpoint=unix://{}", socket.display()))
-            .args(["--cluster=suites", "--log-format=text"]);
-        if role != Role::Node {
-            command.arg("--cloud-config").arg(simulator.cloud_conf());
-        }
-        command.arg(format!("--provide-controller-service={}", role != Role::Node));
-        command.arg(format!("--provide-node-service={}", role != Role::Controller));
-        command.args(arguments);
-        Self::start(name, command, socket, &lab.path(&format!("{name}.log"))).await
-    }
-
     /// Starts the Go driver, without topology as its own csi-sanity job does.
     pub async fn go(lab: &Lab, simulator: &Simulator) -> Result<Self> {
         let socket = lab.path("go-driver.sock");

@@ -23,7 +23,7 @@ use crate::lab::Lab;
 /// Bytes of a GiB.
 pub const GIB: i64 = 1 << 30;
 /// What the sidecars allow one call (their `--timeout` in the Go driver's manifests is longer).
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a call is repeated that a sidecar would repeat.
 const ATTEMPTS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);

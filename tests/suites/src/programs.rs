@@ -51,6 +51,23 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     build
         .args(["build", "--package", package])
         .current_dir(workspace_root());
+    // What cargo tells a test about its own package: inherited, it makes build scripts run again, and with them half of all
+    // dependencies.
+    let inherited = [
+        "CARGO_PKG_",
+        "CARGO_MANIFEST_",
+        "CARGO_BIN_",
+        "CARGO_CRATE_NAME",
+        "CARGO_PRIMARY_PACKAGE",
+    ];
+    for (name, _) in env::vars_os() {
+        if inherited
+            .iter()
+            .any(|prefix| name.to_string_lossy().starts_with(prefix))
+        {
+            build.env_remove(name);
+        }
+    }
     if directory.ends_with("release") {
         build.arg("--release");
     }

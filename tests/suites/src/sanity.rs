@@ -1,6 +1,6 @@
 //! csi-sanity and what it reports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -16,11 +16,13 @@ use crate::programs;
 /// Specs of csi-sanity v5.6.0 that can run; one more is marked as pending by its authors.
 pub const SPECS: usize = 102;
 const TIMEOUT: Duration = Duration::from_mins(8);
+const CLEAN_UP: Duration = Duration::from_secs(45);
 
 /// How a volume is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
     /// With a file system on it.
+    #[default]
     Mount,
     /// As a device.
     Block,
@@ -55,22 +57,20 @@ pub struct Report {
 }
 
 impl Report {
-    /// Names of the specs that passed.
-    pub fn passed(&self) -> BTreeSet<&str> {
-        self.those(|outcome| *outcome == Outcome::Passed)
-    }
-
-    /// Names of the specs that were skipped.
-    pub fn skipped(&self) -> BTreeSet<&str> {
-        self.those(|outcome| matches!(outcome, Outcome::Skipped(_)))
-    }
-
-    fn those(&self, wanted: impl Fn(&Outcome) -> bool) -> BTreeSet<&str> {
+    /// How many specs passed.
+    pub fn passed(&self) -> usize {
         self.specs
-            .iter()
-            .filter(|(_, outcome)| wanted(outcome))
-            .map(|(name, _)| name.as_str())
-            .collect()
+            .values()
+            .filter(|outcome| **outcome == Outcome::Passed)
+            .count()
+    }
+
+    /// The skipped specs with their reasons.
+    pub fn skipped(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.specs.iter().filter_map(|(name, outcome)| match outcome {
+            Outcome::Skipped(reason) => Some((name.as_str(), reason.as_str())),
+            _ => None,
+        })
     }
 
     /// The failures with their reasons.
@@ -83,7 +83,7 @@ impl Report {
 
     /// One line: how many ran, passed, failed, were skipped.
     pub fn summary(&self) -> String {
-        let (passed, failed, skipped) = (self.passed().len(), self.failures().count(), self.skipped().len());
+        let (passed, failed, skipped) = (self.passed(), self.failures().count(), self.skipped().count());
         format!(
             "{} specs run: {passed} passed, {failed} failed; {skipped} skipped",
             passed + failed
@@ -145,21 +145,42 @@ struct SpecFailure {
     message: String,
 }
 
-/// Runs csi-sanity against a driver to its end, with the suite's defaults but for `access` and the StorageClass `parameters`.
-pub async fn run(lab: &Lab, driver: &Driver, access: Access, parameters: &BTreeMap<&str, &str>) -> Result<Report> {
+/// What differs from the suite's defaults.
+#[derive(Debug, Clone, Default)]
+pub struct Options<'a> {
+    /// How volumes are used.
+    pub access: Access,
+    /// Parameters of the StorageClass.
+    pub parameters: BTreeMap<&'static str, &'static str>,
+    /// Fills the node up to its limit of volumes and asks for one more.
+    pub attach_limit: bool,
+    /// Where the Controller service is, if not beside the Node service.
+    pub controller: Option<&'a Driver>,
+}
+
+/// Runs csi-sanity against a driver to its end.
+pub async fn run(lab: &Lab, driver: &Driver, options: &Options<'_>) -> Result<Report> {
     let report = lab.path("sanity-report.json");
     let mut command = lab.command(programs::csi_sanity()?)?;
     command
         .arg(format!("--csi.endpoint=unix://{}", driver.socket().display()))
         .arg(format!("--csi.mountdir={}", lab.path("target").display()))
         .arg(format!("--csi.stagingdir={}", lab.path("staging").display()))
-        .arg(format!("--csi.testvolumeaccesstype={}", access.name()))
+        .arg(format!("--csi.testvolumeaccesstype={}", options.access.name()))
+        .arg(format!("--csi.testnodevolumeattachlimit={}", options.attach_limit))
         .arg(format!("--ginkgo.json-report={}", report.display()))
         .args(["--ginkgo.no-color", "--ginkgo.v", "--ginkgo.seed=1"])
         .arg(format!("--ginkgo.timeout={}s", TIMEOUT.as_secs()));
-    if !parameters.is_empty() {
+    if let Some(controller) = options.controller {
+        command.arg(format!(
+            "--csi.controllerendpoint=unix://{}",
+            controller.socket().display()
+        ));
+    }
+    if !options.parameters.is_empty() {
         let file = lab.path("parameters.yaml");
-        let lines: Vec<String> = parameters
+        let lines: Vec<String> = options
+            .parameters
             .iter()
             .map(|(key, value)| format!("{key}: {value}\n"))
             .collect();
@@ -168,6 +189,6 @@ pub async fn run(lab: &Lab, driver: &Driver, access: Access, parameters: &BTreeM
     }
     let process = Process::spawn("csi-sanity", command, &lab.path("sanity.log"))?;
     // ginkgo ends the suite itself at its own limit; the grace is for its clean-up.
-    process.wait(TIMEOUT + Duration::from_secs(45)).await?;
+    process.wait(TIMEOUT + CLEAN_UP).await?;
     Report::read(&report)
 }

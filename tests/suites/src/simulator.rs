@@ -144,20 +144,16 @@ impl Simulator {
         serde_json::from_value(self.get("log").await?).context("the simulator's log is not what was agreed")
     }
 
-    /// How many requests of this operation were answered so far.
-    pub async fn count(&self, operation: &str) -> Result<usize> {
-        Ok(self
-            .log()
-            .await?
-            .iter()
-            .filter(|request| request.operation == operation)
-            .count())
+    /// How many requests of this operation were accepted so far.
+    pub async fn accepted(&self, operation: &str) -> Result<usize> {
+        let accepted = |request: &&Request| request.operation == operation && (200..300).contains(&request.status);
+        Ok(self.log().await?.iter().filter(accepted).count())
     }
 
-    /// Waits until a request of this operation was answered.
+    /// Waits until a request of this operation was accepted.
     pub async fn wait_for_request(&self, operation: &str, limit: Duration) -> Result<()> {
         wait_for(&format!("a request {operation}"), limit, async || {
-            Ok((self.count(operation).await? > 0).then_some(()))
+            Ok((self.accepted(operation).await? > 0).then_some(()))
         })
         .await
     }
@@ -165,6 +161,16 @@ impl Simulator {
     /// Sets latencies, as `--latency` takes them.
     pub async fn set_latency(&self, name: &str, latency: Duration) -> Result<()> {
         self.post("latency", &json!({ name: latency.as_millis() })).await
+    }
+
+    /// Does what the next request of this operation asks for, and holds the answer back for so long.
+    pub async fn hold_answer(&self, operation: &str, by: Duration) -> Result<()> {
+        let effect = json!({ "delay": { "millis": by.as_millis(), "when": "after" } });
+        self.post(
+            "faults",
+            &json!({ "operation": operation, "times": 1, "effect": effect }),
+        )
+        .await
     }
 
     /// Ends both programs; the cloud gives its loop devices back.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use suites::drivers::Driver;
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
-use suites::sanity::{self, Access, Report};
+use suites::sanity::{self, Options, Report};
 use suites::simulator::{REAL_LATENCIES, SERVER_ID, Simulator};
 
 #[test]
@@ -67,7 +67,11 @@ fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, REAL_LATENCIES).await?;
         let driver = Driver::go(&lab, &simulator).await?;
-        let report = sanity::run(&lab, &driver, Access::Mount, &BTreeMap::from([("type", "fast")])).await?;
+        let options = Options {
+            parameters: BTreeMap::from([("type", "fast")]),
+            ..Options::default()
+        };
+        let report = sanity::run(&lab, &driver, &options).await?;
         println!(
             "csi-sanity, Go driver, latencies of real services: {}",
             report.summary()
@@ -83,14 +87,14 @@ fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services
 struct Expected {
     /// Failures by kind. Most are a race that a busy machine may decide otherwise, so a spec need not fail, but each kind
     /// must be seen.
-    kinds: Vec<Kind>,
+    kinds: Vec<Fault>,
     /// What may happen in any spec that cleans up.
     clean_up: CleanUp,
     skipped: usize,
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct Fault {
     kind: String,
     /// Part of the reason that the failure gives.
     message: String,
@@ -138,7 +142,7 @@ fn compare(report: &Report, expected: &Expected) -> Result<()> {
         .filter(|kind| !seen.contains(kind))
         .collect();
     ensure!(missing.is_empty(), "never happens on the simulator: {missing:#?}");
-    let skipped = report.skipped().len();
+    let skipped = report.skipped().count();
     ensure!(
         skipped == expected.skipped,
         "{skipped} specs were skipped and not {}",

@@ -1,0 +1,277 @@
+//! The driver's processes end with SIGKILL at the worst moments; the retry finishes the work.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use csi_proto::csi::v1::Volume;
+use suites::drivers::{Driver, Ours, Role};
+use suites::lab::{Lab, in_lab, wait_for};
+use suites::life::Life;
+use suites::simulator::Simulator;
+
+const NAME: &str = "pvc-killed";
+/// How long the moment lasts in which the process is killed.
+const MOMENT: Duration = Duration::from_secs(3);
+const REACH_MOMENT: Duration = Duration::from_secs(10);
+
+/// A controller and a node, each a process.
+struct Cluster {
+    simulator: Simulator,
+    controller: Driver,
+    node: Driver,
+}
+
+impl Cluster {
+    async fn start(lab: &Lab, node: &Ours) -> Result<Self> {
+        let simulator = Simulator::start(lab, "").await?;
+        let controller = Ours::new(Role::Controller).start(lab, &simulator).await?;
+        let node = node.start(lab, &simulator).await?;
+        Ok(Self {
+            simulator,
+            controller,
+            node,
+        })
+    }
+
+    fn life(&self, lab: &Lab, fs_type: &str) -> Result<Life> {
+        Life::mounted(lab, self.controller.channel(), self.node.channel(), NAME, fs_type)
+    }
+
+    /// The same life over the processes that run now.
+    fn resume(&self, life: &Life) -> Life {
+        life.over(self.controller.channel(), self.node.channel())
+    }
+
+    /// Kills the controller and starts it anew.
+    async fn replace_controller(self, lab: &Lab) -> Result<Self> {
+        self.controller.kill().await?;
+        let controller = Ours::new(Role::Controller).start(lab, &self.simulator).await?;
+        Ok(Self { controller, ..self })
+    }
+
+    /// Kills the node and starts it anew.
+    async fn replace_node(self, lab: &Lab) -> Result<Self> {
+        self.node.kill().await?;
+        let node = Ours::new(Role::Node).start(lab, &self.simulator).await?;
+        Ok(Self { node, ..self })
+    }
+
+    /// From the attached volume on: a file is written and read, and everything is taken down again.
+    async fn use_and_remove(self, lab: &Lab, life: &Life, volume: &Volume, fs_type: &str) -> Result<()> {
+        let context = life.attach(volume).await?;
+        life.stage(volume, &context).await?;
+        life.publish(volume, &context).await?;
+        let target = life.target().display();
+        lab.shell(&format!(
+            "echo precious > {target}/file; sync {target}/file; grep -q precious {target}/file"
+        ))
+        .await?;
+        let kind = lab
+            .shell(&format!("findmnt --noheadings --output FSTYPE --target {target}/file"))
+            .await?;
+        ensure!(kind.trim() == fs_type, "the file is on {kind}");
+        self.remove(lab, life, volume).await
+    }
+
+    /// Takes a published volume down; nothing may be left.
+    async fn remove(self, lab: &Lab, life: &Life, volume: &Volume) -> Result<()> {
+        let names = self.simulator.volume_names().await?;
+        ensure!(names == [NAME], "the volumes are {names:?}");
+        let devices = lab.loop_devices().await?;
+        ensure!(devices.len() == 1, "the loop devices are {devices:?}");
+        life.unpublish(volume).await?;
+        life.unstage(volume).await?;
+        let mounts = lab.mounts().await?;
+        ensure!(mounts.is_empty(), "mounts are left: {mounts:?}");
+        life.detach(volume).await?;
+        let devices = lab.loop_devices().await?;
+        ensure!(devices.is_empty(), "loop devices are left: {devices:?}");
+        life.delete(volume).await?;
+        let names = self.simulator.volume_names().await?;
+        ensure!(names.is_empty(), "volumes are left: {names:?}");
+        self.controller.stop().await?;
+        self.node.stop().await?;
+        self.simulator.stop().await
+    }
+}
+
+/// Runs `work` until `moment` is there, which must come before the work is done. The call is still open then.
+async fn until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::select! {
+        done = pin!(work) => match done {
+            Ok(_) => bail!("the work was done before the moment in which it was to be interrupted"),
+            Err(error) => Err(error.context("the work failed before the moment in which it was to be interrupted")),
+        },
+        reached = moment => reached,
+    }
+}
+
+#[test]
+fn a_controller_that_is_killed_while_cinder_creates_the_volume_makes_no_second_one() {
+    in_lab(async |lab| {
+        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
+        let life = cluster.life(&lab, "ext4")?;
+        cluster.simulator.set_latency("create", MOMENT).await?;
+        until(
+            life.create(),
+            cluster.simulator.wait_for_request("create_volume", REACH_MOMENT),
+        )
+        .await?;
+        let cluster = cluster.replace_controller(&lab).await?;
+        let life = cluster.resume(&life);
+        let volume = life.create().await?;
+        ensure!(
+            cluster.simulator.accepted("create_volume").await? == 1,
+            "the volume was created twice"
+        );
+        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+    });
+}
+
+#[test]
+fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one() {
+    in_lab(async |lab| {
+        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
+        let life = cluster.life(&lab, "ext4")?;
+        cluster.simulator.hold_answer("create_volume", MOMENT).await?;
+        let made = wait_for("Cinder to have the volume", REACH_MOMENT, async || {
+            Ok((!cluster.simulator.volume_names().await?.is_empty()).then_some(()))
+        });
+        until(life.create(), made).await?;
+        let cluster = cluster.replace_controller(&lab).await?;
+        let life = cluster.resume(&life);
+        let volume = life.create().await?;
+        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+    });
+}
+
+#[test]
+fn a_controller_that_is_killed_while_nova_attaches_the_volume_attaches_it_once() {
+    in_lab(async |lab| {
+        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
+        let life = cluster.life(&lab, "ext4")?;
+        let volume = life.create().await?;
+        cluster.simulator.set_latency("attach", MOMENT).await?;
+        until(
+            life.attach(&volume),
+            cluster.simulator.wait_for_request("attach_volume", REACH_MOMENT),
+        )
+        .await?;
+        let cluster = cluster.replace_controller(&lab).await?;
+        let life = cluster.resume(&life);
+        life.attach(&volume).await?;
+        ensure!(
+            cluster.simulator.accepted("attach_volume").await? == 1,
+            "Nova attached it twice"
+        );
+        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+    });
+}
+
+#[test]
+fn a_controller_that_is_killed_while_nova_detaches_the_volume_finishes_that() {
+    in_lab(async |lab| {
+        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
+        let life = cluster.life(&lab, "ext4")?;
+        let volume = life.create().await?;
+        life.attach(&volume).await?;
+        cluster.simulator.set_latency("detach", MOMENT).await?;
+        until(
+            life.detach(&volume),
+            cluster.simulator.wait_for_request("detach_volume", REACH_MOMENT),
+        )
+        .await?;
+        let cluster = cluster.replace_controller(&lab).await?;
+        let life = cluster.resume(&life);
+        life.detach(&volume).await?;
+        ensure!(lab.loop_devices().await?.is_empty(), "the volume is still attached");
+        cluster.simulator.set_latency("detach", Duration::ZERO).await?;
+        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+    });
+}
+
+#[test]
+fn an_ext4_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
+    // What a killed mkfs.ext4 leaves: written blocks, and no superblock yet.
+    in_lab(async |lab| {
+        interrupted_mkfs(
+            &lab,
+            "ext4",
+            "dd if=/dev/zero of=\"$device\" bs=1024 seek=1 count=1 conv=notrunc",
+        )
+        .await
+    });
+}
+
+#[test]
+fn an_xfs_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
+    // What a killed mkfs.xfs leaves: a superblock that says that it is in progress.
+    in_lab(async |lab| interrupted_mkfs(&lab, "xfs", "xfs_db -x -c 'sb 0' -c 'write inprogress 1' \"$device\"").await);
+}
+
+async fn interrupted_mkfs(lab: &Lab, fs_type: &str, undo: &str) -> Result<()> {
+    let (programs, moment) = half_mkfs(lab, fs_type, undo)?;
+    let cluster = Cluster::start(lab, &Ours::new(Role::Node).programs(programs)).await?;
+    let life = cluster.life(lab, fs_type)?;
+    let volume = life.create().await?;
+    let context = life.attach(&volume).await?;
+    let in_the_middle = wait_for("mkfs to be in the middle", REACH_MOMENT, async || {
+        Ok(moment.exists().then_some(()))
+    });
+    until(life.stage(&volume, &context), in_the_middle).await?;
+    // The new process finds the system's own mkfs.
+    let cluster = cluster.replace_node(lab).await?;
+    let life = cluster.resume(&life);
+    cluster.use_and_remove(lab, &life, &volume, fs_type).await
+}
+
+/// A mkfs that stops in the middle, and the file that it makes then. It ends with the process that started it, as it would
+/// with a container.
+fn half_mkfs(lab: &Lab, fs_type: &str, undo: &str) -> Result<(PathBuf, PathBuf)> {
+    let (directory, moment) = (lab.path("programs"), lab.path("mkfs-in-the-middle"));
+    std::fs::create_dir(&directory).context("cannot make a directory")?;
+    let name = format!("mkfs.{fs_type}");
+    let real = find_program(&name)?;
+    let script = format!(
+        "#!/bin/sh\nset -e\nfor device; do :; done\n{} \"$@\"\n{undo}\n\
+         exec setpriv --pdeathsig KILL sh -c 'touch {}; exec sleep 60'\n",
+        real.display(),
+        moment.display(),
+    );
+    let path = directory.join(&name);
+    std::fs::write(&path, script)
+        .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)))?;
+    Ok((directory, moment))
+}
+
+fn find_program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    let mut candidates = directories.map(|directory| Path::new(directory).join(name));
+    candidates
+        .find(|candidate| candidate.exists())
+        .with_context(|| format!("{name} is not installed"))
+}
+
+#[test]
+fn a_node_that_is_killed_between_stage_and_publish_goes_on_with_the_same_data() {
+    in_lab(async |lab| {
+        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
+        let life = cluster.life(&lab, "ext4")?;
+        let volume = life.create().await?;
+        let context = life.attach(&volume).await?;
+        life.stage(&volume, &context).await?;
+        let (staging, target) = (life.staging().display(), life.target().display());
+        lab.shell(&format!("echo from-before > {staging}/file; sync {staging}/file"))
+            .await?;
+        let cluster = cluster.replace_node(&lab).await?;
+        let life = cluster.resume(&life);
+        life.publish(&volume, &context).await?;
+        let read = lab.shell(&format!("cat {target}/file")).await?;
+        ensure!(read.trim() == "from-before", "the file holds {read:?}");
+        cluster.remove(&lab, &life, &volume).await
+    });
+}

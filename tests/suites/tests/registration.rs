@@ -1,0 +1,73 @@
+//! The kubelet's own way to dial our registration socket.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use suites::contracts::{self, PluginInfo};
+use suites::drivers::{Ours, Role};
+use suites::lab::{in_lab, wait_for};
+use suites::simulator::Simulator;
+
+const DRIVER: &str = "cinder.csi.openstack.org";
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_after_a_kill() {
+    in_lab(async |lab| {
+        let simulator = Simulator::start(&lab, "").await?;
+        let kubelet = lab.path("kubelet");
+        // What a kubelet makes before any plugin is there.
+        for directory in ["plugins", "plugins_registry"] {
+            std::fs::create_dir_all(kubelet.join(directory)).context("cannot make the kubelet's directories")?;
+        }
+        let endpoint = kubelet.join("plugins").join(DRIVER).join("csi.sock");
+        let link = kubelet.join("plugins_registry").join(format!("{DRIVER}@reg.sock"));
+        let node = Ours::new(Role::Node)
+            .socket(endpoint.clone())
+            .flag("--register")
+            .flag(format!("--kubelet-dir={}", kubelet.display()));
+        let expected = PluginInfo {
+            kind: "CSIPlugin".to_owned(),
+            name: DRIVER.to_owned(),
+            endpoint: endpoint.display().to_string(),
+            supported_versions: vec!["1.0.0".to_owned()],
+        };
+
+        let first = node.start(&lab, &simulator).await?;
+        registered(&link).await?;
+        ensure!(contracts::register(&link).await? == expected);
+        let made = identity(&link)?;
+        first.kill().await?;
+
+        let second = node.start(&lab, &simulator).await?;
+        wait_for("the new process to answer", REGISTER_TIMEOUT, async || {
+            Ok(contracts::register(&link).await.ok().filter(|info| *info == expected))
+        })
+        .await?;
+        ensure!(
+            identity(&link)? == made,
+            "the link was made anew: the kubelet would have dropped the node for a second"
+        );
+        second.stop().await?;
+        ensure!(
+            identity(&link)? == made,
+            "the link went with the process: the kubelet drops the node while it restarts"
+        );
+        simulator.stop().await
+    });
+}
+
+async fn registered(link: &Path) -> Result<()> {
+    wait_for("the registration socket", REGISTER_TIMEOUT, async || {
+        Ok(link.exists().then_some(()))
+    })
+    .await
+}
+
+/// Tells one link from another of the same name.
+fn identity(link: &Path) -> Result<(u64, i64, i64)> {
+    let metadata = std::fs::symlink_metadata(link).with_context(|| format!("cannot look at {}", link.display()))?;
+    Ok((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+}
