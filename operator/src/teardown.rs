@@ -81,6 +81,10 @@ pub enum Step {
 
 /// Says the next step.
 pub fn next_step(remains: &Remains<'_>) -> Step {
+    // Volumes may exist without us: those of another installation of the driver are none of our business.
+    if remains.live.is_empty() {
+        return Step::Finished;
+    }
     if !(remains.volumes.is_empty() && remains.attachments.is_empty()) {
         return Step::Blocked {
             volumes: remains.volumes.to_vec(),
@@ -278,6 +282,21 @@ mod tests {
             attachments: attachments.clone(),
         };
         assert_eq!(next_step(&remains), expected);
+    }
+
+    #[test]
+    fn volumes_of_another_installation_hold_nothing_that_made_nothing() {
+        let volumes = ["pv1".to_owned()];
+        let remains = Remains {
+            volumes: &volumes,
+            attachments: &[],
+            live: &mk_live(&[]),
+            registered: &[],
+            out_of_reach: &[],
+            can_unregister: true,
+            now: now(),
+        };
+        assert_eq!(next_step(&remains), Step::Finished);
     }
 
     #[test]

@@ -58,14 +58,8 @@ impl Pass<'_> {
             });
             debug!(driver = self.owner.name, ?step, "removal");
             match step {
-                // The driver is needed to take these volumes away. But where there is none, none is made.
-                Step::Blocked { .. } if live.keys().any(|key| key.kind == kind::DAEMON_SET) => {
-                    return self.maintain(Some(Removal::Blocked), true).await;
-                }
-                Step::Blocked { .. } => {
-                    self.report(&live, &mut seen, Removal::Blocked, notices).await?;
-                    return Ok(Action::requeue(context.idle_interval));
-                }
+                // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
+                Step::Blocked { .. } => return self.maintain(Some(Removal::Blocked), true).await,
                 Step::Delete { objects } => {
                     if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
                         notices.extend(left_behind(&registered, &out_of_reach));

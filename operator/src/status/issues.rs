@@ -59,8 +59,8 @@ fn obstacle(obstacle: &Obstacle) -> Issue {
         Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Issue {
             reason: "ForeignObject",
             message: format!(
-                "{key} exists and was not made for this object but by {maker}: another installation of this driver runs in the \
-                 cluster, and nothing is done beside it. Uninstall it (volumes and pods that use them stay), or delete this object"
+                "{key} exists and was not made for this CinderCSIDriver but by {maker}: another installation of this driver runs in the \
+                 cluster, and nothing is done beside it. Uninstall it (volumes and pods that use them stay), or delete this CinderCSIDriver"
             ),
         },
         Obstacle::Foreign { key, maker } => Issue {
