@@ -18,7 +18,7 @@ use csi_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::layers::call;
-use crate::operations::Operations;
+use crate::operations::{Operations, Progress};
 
 mod capacity;
 mod create;
@@ -72,6 +72,20 @@ impl ControllerService {
         }
         capabilities
     }
+}
+
+/// Lets those who wait for an operation read what the cloud was last seen doing with `volume`, an id or a new volume's name.
+fn follow(progress: &Progress, cloud: &Cloud, volume: impl Into<String>) {
+    let (cloud, volume) = (cloud.clone(), volume.into());
+    progress.follow(move || {
+        let wait = cloud.progress(&volume)?;
+        Some(format!(
+            "volume {} was last seen {}, {:.1} s after the request",
+            wait.volume,
+            wait.status,
+            wait.waited.as_secs_f64()
+        ))
+    });
 }
 
 #[tonic::async_trait]

@@ -68,22 +68,47 @@ impl fmt::Display for Target {
     }
 }
 
-/// How far an operation has come: one sentence that its waiters see when their time is up.
+/// How far an operation has come: what its waiters read when their time is up.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<Mutex<String>>);
+pub struct Progress(Arc<Mutex<State>>);
+
+struct State {
+    sentence: String,
+    look: Option<Box<dyn Fn() -> Option<String> + Send>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("sentence", &self.sentence)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Progress {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new("started".into())))
+        Self(Arc::new(Mutex::new(State {
+            sentence: "started".into(),
+            look: None,
+        })))
     }
 
     /// Replaces the sentence, such as `waiting for the volume to become available`.
-    pub fn set(&self, state: impl Into<String>) {
-        *lock(&self.0) = state.into();
+    pub fn set(&self, sentence: impl Into<String>) {
+        lock(&self.0).sentence = sentence.into();
+    }
+
+    /// Adds to the sentence what `look` says at the moment of reading. It must not block.
+    pub fn follow(&self, look: impl Fn() -> Option<String> + Send + 'static) {
+        lock(&self.0).look = Some(Box::new(look));
     }
 
     fn get(&self) -> String {
-        lock(&self.0).clone()
+        let state = lock(&self.0);
+        match state.look.as_ref().and_then(|look| look()) {
+            Some(detail) => format!("{}; {detail}", state.sentence),
+            None => state.sentence.clone(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use cinder_cloud::{Created, NewVolume};
 use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse};
 use tonic::Status;
 
-use super::{ControllerService, capacity, encode};
+use super::{ControllerService, capacity, encode, follow};
 use crate::capability::Access;
 use crate::operations::{Deadline, Target};
 use crate::parameters::{CreateParameters, DESCRIPTION, SECRET_CLOUD};
@@ -34,6 +34,7 @@ pub(super) async fn create(
             let service = service.clone();
             async move {
                 progress.set("looking for the volume by its name, else making it and waiting until it is available");
+                follow(&progress, &service.cloud, wanted.new.name.as_str());
                 let created = service.cloud.create_volume(wanted.new.clone()).await;
                 let created = created.map_err(|error| status::cloud(Act::Create, &error))?;
                 answer(&service, &wanted, created).await

@@ -4,7 +4,7 @@ use cinder_cloud::VolumeId;
 use csi_proto::csi::v1::{DeleteVolumeRequest, DeleteVolumeResponse};
 use tonic::Status;
 
-use super::ControllerService;
+use super::{ControllerService, follow};
 use crate::operations::{Deadline, Target};
 use crate::status::Act;
 use crate::{fields, status};
@@ -30,6 +30,7 @@ pub(super) async fn delete(
                 let cloud = service.cloud.clone();
                 async move {
                     progress.set("deleting the volume and waiting until it is gone");
+                    follow(&progress, &cloud, volume.as_str());
                     cloud
                         .delete_volume(&volume)
                         .await

@@ -9,7 +9,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::Status;
 
-use super::ControllerService;
+use super::{ControllerService, follow};
 use crate::capability::Access;
 use crate::operations::{Deadline, Target};
 use crate::parameters::PUBLISH_DEVICE_PATH;
@@ -54,6 +54,7 @@ pub(super) async fn publish(
                     progress.set(format!(
                         "attaching to server {server} and waiting until Nova and Cinder agree"
                     ));
+                    follow(&progress, &service.cloud, volume.as_str());
                     attach(&service, &volume, &server, access).await
                 }
             },
@@ -89,6 +90,7 @@ pub(super) async fn unpublish(
                         .as_ref()
                         .map_or_else(|| "all servers".into(), |server| format!("server {server}"));
                     progress.set(format!("detaching from {from} and waiting until Nova and Cinder agree"));
+                    follow(&progress, &cloud, volume.as_str());
                     let detached = cloud.detach(&volume, server.as_ref()).await;
                     detached.map_err(|error| status::cloud(Act::Detach, &error))?;
                     Ok(ControllerUnpublishVolumeResponse {})

@@ -117,6 +117,7 @@ async fn a_call_that_times_out_says_the_last_state_and_the_retry_joins_the_work(
     let status = operations
         .run("Create", volume(), "q", soon(), |progress| {
             progress.set("waiting for the volume to become available");
+            progress.follow(|| Some("last seen creating".into()));
             work
         })
         .await
@@ -126,6 +127,7 @@ async fn a_call_that_times_out_says_the_last_state_and_the_retry_joins_the_work(
         status.message().contains("waiting for the volume to become available"),
         "{status}"
     );
+    assert!(status.message().contains("last seen creating"), "{status}");
     assert_eq!(operations.running(), 1);
 
     let retry = operations.run("Create", volume(), "q", later(), |_| never());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cinder_csi_driver::args::Args;
 use cinder_csi_driver::{RunError, serve};
-use csi_proto::csi::v1::{ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, NodeGetInfoRequest};
+use csi_proto::csi::v1::{ControllerGetCapabilitiesRequest, NodeGetInfoRequest};
 use openstack_sim::{Latencies, VolumeStatus};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -206,15 +206,6 @@ async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
         .await;
     refused(answer, Code::Unimplemented);
-    let capabilities = driver
-        .identity()
-        .get_plugin_capabilities(GetPluginCapabilitiesRequest {})
-        .await;
-    assert_eq!(
-        capabilities.expect("capabilities").into_inner().capabilities.len(),
-        1,
-        "zones alone"
-    );
 }
 
 #[tokio::test]
