@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use suites::drivers::Driver;
+use suites::drivers::{Driver, Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
 use suites::sanity::{self, Options, Report};
@@ -60,6 +60,46 @@ async fn one_life(lab: Rc<Lab>, fs_type: &str) -> Result<()> {
     .await?;
     driver.stop().await.context("the Go driver does not end")?;
     simulator.stop().await
+}
+
+#[test]
+fn a_volume_that_the_go_driver_published_is_carried_on_by_ours() {
+    in_lab(async |lab| {
+        let simulator = Simulator::start(&lab, "").await?;
+        let go = Driver::go(&lab, &simulator).await?;
+        let life = Life::mounted(&lab, go.channel(), go.channel(), "pvc-inherited", "ext4")?;
+        let volume = life.create().await?;
+        // Without waiting for Cinder, the Go driver's attach is repeated until the volume is available.
+        let context = life.attach(&volume).await?;
+        life.stage(&volume, &context).await?;
+        life.publish(&volume, &context).await?;
+        let target = life.target().display();
+        lab.shell(&format!("echo inherited > {target}/file; sync {target}/file"))
+            .await?;
+        go.stop().await?;
+
+        let ours = Ours::new(Role::Both).start(&lab, &simulator).await?;
+        let life = life.over(ours.channel(), ours.channel());
+        // The kubelet repeats these after a restart; nothing is to change.
+        life.stage(&volume, &context).await?;
+        life.publish(&volume, &context).await?;
+        let again = life.attach(&volume).await?;
+        ensure!(again == context, "the publish context was {context:?} and is {again:?}");
+        life.unpublish(&volume).await?;
+        life.unstage(&volume).await?;
+        // The next pod on this node.
+        life.stage(&volume, &context).await?;
+        life.publish(&volume, &context).await?;
+        let read = lab.shell(&format!("cat {target}/file")).await?;
+        ensure!(read.trim() == "inherited", "the file holds {read:?}");
+        life.unpublish(&volume).await?;
+        life.unstage(&volume).await?;
+        life.detach(&volume).await?;
+        life.delete(&volume).await?;
+        ensure!(simulator.volume_names().await?.is_empty());
+        ours.stop().await?;
+        simulator.stop().await
+    });
 }
 
 #[test]

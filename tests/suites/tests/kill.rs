@@ -222,6 +222,17 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, undo: &str) -> Result<()> {
         Ok(moment.exists().then_some(()))
     });
     until(life.stage(&volume, &context), in_the_middle).await?;
+    let devices = lab.loop_devices().await?;
+    let device = devices.first().context("the attachment is no loop device")?;
+    let probe = lab.path("probe");
+    // Otherwise there would be nothing to mend.
+    let refused = format!(
+        "mkdir {0}; if mount -t {fs_type} {device} {0}; then exit 1; fi",
+        probe.display()
+    );
+    lab.shell(&refused)
+        .await
+        .context("what the interrupted mkfs left can be mounted")?;
     // The new process finds the system's own mkfs.
     let cluster = cluster.replace_node(lab).await?;
     let life = cluster.resume(&life);
