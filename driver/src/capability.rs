@@ -1,14 +1,12 @@
 //! What a volume capability asks for, and which ones can be met.
 
+use csi_host::FsType;
 use csi_proto::csi::v1::VolumeCapability;
 use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::Status;
 
 use crate::status;
-
-/// The file systems that nodes can make and mount; an empty `fs_type` means the first.
-pub const FILE_SYSTEMS: [&str; 2] = ["ext4", "xfs"];
 
 /// A capability that this driver can meet, provided that the volume's type allows several servers where that is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +43,13 @@ impl Access {
             None => return Err("an access type, block or mount, is required".into()),
             Some(AccessType::Block(_)) => true,
             Some(AccessType::Mount(mount)) => {
-                if !mount.fs_type.is_empty() && !FILE_SYSTEMS.contains(&mount.fs_type.as_str()) {
+                // What nodes can make and mount; without a name they take their default.
+                if !mount.fs_type.is_empty() && FsType::from_name(&mount.fs_type).is_none() {
                     return Err(format!(
-                        "file system {:?} is not served; use {}",
+                        "file system {:?} is not served; use {} or {}",
                         mount.fs_type,
-                        FILE_SYSTEMS.join(" or ")
+                        FsType::Ext4,
+                        FsType::Xfs
                     ));
                 }
                 false
@@ -105,6 +105,9 @@ mod tests {
     #[rstest]
     #[case(Some(mount("")), Mode::SingleNodeWriter, Some(false))]
     #[case(Some(mount("ext4")), Mode::SingleNodeReaderOnly, Some(false))]
+    // Volumes that the Go driver formatted.
+    #[case(Some(mount("ext3")), Mode::SingleNodeWriter, Some(false))]
+    #[case(Some(mount("ext2")), Mode::SingleNodeWriter, Some(false))]
     #[case(Some(mount("xfs")), Mode::SingleNodeSingleWriter, Some(false))]
     #[case(Some(block()), Mode::SingleNodeMultiWriter, Some(false))]
     #[case(Some(mount("")), Mode::MultiNodeReaderOnly, Some(true))]
