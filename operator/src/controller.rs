@@ -35,6 +35,8 @@ pub type Watched = DeserializeGuard<CinderCSIDriver>;
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest pause after a failed reconcile.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// Pause before another look at what stands in the way.
+const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Reconciles one object, within the time that a reconcile has.
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -141,6 +143,15 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
     }
 }
 
+/// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking.
+fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
+    if seen.obstacles.is_empty() && seen.problems.is_empty() {
+        otherwise
+    } else {
+        otherwise.min(OBSTACLE_PAUSE)
+    }
+}
+
 /// One reconcile of one object.
 struct Pass<'a> {
     driver: &'a CinderCSIDriver,
@@ -185,6 +196,7 @@ impl Pass<'_> {
             }
         }
         self.look_at(&live, &mut seen);
+        let look_again = next_look(&seen, look_again);
         self.tell(&seen, notices).await?;
         if let Some(failure) = seen.failures.first() {
             return Err(ReconcileError::Write {

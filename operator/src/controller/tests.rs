@@ -204,7 +204,12 @@ async fn a_storage_class_of_somebody_else_is_not_touched_and_the_status_tells_wh
     let world = World::managed();
     let foreign = json!({"metadata": {"name": "cinder"}, "provisioner": "example.org/other"});
     world.api.put(CLASS, foreign.clone());
-    world.reconcile().await.expect("reconciled");
+    let action = world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        action,
+        Action::requeue(OBSTACLE_PAUSE),
+        "nobody tells when the foreign class goes"
+    );
     assert_eq!(world.api.get(CLASS), Some(foreign));
     assert!(
         !world
