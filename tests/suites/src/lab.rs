@@ -4,18 +4,20 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::future::Future;
 use std::os::fd::AsFd as _;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::FutureExt as _;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::process::Process;
+use crate::programs;
 
 /// Where Nova's metadata service answers inside every instance.
 pub const METADATA_ADDRESS: &str = "169.254.169.254";
@@ -43,38 +45,44 @@ pub struct Lab {
 }
 
 /// Runs a test in a lab of its own, on a thread of its own inside the lab's network: what the test starts and what it
-/// connects to is in there too. Afterwards nothing may be left. Panics with the whole chain of reasons.
+/// connects to is in there too. Afterwards nothing may be left. Panics with the whole chain of reasons; the logs of a test
+/// that fails are kept.
 pub fn in_lab<Test, Fut>(test: Test)
 where
-    Test: FnOnce(std::rc::Rc<Lab>) -> Fut + Send + 'static,
+    Test: FnOnce(Rc<Lab>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<()>>,
 {
     let result = thread::spawn(move || -> Result<()> {
+        programs::install_packages()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot make a runtime")?;
-        runtime.block_on(async {
-            let lab = std::rc::Rc::new(Lab::start().await?);
-            lab.enter_network()?;
-            let result = AssertUnwindSafe(test(lab.clone())).catch_unwind().await;
-            // Ends what the test started in the background and did not end itself.
-            let lab = std::rc::Rc::try_unwrap(lab).map_err(|_shared| anyhow!("the test kept its lab"));
-            let left = match lab {
-                Ok(lab) => lab.finish().await,
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(result) => result.and(left),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        runtime.block_on(run(test))
     })
     .join();
     match result {
         Ok(Ok(())) => {}
         Ok(Err(error)) => panic_with(&error),
-        Err(panic) => std::panic::resume_unwind(panic),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+async fn run<Test, Fut>(test: Test) -> Result<()>
+where
+    Test: FnOnce(Rc<Lab>) -> Fut,
+    Fut: Future<Output = Result<()>>,
+{
+    let lab = Rc::new(Lab::start().await?);
+    lab.enter_network()?;
+    let outcome = AssertUnwindSafe(test(lab.clone())).catch_unwind().await;
+    // The test is over, and with it everything that it held: what it started in the background has been ended.
+    let lab = Rc::try_unwrap(lab).map_err(|_shared| anyhow!("the test kept its lab"))?;
+    let passed = matches!(outcome, Ok(Ok(())));
+    let left = lab.finish(!passed).await;
+    match outcome {
+        Ok(result) => result.and(left),
+        Err(panic) => resume_unwind(panic),
     }
 }
 
@@ -175,24 +183,28 @@ impl Lab {
             .collect())
     }
 
-    async fn finish(self) -> Result<()> {
+    /// Ends the namespaces and looks for what the test left behind.
+    async fn finish(self, keep_logs: bool) -> Result<()> {
         let Self { directory, keeper } = self;
         keeper.kill().await?;
-        let leaked = wait_for("loop devices to be given back", START_TIMEOUT, async || {
+        let given_back = wait_for("loop devices to be given back", START_TIMEOUT, async || {
             Ok(loop_devices(directory.path()).await?.is_empty().then_some(()))
         })
         .await;
-        if leaked.is_err() {
-            let devices = loop_devices(directory.path()).await?;
-            for device in &devices {
-                // The test fails anyway; the machine must not run out of devices.
-                let _ = Command::new("losetup").args(["--detach", device]).status().await;
-            }
-            bail!("the test leaked the loop devices {devices:?}");
+        let leaked = if given_back.is_ok() {
+            Vec::new()
+        } else {
+            loop_devices(directory.path()).await?
+        };
+        for device in &leaked {
+            // The test fails anyway; the machine must not run out of devices.
+            let _ = Command::new("losetup").args(["--detach", device]).status().await;
         }
-        if std::env::var_os("KEEP_LOGS").is_some() {
-            let _ = directory.keep();
+        if keep_logs {
+            let kept = directory.keep();
+            println!("the logs are in {}", kept.display());
         }
+        ensure!(leaked.is_empty(), "the test leaked the loop devices {leaked:?}");
         Ok(())
     }
 }

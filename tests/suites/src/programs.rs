@@ -94,6 +94,23 @@ fn is_fresh(binary: &Path) -> bool {
         .all(|source| modified(Path::new(source)).is_some_and(|changed| changed <= built))
 }
 
+/// Installs the distribution's packages that the tests need, once per test program.
+pub fn install_packages() -> Result<()> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !*done {
+        let script = workspace_root().join("tests/tools/apt");
+        let status = Command::new(&script)
+            .status()
+            .with_context(|| format!("cannot run {}", script.display()))?;
+        if !status.success() {
+            bail!("{} failed ({status})", script.display());
+        }
+        *done = true;
+    }
+    Ok(())
+}
+
 fn of_module(module: &str, name: &str) -> Result<PathBuf> {
     let output = Command::new(workspace_root().join("tests/tools/build"))
         .arg(module)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -81,13 +82,15 @@ impl Report {
         })
     }
 
-    /// One line: how many ran, passed, failed, were skipped.
-    pub fn summary(&self) -> String {
+    /// Prints one line: how many specs ran, passed, failed, were skipped. It is shown even where the output of tests that
+    /// pass is not.
+    pub fn announce(&self, what: &str) {
         let (passed, failed, skipped) = (self.passed(), self.failures().count(), self.skipped().count());
-        format!(
-            "{} specs run: {passed} passed, {failed} failed; {skipped} skipped",
-            passed + failed
-        )
+        let ran = passed + failed;
+        let line =
+            format!("csi-sanity, {what}: {ran} specs run: {passed} passed, {failed} failed; {skipped} skipped\n");
+        // Nobody reads it where standard error is closed.
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
     fn read(path: &Path) -> Result<Self> {

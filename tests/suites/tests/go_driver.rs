@@ -112,10 +112,7 @@ fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services
             ..Options::default()
         };
         let report = sanity::run(&lab, &driver, &options).await?;
-        println!(
-            "csi-sanity, Go driver, latencies of real services: {}",
-            report.summary()
-        );
+        report.announce("Go driver, latencies of real services");
         compare(&report, &Expected::read()?)?;
         driver.stop().await?;
         simulator.stop().await

@@ -86,11 +86,7 @@ async fn check(lab: &Lab, simulator: &Simulator, driver: &Driver, options: Optio
     } else {
         "one process"
     };
-    println!(
-        "csi-sanity, {:?} volumes, {processes}: {}",
-        options.access,
-        report.summary()
-    );
+    report.announce(&format!("our driver, {:?} volumes, {processes}", options.access));
     compare(&report, &not_claimed()?).with_context(|| driver.tail())?;
     let volumes = simulator.volume_names().await?;
     ensure!(volumes.is_empty(), "volumes are left: {volumes:?}");
