@@ -329,9 +329,9 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             "authorization": {"mode": "AlwaysAllow"},
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "0%"},
             "imageGCHighThresholdPercent": 100,
-            "nodeStatusUpdateFrequency": "5s", "syncFrequency": "10s",
-            // Pods of a demo or a test are few, and their changes are what is waited for.
-            "volumeStatsAggPeriod": "10s",
+            // A volume is detached once the node's status says that it is not in use any more.
+            "nodeStatusUpdateFrequency": "1s",
+            "syncFrequency": "10s", "volumeStatsAggPeriod": "10s",
         });
         let config = self.write("kubelet.yaml", &config.to_string())?;
         let kubeconfig = self.directory.join("kubelet.kubeconfig");

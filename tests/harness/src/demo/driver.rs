@@ -147,22 +147,22 @@ impl Driver {
 
     /// Deletes the object and waits until nothing of what the operator made of it is left.
     pub(crate) async fn remove(&self, cluster: &Cluster) -> Result<()> {
-        print!(
-            "{}",
-            cluster
-                .kubectl(&["delete", "cindercsidriver", &self.name, "--wait=false"])
-                .await?
-        );
-        let mut shown = String::new();
-        wait_for("the end of what the operator made", REMOVAL_TIMEOUT, async || {
+        let progress = async || -> Result<String> {
             let column = "jsonpath={.status.conditions[?(@.type==\"Progressing\")].message}";
             let words = ["get", "cindercsidriver", &self.name, "--ignore-not-found", "-o", column];
-            let message = cluster.kubectl(&words).await?;
+            cluster.kubectl(&words).await
+        };
+        let mut shown = progress().await?;
+        let words = ["delete", "cindercsidriver", &self.name, "--wait=false"];
+        print!("{}", cluster.kubectl(&words).await?);
+        wait_for("the end of what the operator made", REMOVAL_TIMEOUT, async || {
+            let message = progress().await?;
             if !message.is_empty() && message != shown {
                 println!("  {message}");
                 shown.clone_from(&message);
             }
-            ensure!(message.is_empty(), "{message}");
+            let there = cluster.kubectl(&["get", "cindercsidrivers", "-o", "name"]).await?;
+            ensure!(there.is_empty(), "{} is there: {message}", there.trim());
             let csi = cluster.get(&["csidrivers,storageclasses,csinodes"]).await?;
             for object in csi["items"].as_array().context("a list without items")? {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
