@@ -1,5 +1,6 @@
 //! The cluster: nodes, control plane, simulator, and the ways to use them.
 
+mod containers;
 mod control_plane;
 mod daemon;
 mod network;
@@ -14,11 +15,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+pub use containers::Container;
+pub(crate) use containers::PAUSE_IMAGE;
 pub(crate) use daemon::Daemon;
 pub(crate) use network::METADATA_ADDRESS;
-pub(crate) use node::PAUSE_IMAGE;
+pub use node::Node;
 use node::Site;
-pub use node::{Container, Node};
 
 use crate::forward::Forward;
 use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};

@@ -17,6 +17,7 @@ pub struct Command {
     /// A name for the first words, where they tell nothing to a reader of an error.
     prefix: Option<(String, usize)>,
     environment: Vec<(OsString, OsString)>,
+    removed: Vec<OsString>,
     directory: Option<OsString>,
     stdin: Option<Vec<u8>>,
     timeout: Duration,
@@ -29,6 +30,7 @@ impl Command {
             words: vec![program.as_ref().to_owned()],
             prefix: None,
             environment: Vec::new(),
+            removed: Vec::new(),
             directory: None,
             stdin: None,
             timeout: DEFAULT_TIMEOUT,
@@ -55,6 +57,14 @@ impl Command {
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment
             .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// The program does not inherit the environment variables of these names.
+    #[must_use]
+    pub fn without_env(mut self, names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.removed
+            .extend(names.into_iter().map(|name| name.as_ref().to_owned()));
         self
     }
 
@@ -102,6 +112,9 @@ impl Command {
         command
             .args(arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        for name in &self.removed {
+            command.env_remove(name);
+        }
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }

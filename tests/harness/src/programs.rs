@@ -126,7 +126,24 @@ async fn strip(program: &Path) -> Result<PathBuf> {
 
 fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Command::new(program).directory(workspace_root()).timeout(BUILD_TIMEOUT)
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    Command::new(program)
+        .directory(workspace_root())
+        .without_env(inherited.filter(|name| name.to_str().is_some_and(is_of_another_cargo)))
+        .timeout(BUILD_TIMEOUT)
+}
+
+/// Whether a variable was set by the cargo that runs this program, for this program. Build scripts of dependencies watch
+/// some of them: with them inherited, each build from here would undo what a build from a shell has done.
+fn is_of_another_cargo(name: &str) -> bool {
+    let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+    let names = [
+        "CARGO_CRATE_NAME",
+        "CARGO_PRIMARY_PACKAGE",
+        "CARGO_TARGET_TMPDIR",
+        "OUT_DIR",
+    ];
+    prefixes.iter().any(|prefix| name.starts_with(prefix)) || names.contains(&name)
 }
 
 fn target_directory() -> PathBuf {
@@ -144,6 +161,25 @@ async fn static_target_installed(target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_inherits_the_settings_of_cargo_and_not_what_cargo_said_of_this_package() {
+        let kept = [
+            "CARGO_HOME",
+            "CARGO_TARGET_DIR",
+            "CARGO_BUILD_JOBS",
+            "CARGO_NET_OFFLINE",
+            "PATH",
+        ];
+        let dropped = [
+            "CARGO_PKG_NAME",
+            "CARGO_MANIFEST_DIR",
+            "CARGO_BIN_EXE_harness",
+            "CARGO_PRIMARY_PACKAGE",
+        ];
+        assert!(!kept.into_iter().any(is_of_another_cargo));
+        assert!(dropped.into_iter().all(is_of_another_cargo));
+    }
 
     #[test]
     fn a_program_is_fresh_until_one_of_its_sources_changes() {
