@@ -18,13 +18,12 @@ build: ## Build the product for this machine (needs cargo and a C compiler)
 
 .PHONY: check
 check: ## The quick tests: cargo alone, no root, no Go
-	$(CARGO) test --locked --lib --bins
-	$(CARGO) test --locked -p csi-proto -p cinder-csi-crds -p cinder-cloud -p csi-kit -p cinder-csi-driver -p cinder-csi-operator -p openstack-sim
+	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator -- --skip backing::
 
 .PHONY: test
 test: prepare ## All tests: real devices, csi-sanity, the Go driver, the cluster (root)
 	$(CARGO) build --locked --workspace --all-targets
-	$(CARGO) test --locked --workspace
+	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked --workspace
 
 .PHONY: demo
 demo: prepare ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up)
@@ -32,7 +31,7 @@ demo: prepare ## One volume's life on a cluster of real parts (root; KEEP=1 leav
 
 .PHONY: prepare
 prepare: ## Install what the tests need: Debian packages, Rust target, Go-built peers
-	tests/tools/build
+	tests/tools/build >/dev/null
 
 .PHONY: lint
 lint: fmt-check clippy deny crds-check ## Formatting, lints, licences, generated files
@@ -47,7 +46,7 @@ clippy:
 
 .PHONY: deny
 deny: $(DENY)
-	$(DENY) --offline --locked check bans licenses sources
+	$(DENY) --locked check bans licenses sources
 
 .PHONY: advisories
 advisories: $(DENY) ## Check the dependencies against the advisory database (needs network)

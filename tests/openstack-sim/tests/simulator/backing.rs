@@ -1,4 +1,5 @@
-//! Volumes with data. Attachments need root and loop devices; where they are missing, those tests say so and end.
+//! Volumes with data. Attachments need root and loop devices; where these are missing, those tests fail and say so, and
+//! `make check` leaves this module out.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -77,24 +78,20 @@ impl Drop for Place {
 }
 
 /// Whether this machine lets us make loop devices.
-fn loop_devices_work() -> bool {
+/// Fails where loop devices cannot be made.
+fn need_loop_devices() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let made = Command::new("losetup")
         .args(["--find", "--show"])
         .arg(file.path())
-        .output();
-    let Ok(made) = made.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()) else {
-        return false;
-    };
-    if made.is_empty() {
-        eprintln!("skipped: loop devices cannot be made here");
-        return false;
-    }
-    Command::new("losetup")
-        .args(["--detach", &made])
-        .status()
-        .is_ok_and(|status| status.success())
+        .output()
+        .expect("losetup");
+    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let why = String::from_utf8_lossy(&made.stderr);
+    assert!(!device.is_empty(), "this test needs root and loop devices: {why}");
+    let detached = Command::new("losetup").args(["--detach", &device]).status();
+    assert!(detached.is_ok_and(|status| status.success()), "{device} is not let go");
 }
 
 fn link(folder: &Path, volume: &str) -> PathBuf {
@@ -128,9 +125,7 @@ async fn a_second_simulator_on_the_same_folder_is_refused() {
 
 #[tokio::test]
 async fn data_written_on_one_server_are_read_on_the_other() {
-    if !loop_devices_work() {
-        return;
-    }
+    need_loop_devices();
     let place = Place::new();
     let client = place.client().await;
     let id = client.volume("data").await;
@@ -213,9 +208,7 @@ async fn a_snapshot_keeps_the_data_of_its_moment() {
 
 #[tokio::test]
 async fn a_guest_that_keeps_its_device_stops_the_detachment() {
-    if !loop_devices_work() {
-        return;
-    }
+    need_loop_devices();
     let place = Place::new();
     let client = place.client().await;
     let id = client.volume("data").await;
@@ -238,9 +231,7 @@ async fn a_guest_that_keeps_its_device_stops_the_detachment() {
 
 #[tokio::test]
 async fn the_state_survives_a_stop_and_devices_come_back() {
-    if !loop_devices_work() {
-        return;
-    }
+    need_loop_devices();
     let place = Place::new();
     let client = place.client().await;
     let (attached, free) = (client.volume("attached").await, client.volume("free").await);
@@ -359,9 +350,7 @@ impl Drop for Program {
 
 #[tokio::test]
 async fn a_killed_simulator_goes_on_with_the_devices_that_it_left() {
-    if !loop_devices_work() {
-        return;
-    }
+    need_loop_devices();
     let place = Place::new();
     let mut first = Program::start(&place, &[]);
     let id = first.attached_volume().await;
@@ -382,9 +371,7 @@ async fn a_killed_simulator_goes_on_with_the_devices_that_it_left() {
 
 #[tokio::test]
 async fn the_clean_command_releases_what_a_killed_simulator_left() {
-    if !loop_devices_work() {
-        return;
-    }
+    need_loop_devices();
     let place = Place::new();
     let mut killed = Program::start(&place, &[]);
     let id = killed.attached_volume().await;
