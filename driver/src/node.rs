@@ -23,9 +23,9 @@ use crate::layers::call;
 use crate::operations::Operations;
 use crate::status;
 
-mod error;
+pub(crate) mod error;
 mod fields;
-mod info;
+pub(crate) mod info;
 mod publish;
 mod stage;
 mod stats;

@@ -21,7 +21,6 @@ use crate::{
     objects::{Key, kind},
     operands::KINDS,
     plan::{Action, Desired, Plan, Unrepairable, differences},
-    status::FailedWrite,
 };
 
 /// Owner of every field that the operator writes.
@@ -187,6 +186,15 @@ impl Writer {
         self.metrics.api_write(KIND, "status", result.is_ok());
         Ok(result.map(drop)?)
     }
+}
+
+/// A write that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedWrite {
+    /// Of which object.
+    pub key: Key,
+    /// What the API server answered, without anything that changes from try to try.
+    pub message: String,
 }
 
 /// What became of a plan.

@@ -13,8 +13,8 @@ use k8s_openapi::{
 };
 
 use crate::{
+    apply::FailedWrite,
     events::Notice,
-    objects::Key,
     observe::NodesView,
     plan::Obstacle,
     resolve::Problem,
@@ -61,15 +61,6 @@ pub enum Removal {
     UnderWay(String),
     /// Nothing is left.
     Finished,
-}
-
-/// A write that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedWrite {
-    /// Of which object.
-    pub key: Key,
-    /// What the API server answered, without anything that changes from try to try.
-    pub message: String,
 }
 
 /// All that a status is made of.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::HeaderMap;
 use reqwest::Client;
 
-use crate::cloud::CloudOptions;
 use crate::config::CloudConfig;
 use crate::error::CloudError;
+use crate::options::CloudOptions;
 
 /// How long a TCP and TLS connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

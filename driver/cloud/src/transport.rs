@@ -15,12 +15,12 @@ use tokio::time::Instant;
 
 use crate::auth::{Keystone, SessionAuth, Token};
 use crate::catalog;
-use crate::cloud::CloudOptions;
 use crate::config::{CloudConfig, Interface};
 use crate::error::{CloudError, Failure};
 use crate::fault;
 use crate::http_client::{chain, http_client, request_id, retry_after};
 use crate::observer::Observer;
+use crate::options::CloudOptions;
 use crate::retry::Retry;
 
 /// A service that we talk to.

@@ -9,7 +9,8 @@ use std::error::Error;
 use csi_host::{DeviceError, FilesystemError, MountError, ToolError, UsageError};
 use tonic::{Code, Status};
 
-use crate::node::{InstanceError, NodeError};
+use crate::node::error::NodeError;
+use crate::node::info::InstanceError;
 
 /// A volume is not where it was asked for.
 pub fn node(error: &NodeError) -> Status {

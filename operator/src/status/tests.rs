@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::events::Severity;
-use crate::objects::kind;
+use crate::objects::{Key, kind};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")

@@ -1,0 +1,30 @@
+//! How to talk to a cloud, whichever it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::observer::{Observer, Unobserved};
+
+/// How to talk to a cloud, apart from which one.
+#[derive(Debug, Clone)]
+pub struct CloudOptions {
+    /// Sent as `User-Agent`.
+    pub user_agent: String,
+    /// How long one HTTP exchange may take.
+    pub request_timeout: Duration,
+    /// How long one operation (create, delete, attach, detach) may take with all its waits.
+    pub operation_timeout: Duration,
+    /// Who hears about requests, logins and waits.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Default for CloudOptions {
+    fn default() -> Self {
+        Self {
+            user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
+            request_timeout: Duration::from_mins(1),
+            operation_timeout: Duration::from_mins(10),
+            observer: Arc::new(Unobserved),
+        }
+    }
+}
