@@ -47,7 +47,9 @@ fn main() -> ExitCode {
         kills::the_controller_killed_during_an_attach_finishes_it,
         kills::the_node_plugin_killed_under_a_running_pod_stays_registered,
         kills::the_operator_killed_during_repairs_finishes_them,
+        upkeep::both_programs_tell_what_they_do_in_metrics,
         upkeep::removal_waits_for_the_volume_and_says_which,
+        upkeep::removed_takes_the_driver_away_and_keeps_the_object,
     ];
     let scenarios: Vec<_> = scenarios
         .into_iter()

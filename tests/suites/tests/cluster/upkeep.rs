@@ -143,6 +143,46 @@ pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(
     world.cluster.get(&["storageclass", "cinder"]).await.map(drop)
 }
 
+/// Waits until nothing is left of what the operator made, on the nodes either.
+async fn no_operands(world: &World) -> Result<()> {
+    wait_for("the end of the driver", PATIENCE, async || {
+        let selector = format!("csi.openstack.org/instance={DRIVER}");
+        let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings";
+        for words in [
+            &[
+                "get",
+                "csidrivers,storageclasses,clusterroles,clusterrolebindings",
+                "-l",
+                &selector,
+                "-o",
+                "name",
+            ][..],
+            &["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"],
+        ] {
+            let left = world.cluster.kubectl(words).await?;
+            ensure!(
+                left.trim().is_empty(),
+                "left: {}",
+                left.split_whitespace().collect::<Vec<_>>().join(", ")
+            );
+        }
+        let nodes = world.cluster.get(&["csinodes"]).await?;
+        ensure!(
+            !nodes.to_string().contains(&format!("\"name\":\"{DRIVER}\"")),
+            "a node still has the driver"
+        );
+        Ok(())
+    })
+    .await?;
+    for node in world.cluster.nodes() {
+        let links = node
+            .exec_within(Duration::from_secs(10), &["ls", "/var/lib/kubelet/plugins_registry"])
+            .await?;
+        ensure!(!links.contains(DRIVER), "{} still has {links}", node.name());
+    }
+    Ok(())
+}
+
 pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -> Result<()> {
     world.start_pod("last", None).await?;
     world.ready("last").await?;
@@ -167,42 +207,59 @@ pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -
     // Meanwhile everything works: the pod goes, the volume is detached and deleted.
     world.sh("last", "echo still > /data/still && sync").await?;
     world.delete_pod_and_volume("last").await?;
-    wait_for("the end of the driver", PATIENCE, async || {
-        let selector = format!("csi.openstack.org/instance={DRIVER}");
-        let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings";
-        for words in [
-            &["get", "cindercsidrivers", "-o", "name"][..],
-            &[
-                "get",
-                "csidrivers,storageclasses,clusterroles,clusterrolebindings",
-                "-l",
-                &selector,
-                "-o",
-                "name",
-            ],
-            &["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"],
-        ] {
-            let left = world.cluster.kubectl(words).await?;
-            ensure!(
-                left.trim().is_empty(),
-                "left: {}",
-                left.split_whitespace().collect::<Vec<_>>().join(", ")
-            );
-        }
-        let nodes = world.cluster.get(&["csinodes"]).await?;
-        ensure!(
-            !nodes.to_string().contains(&format!("\"name\":\"{DRIVER}\"")),
-            "a node still has the driver"
-        );
+    no_operands(world).await?;
+    wait_for("the end of the object", PATIENCE, async || {
+        let left = world
+            .cluster
+            .kubectl(&["get", "cindercsidrivers", "-o", "name"])
+            .await?;
+        ensure!(left.trim().is_empty(), "left: {left}");
         Ok(())
     })
     .await?;
-    for node in world.cluster.nodes() {
-        let links = node
-            .exec_within(Duration::from_secs(10), &["ls", "/var/lib/kubelet/plugins_registry"])
-            .await?;
-        ensure!(!links.contains(DRIVER), "{} still has {links}", node.name());
-    }
     // And it comes back.
     world.ask_for_driver().await
+}
+
+pub(crate) async fn removed_takes_the_driver_away_and_keeps_the_object(world: &World) -> Result<()> {
+    world.patch_spec(&json!({"managementState": "Removed"})).await?;
+    no_operands(world).await?;
+    world.condition("Available", "False", |_| true).await?;
+    world.ask_for_driver().await
+}
+
+pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) -> Result<()> {
+    world.start_pod("counted", None).await?;
+    world.ready("counted").await?;
+    world.delete_pod_and_volume("counted").await?;
+    for name in ["cinder_csi_operator_reconcile_total", "cinder_csi_operator_condition"] {
+        ensure!(operator_metric(world, name).await? > 0.0, "{name} is 0");
+    }
+    // Two controllers run, and one of them leads: the sum of both is what was done.
+    let mut told = String::new();
+    let pods = world
+        .cluster
+        .get(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])
+        .await?;
+    for pod in pods["items"].as_array().context("a list without items")? {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
+        told.push_str(&world.cluster.kubectl(&["get", "--raw", &path]).await?);
+    }
+    for node in world.cluster.nodes() {
+        told.push_str(
+            &node
+                .exec(&["busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:9897/metrics"])
+                .await?,
+        );
+    }
+    for sample in [
+        "csi_operations_seconds_count{driver_name=\"cinder.csi.openstack.org\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/CreateVolume\"}",
+        "csi_operations_seconds_count{driver_name=\"cinder.csi.openstack.org\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Node/NodeStageVolume\"}",
+        "openstack_api_requests_total{request=\"volume_create\"}",
+    ] {
+        ensure!(told.contains(sample), "no metrics page of the driver has {sample}");
+    }
+    ensure!(!told.contains("pvc-"), "a volume's name is a label");
+    Ok(())
 }
