@@ -47,8 +47,8 @@ pub const PLURAL: &str = "cindercsidrivers";
 pub const FINALIZER: &str = "csi.openstack.org/volume-safe-teardown";
 /// Label on every object that the operator makes; its value is the name of the `CinderCSIDriver`.
 pub const INSTANCE_LABEL: &str = "csi.openstack.org/instance";
-/// Annotation with the uid of the `CinderCSIDriver`, on objects that carry no owner reference because the garbage
-/// collector must never delete them under mounted volumes (CSIDriver, StorageClass, ClusterRole).
+/// Annotation with the uid of the `CinderCSIDriver`, on every object that the operator makes. They carry no owner reference,
+/// because the garbage collector must never delete them under mounted volumes.
 pub const OWNER_UID_ANNOTATION: &str = "csi.openstack.org/owner-uid";
 /// The name of the CSI driver that an administrator gets who does not choose another one.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";

@@ -19,7 +19,7 @@ mod secret;
 mod storage;
 
 pub use kinds::{KINDS, Kind};
-pub use metadata::{MANAGED_BY, MANAGED_BY_LABEL};
+pub use metadata::{MANAGED_BY, MANAGED_BY_LABEL, VERSION_LABEL};
 pub use secret::{CA_FILE, DriverCredentials};
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.

@@ -81,7 +81,7 @@ pub struct Resolved {
     pub driver_name: String,
     /// Beginning of the names of everything that is made for it.
     pub slug: String,
-    /// The object that namespaced children belong to. None while it is not in a cluster.
+    /// The object that everything belongs to. None while it is not in a cluster.
     pub owner: Option<OwnerReference>,
     /// Where the driver runs.
     pub namespace: String,

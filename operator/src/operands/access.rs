@@ -127,7 +127,7 @@ fn cluster_role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Cl
 
 fn cluster_role_binding(resolved: &Resolved, name: String) -> ClusterRoleBinding {
     ClusterRoleBinding {
-        metadata: metadata::owned(resolved, name.clone(), Component::Controller),
+        metadata: metadata::remembered(resolved, name.clone(), Component::Controller),
         role_ref: RoleRef {
             api_group: Some(RBAC.into()),
             kind: "ClusterRole".into(),

@@ -11,6 +11,8 @@ use crate::resolve::Resolved;
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Its value on everything that the operator makes.
 pub const MANAGED_BY: &str = "cinder-csi-operator";
+/// The usual label for the version of an application.
+pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// The usual label for the part of an application.
 const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 
@@ -35,26 +37,19 @@ impl Component {
     }
 }
 
-/// Metadata of an object in the driver's namespace. The garbage collector takes it away with its owner.
+/// Metadata of an object in the driver's namespace.
 pub(super) fn namespaced(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(resolved.namespace.clone()),
-        ..owned(resolved, name, component)
+        ..remembered(resolved, name, component)
     }
 }
 
-/// Metadata of an object of the cluster that the garbage collector takes away with its owner.
-pub(super) fn owned(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name),
-        labels: Some(labels(resolved, component)),
-        owner_references: resolved.owner.clone().map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    }
-}
-
-/// Metadata of an object of the cluster that mounted volumes depend on: it only remembers its owner, so that it stays
-/// when somebody removes the finalizer of the owner by force.
+/// Metadata of an object that remembers its owner in an annotation.
+///
+/// Never an owner reference: the garbage collector would follow it under mounted volumes, when the owner is deleted in the
+/// foreground (it does not wait for our finalizer then) or when somebody removes the finalizer by force. And where admission
+/// protects owner references, making one takes a permission over the owner that nothing else needs.
 pub(super) fn remembered(resolved: &Resolved, name: String, component: Component) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
@@ -74,7 +69,7 @@ pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<Stri
         ("app.kubernetes.io/name".into(), "cinder-csi".into()),
         ("app.kubernetes.io/instance".into(), resolved.slug.clone()),
         ("app.kubernetes.io/part-of".into(), "cinder-csi".into()),
-        ("app.kubernetes.io/version".into(), resolved.version.clone()),
+        (VERSION_LABEL.into(), resolved.version.clone()),
         (MANAGED_BY_LABEL.into(), MANAGED_BY.into()),
     ]);
     labels
@@ -83,7 +78,7 @@ pub(super) fn labels(resolved: &Resolved, component: Component) -> BTreeMap<Stri
 /// The labels of pods: without the version, which would replace every pod at each release of the operator.
 pub(super) fn pod_labels(resolved: &Resolved, component: Component) -> BTreeMap<String, String> {
     let mut labels = labels(resolved, component);
-    labels.remove("app.kubernetes.io/version");
+    labels.remove(VERSION_LABEL);
     labels
 }
 
