@@ -138,17 +138,17 @@ impl Writer {
     }
 
     /// Adds or removes the finalizer of this very object. It is read anew first: a status that was written a moment ago has
-    /// made it another version.
-    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<(), ApplyError> {
+    /// made it another version. Returns whether the object is still there.
+    pub async fn set_finalizer(&self, driver: &CinderCSIDriver, wanted: bool) -> Result<bool, ApplyError> {
         let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
         let metadata = match api.get_metadata_opt(&driver.name_any()).await? {
             Some(current) if current.metadata.uid == driver.metadata.uid => current.metadata,
             // It is gone, and with it what kept it.
-            _ => return Ok(()),
+            _ => return Ok(false),
         };
         let mut finalizers = metadata.finalizers.unwrap_or_default();
         if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == wanted {
-            return Ok(());
+            return Ok(true);
         }
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         if wanted {
@@ -167,7 +167,7 @@ impl Writer {
             .patch_metadata(&driver.name_any(), &params, &Patch::Merge(&patch))
             .await;
         self.metrics.api_write(KIND, "patch", result.is_ok());
-        Ok(result.map(drop)?)
+        Ok(result.map(|_| true)?)
     }
 
     /// Writes the whole status.

@@ -122,11 +122,16 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
         Wish::Manage => {
             // Before anything is made, so that nothing is left behind by a deletion that comes in between.
             if !driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
-                context
+                let is_there = context
                     .writer
                     .set_finalizer(driver, true)
                     .await
                     .map_err(ReconcileError::Finalizer)?;
+                if !is_there {
+                    // What is made now, nobody would take away again.
+                    context.forget(driver);
+                    return Ok(Action::await_change());
+                }
             }
             pass.maintain(None, true).await
         }
@@ -215,7 +220,6 @@ impl Pass<'_> {
             state: self.driver.spec.management_state,
             volumes: self.context.cluster.read(|index| index.volumes_of(name)),
             attachments: self.context.cluster.read(|index| index.attachments_of(name)),
-            version: crate::args::VERSION.to_owned(),
             ..Seen::default()
         }
     }

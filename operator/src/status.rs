@@ -90,8 +90,6 @@ pub struct Seen {
     pub attachments: Vec<String>,
     /// How far a removal is, when one was asked for.
     pub removal: Option<Removal>,
-    /// Version of the driver that is wanted.
-    pub version: String,
 }
 
 /// Makes the status. Transition times stay where a condition's status did not change.
@@ -136,13 +134,17 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
     }
 }
 
-/// The version is the one in place everywhere; while an update runs it stays the old one.
+/// The version is the one in place everywhere; while an update runs it stays the old one. It is read from what runs and not
+/// from this program: an update may be held up, or not be wanted at all.
 fn version(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> Option<String> {
-    let is_in_place = |workload: &Option<Workload>| workload.as_ref().is_some_and(Workload::is_rolled_out);
-    if is_in_place(&seen.controller) && is_in_place(&seen.daemon_set) {
-        return Some(seen.version.clone());
+    let in_place = |workload: &Option<Workload>| {
+        let rolled_out = workload.as_ref().filter(|workload| workload.is_rolled_out());
+        rolled_out.and_then(|workload| workload.version.clone())
+    };
+    match (in_place(&seen.controller), in_place(&seen.daemon_set)) {
+        (Some(controller), Some(node)) if controller == node => Some(controller),
+        _ => previous.and_then(|previous| previous.version.clone()),
     }
-    previous.and_then(|previous| previous.version.clone())
 }
 
 fn deletion(seen: &Seen) -> Option<DeletionStatus> {
@@ -229,6 +231,22 @@ fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
             format!("none of {} nodes is Ready: {}", nodes.desired, listed(&nodes.not_ready)),
         );
     }
+    // A registration outlives the pod that made it.
+    if let Some(daemon_set) = seen
+        .daemon_set
+        .as_ref()
+        .filter(|daemon_set| daemon_set.desired > 0 && daemon_set.available == 0)
+    {
+        return verdict(
+            "False",
+            "NodePodsDown",
+            format!(
+                "no pod of DaemonSet {} is available: no volume can be mounted or unmounted; `kubectl describe` of it and of its \
+                 pods tells why",
+                daemon_set.name
+            ),
+        );
+    }
     verdict(
         "True",
         "AsExpected",
@@ -300,7 +318,8 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
     if !parts.is_empty() {
         return verdict("True", "RollingOut", parts.join("; "));
     }
-    if seen.controller.is_none() || seen.daemon_set.is_none() {
+    let is_held_up = !(seen.problems.is_empty() && seen.obstacles.is_empty() && seen.failures.is_empty());
+    if is_held_up || seen.controller.is_none() || seen.daemon_set.is_none() {
         return match issues.first() {
             Some(_) => verdict(
                 "False",

@@ -415,3 +415,13 @@ async fn an_object_that_is_no_longer_wanted_is_removed() {
     assert_eq!(deletes(&world.api.take_writes()), [CLASS]);
     assert!(world.api.get(SOURCE).is_some(), "what the administrator made stays");
 }
+
+#[tokio::test]
+async fn for_an_object_that_went_before_its_first_reconcile_nothing_is_made() {
+    let world = World::managed();
+    let driver = world.driver();
+    world.api.remove(DRIVER);
+    let result = reconcile(Arc::new(DeserializeGuard(Ok(driver))), Arc::clone(&world.context)).await;
+    assert_eq!(result.expect("reconciled"), Action::await_change());
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}

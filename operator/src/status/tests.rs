@@ -15,6 +15,9 @@ fn mk_workload(desired: i32, updated: i32, available: i32) -> Workload {
         desired,
         updated,
         available,
+        outdated: 0,
+        is_current: true,
+        version: Some("0.1.0".to_owned()),
         stalled: None,
     }
 }
@@ -40,7 +43,6 @@ fn mk_healthy() -> Seen {
             registered: 3,
             ..NodesView::default()
         },
-        version: "0.1.0".to_owned(),
         ..Seen::default()
     }
 }
@@ -309,16 +311,42 @@ fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
 #[test]
 fn the_version_changes_only_when_the_new_one_is_everywhere() {
     let old = status(None, &mk_healthy(), at(1));
-    let version = |daemon_set| {
+    let newer = |updated| Workload {
+        version: Some("0.2.0".to_owned()),
+        ..mk_workload(3, updated, 3)
+    };
+    let version = |controller, daemon_set| {
         let seen = Seen {
-            version: "0.2.0".to_owned(),
+            controller: Some(controller),
             daemon_set: Some(daemon_set),
             ..mk_healthy()
         };
         status(Some(&old), &seen, at(2)).version
     };
-    assert_eq!(version(mk_workload(3, 2, 3)).as_deref(), Some("0.1.0"));
-    assert_eq!(version(mk_workload(3, 3, 3)).as_deref(), Some("0.2.0"));
+    assert_eq!(version(newer(3), newer(2)).as_deref(), Some("0.1.0"));
+    assert_eq!(version(mk_workload(3, 3, 3), newer(3)).as_deref(), Some("0.1.0"));
+    assert_eq!(version(newer(3), newer(3)).as_deref(), Some("0.2.0"));
+}
+
+#[test]
+fn a_registration_whose_pods_are_all_down_makes_nothing_available() {
+    let seen = Seen {
+        daemon_set: Some(mk_workload(3, 3, 0)),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[0], "Available=False/NodePodsDown");
+}
+
+#[test]
+fn what_could_not_be_written_is_not_as_the_spec_wants_it() {
+    let seen = Seen {
+        failures: vec![FailedWrite {
+            key: Key::new(kind::DEPLOYMENT, None, "x"),
+            message: "quota".to_owned(),
+        }],
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[1], "Progressing=False/Stopped");
 }
 
 #[test]
@@ -347,15 +375,40 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
 }
 
 #[test]
-fn counters_of_a_workload_mean_nothing_before_its_controller_saw_the_spec() {
+fn an_update_is_under_way_from_the_moment_of_its_write_while_the_old_pods_serve() {
     let mut live = json!({
-        "metadata": {"namespace": "ns", "name": "x", "generation": 2},
+        "metadata": {"namespace": "ns", "name": "x", "generation": 2, "labels": {"app.kubernetes.io/version": "0.1.0"}},
         "spec": {"replicas": 2},
-        "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2},
+        "status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
     });
-    assert_eq!(Workload::of_deployment(&live), mk_workload(2, 0, 0));
+    let unseen = Workload {
+        is_current: false,
+        ..mk_workload(2, 0, 2)
+    };
+    assert_eq!(Workload::of_deployment(&live), unseen);
+    assert!(!unseen.is_rolled_out());
     live["status"]["observedGeneration"] = json!(2);
     assert_eq!(Workload::of_deployment(&live), mk_workload(2, 2, 2));
     live["status"]["conditions"] = json!([{"type": "Progressing", "status": "False", "message": "no quota"}]);
     assert_eq!(Workload::of_deployment(&live).stalled.as_deref(), Some("no quota"));
+}
+
+#[test]
+fn a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out() {
+    let made = json!({"metadata": {"namespace": "ns", "name": "x", "generation": 1}, "status": {}});
+    assert!(!Workload::of_daemon_set(&made).is_rolled_out());
+    let status = json!({"observedGeneration": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": 3});
+    let changed = json!({"metadata": {"namespace": "ns", "name": "x", "generation": 2}, "status": status});
+    let workload = Workload::of_daemon_set(&changed);
+    assert!(!workload.is_rolled_out() && workload.available == 3, "{workload:?}");
+}
+
+#[test]
+fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
+    let live = json!({
+        "metadata": {"namespace": "ns", "name": "x", "generation": 2},
+        "spec": {"replicas": 1},
+        "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1},
+    });
+    assert!(!Workload::of_deployment(&live).is_rolled_out());
 }

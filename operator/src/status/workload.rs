@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::operands::VERSION_LABEL;
+
 /// A Deployment or DaemonSet as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
@@ -11,16 +13,24 @@ pub struct Workload {
     pub desired: i32,
     /// Pods of the wanted version.
     pub updated: i32,
-    /// Pods that serve.
+    /// Pods that serve, of whatever version.
     pub available: i32,
+    /// Pods of older versions that have not gone yet.
+    pub outdated: i32,
+    /// Whether the counters are about the spec as it is now; its controller may not have seen it yet.
+    pub is_current: bool,
+    /// The version of the driver that it was made for.
+    pub version: Option<String>,
     /// Why its controller gave up, when it did.
     pub stalled: Option<String>,
 }
 
 impl Workload {
-    /// Reads the status of a live Deployment; its counters mean nothing before its controller has seen the spec.
+    /// Reads the status of a live Deployment. What it says of updates means nothing before its controller has seen the spec;
+    /// pods that serve go on serving.
     pub fn of_deployment(live: &Value) -> Self {
         let status = current_status(live);
+        let updated = count(status, "updatedReplicas");
         let stalled = status["conditions"]
             .as_array()
             .into_iter()
@@ -29,8 +39,11 @@ impl Workload {
         Self {
             name: name_of(live),
             desired: live["spec"]["replicas"].as_i64().map_or(1, saturating),
-            updated: count(status, "updatedReplicas"),
-            available: count(status, "availableReplicas"),
+            updated,
+            available: count(&live["status"], "availableReplicas"),
+            outdated: count(status, "replicas").saturating_sub(updated).max(0),
+            is_current: is_current(live),
+            version: version_of(live),
             stalled: stalled.map(|condition| condition["message"].as_str().unwrap_or_default().to_owned()),
         }
     }
@@ -40,15 +53,18 @@ impl Workload {
         let status = current_status(live);
         Self {
             name: name_of(live),
-            desired: count(status, "desiredNumberScheduled"),
+            desired: count(&live["status"], "desiredNumberScheduled"),
             updated: count(status, "updatedNumberScheduled"),
-            available: count(status, "numberAvailable"),
+            available: count(&live["status"], "numberAvailable"),
+            outdated: 0,
+            is_current: is_current(live),
+            version: version_of(live),
             stalled: None,
         }
     }
 
     pub(super) fn is_rolled_out(&self) -> bool {
-        self.updated >= self.desired && self.available >= self.desired
+        self.is_current && self.updated >= self.desired && self.outdated == 0 && self.available >= self.desired
     }
 }
 
@@ -57,9 +73,17 @@ fn name_of(live: &Value) -> String {
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-fn current_status(live: &Value) -> &Value {
+fn version_of(live: &Value) -> Option<String> {
+    live["metadata"]["labels"][VERSION_LABEL].as_str().map(str::to_owned)
+}
+
+fn is_current(live: &Value) -> bool {
     let seen = live["status"]["observedGeneration"].as_i64().unwrap_or_default();
-    if seen >= live["metadata"]["generation"].as_i64().unwrap_or_default() {
+    seen >= live["metadata"]["generation"].as_i64().unwrap_or_default()
+}
+
+fn current_status(live: &Value) -> &Value {
+    if is_current(live) {
         &live["status"]
     } else {
         &Value::Null
