@@ -33,7 +33,9 @@ impl Retry {
         let ceiling = FIRST_DELAY.saturating_mul(1 << self.attempt.min(16)).min(LONGEST_DELAY);
         self.attempt += 1;
         let delay = at_least.unwrap_or_default().saturating_add(jitter(ceiling));
-        (Instant::now() + delay < self.deadline).then_some(delay)
+        // A service may name a time that no clock reaches.
+        let at = Instant::now().checked_add(delay)?;
+        (at < self.deadline).then_some(delay)
     }
 }
 
@@ -71,6 +73,10 @@ mod tests {
     async fn a_wish_beyond_the_budget_ends_the_repeats() {
         assert_eq!(
             Retry::within(Duration::from_secs(30)).next(Some(Duration::from_mins(1))),
+            None
+        );
+        assert_eq!(
+            Retry::within(Duration::from_secs(30)).next(Some(Duration::from_secs(u64::MAX))),
             None
         );
     }
