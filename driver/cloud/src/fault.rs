@@ -72,8 +72,10 @@ pub(crate) fn classify(failure: Failure, retry_after: Option<Duration>) -> Cloud
             request_id: failure.request_id,
         },
         409 => CloudError::Conflict(failure),
-        // Cinder reports its quotas as 413; rate limits of old middleware come as 413, too.
-        413 if fault.contains("quota") || fault.contains("exceed") || fault.contains("maximum") => {
+        // Cinder reports its quotas as 413; rate limits of old middleware and of gateways come as 413, too.
+        413 if fault.contains("quota")
+            || (fault.contains("exceed") || fault.contains("maximum")) && !fault.contains("rate") =>
+        {
             CloudError::Quota(failure)
         }
         413 | 429 | 498 => CloudError::Throttled { failure, retry_after },
@@ -152,6 +154,7 @@ mod tests {
         "Quota"
     )]
     #[case(413, "This request was rate-limited.", "Throttled")]
+    #[case(413, "API rate limit exceeded", "Throttled")]
     #[case(429, "Too many requests", "Throttled")]
     #[case(500, "The server has either erred", "Server")]
     #[case(504, "Gateway Time-out", "Server")]
