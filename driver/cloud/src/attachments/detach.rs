@@ -136,7 +136,8 @@ impl Inner {
         let mut back_in_use = 0;
         self.watch
             .until(wait, |now| {
-                let now = now?;
+                // A volume that Cinder no longer knows is nowhere.
+                let Some(now) = now else { return Some(Ok(())) };
                 let here = now.attachment_to(server).is_some();
                 if here && now.status == VolumeStatus::InUse {
                     back_in_use += 1;
@@ -145,11 +146,7 @@ impl Inner {
                 }
                 (!here && now.status != VolumeStatus::Detaching).then_some(Ok(()))
             })
-            .await
-            .or_else(|error| match error {
-                CloudError::NotFound { .. } => Ok(()),
-                other => Err(other),
-            })?;
+            .await?;
         self.wait_forgotten(volume, server, deadline).await
     }
 

@@ -238,6 +238,27 @@ async fn a_detachment_that_nova_gives_up_is_reported_and_the_volume_stays() {
 }
 
 #[tokio::test]
+async fn a_volume_that_vanishes_while_it_is_detached_is_detached() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    // Long enough for a look at Cinder, which comes after the first one at Nova.
+    stage
+        .sim
+        .set_latencies(latencies(|l| l.release = Duration::from_secs(2)));
+    stage
+        .sim
+        .fault(Fault::on("get_volume").effect(Effect::status(404)))
+        .expect("rule");
+    stage
+        .cloud
+        .detach(&volume.id, Some(&ServerId::new(ONE)))
+        .await
+        .expect("what is gone is detached");
+    assert!(stage.sim.count("get_volume") > 0, "Cinder was asked");
+}
+
+#[tokio::test]
 async fn a_busy_server_is_asked_again_and_a_lasting_refusal_is_a_conflict() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
