@@ -51,7 +51,7 @@ pub struct AttachOptions {
 /// waiting but nothing that OpenStack has begun; calling again with the same arguments goes on where they were.
 #[derive(Debug, Clone)]
 pub struct Cloud {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{BUSY_PAUSE, ROUNDS, pair};
 use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
@@ -117,7 +117,14 @@ impl Inner {
             };
             let started = Instant::now();
             let answer = {
-                let _turn = self.turns.take(server).await;
+                let Ok(_turn) = timeout_at(deadline, self.turns.take(server)).await else {
+                    return Err(CloudError::Timeout {
+                        what: format!("the attachment of {}", pair(volume, server)),
+                        last_status: "not asked for: other attachments to the server are under way".to_owned(),
+                        last_error: String::new(),
+                        elapsed: started.elapsed(),
+                    });
+                };
                 nova.attach(server, volume, version).await
             };
             let refusal = match answer {

@@ -71,3 +71,24 @@ fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case]
     };
     assert_eq!(is_full(&failure), expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_does_not_come_ends_with_the_operations_time() {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Nobody listens on port 1, and nobody is asked.
+    let config = crate::CloudConfig::from_cloud_conf(
+        "[Global]\nauth-url=http://127.0.0.1:1\napplication-credential-id=i\napplication-credential-secret=s\n",
+    )
+    .expect("good");
+    let cloud = crate::Cloud::new(config, crate::CloudOptions::default()).expect("a cloud");
+    let server = ServerId::new(HERE);
+    let _held = cloud.inner.turns.take(&server).await;
+    let volume = VolumeId::new("aaaaaaaa-2222-4333-8444-555555555555");
+    let attached = cloud.attach(&volume, &server, AttachOptions::default());
+    let error = tokio::time::timeout(Duration::from_hours(1), attached)
+        .await
+        .expect("it ends")
+        .expect_err("there was no turn");
+    assert!(matches!(error, CloudError::Timeout { .. }), "{error:?}");
+}
