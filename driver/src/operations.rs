@@ -191,8 +191,7 @@ impl Operations {
     /// of all. `work` is called only if nothing is joined. Dropping this future leaves the work alone.
     ///
     /// Errors: `ABORTED` while a different request for the target runs, `DEADLINE_EXCEEDED` with the last state when the
-    /// time is up, `UNAVAILABLE` when the table is full or closed, `INTERNAL` when the work panicked, else what the work
-    /// answers.
+    /// time is up, `UNAVAILABLE` when the table is full or closed or the work panicked, else what the work answers.
     pub async fn run<Q, R, W, F>(
         &self,
         rpc: &'static str,
@@ -282,7 +281,7 @@ impl Operations {
         // Called outside the lock: `work` is the caller's code.
         let work = AssertUnwindSafe(work(progress.clone())).catch_unwind();
         let task = async move {
-            let result = work.await.unwrap_or_else(|_| Err(status::panicked(rpc)));
+            let result = work.await.unwrap_or_else(|_| Err(status::operation_panicked(rpc)));
             // First out of the table, then the answer: whoever comes after this line starts anew.
             drop(registration);
             sender.send_replace(Some(result));

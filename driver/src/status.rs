@@ -49,6 +49,8 @@ fn code(act: Act, error: &CloudError) -> Code {
             Act::Create | Act::Attach => Code::Unavailable,
             Act::Delete | Act::Detach | Act::Look => Code::PermissionDenied,
         },
+        // Of a look, or of removing a failed volume: an earlier try may have made one.
+        CloudError::Quota(failure) if act == Act::Create && !refused_creation(failure) => Code::Unavailable,
         CloudError::Quota(_) | CloudError::TooManyAttachments { .. } => Code::ResourceExhausted,
         CloudError::NotFound { kind, .. } => match (act, kind) {
             // The volume vanished while it was waited for: the next try makes it anew.
@@ -74,7 +76,11 @@ fn code(act: Act, error: &CloudError) -> Code {
         },
         CloudError::VolumeInUse { .. }
         | CloudError::VolumeHasDependents { .. }
-        | CloudError::AttachedElsewhere { .. } => Code::FailedPrecondition,
+        | CloudError::AttachedElsewhere { .. } => match act {
+            // A failed volume of this name could not be removed: it is still there.
+            Act::Create => Code::Aborted,
+            Act::Delete | Act::Attach | Act::Detach | Act::Look => Code::FailedPrecondition,
+        },
         CloudError::VolumeFailed { message, removed, .. } => match (act, removed) {
             (Act::Create, true) if no_room(message) => Code::ResourceExhausted,
             (Act::Create, false) => Code::Aborted,
@@ -206,10 +212,18 @@ pub fn shutting_down(rpc: &str) -> Status {
     ))
 }
 
-/// The call panicked; what it did so far is found again by the retry.
+/// The call panicked outside of any operation: it changed nothing.
 pub fn panicked(rpc: &str) -> Status {
     Status::internal(format!(
         "{rpc}: the driver made a mistake and stopped this call; see its log"
+    ))
+}
+
+/// The operation panicked. What it did so far is found again by the retry; a final code would say that it did nothing,
+/// and a volume that was made would leak, one that was mounted would be detached.
+pub fn operation_panicked(rpc: &str) -> Status {
+    Status::unavailable(format!(
+        "{rpc}: the driver made a mistake and stopped this operation; see its log. The same request goes on from what was done"
     ))
 }
 

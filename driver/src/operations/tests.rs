@@ -168,12 +168,12 @@ async fn a_result_that_nobody_waited_for_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_work_is_an_internal_error_and_frees_the_volume() {
+async fn a_panic_in_the_work_is_no_final_answer_and_frees_the_volume() {
     let operations = operations();
     let broken: Result<u32, _> = operations
         .run("Create", volume(), (), later(), |_| async { panic!("on purpose") })
         .await;
-    assert_eq!(broken.expect_err("panicked").code(), Code::Internal);
+    assert_eq!(broken.expect_err("panicked").code(), Code::Unavailable);
     assert_eq!(
         operations
             .run("Create", volume(), (), later(), |_| async { Ok(3) })

@@ -115,6 +115,18 @@ fn an_uncertain_creation_never_gets_a_final_code() {
         CloudError::Forbidden(failure("volume_list", Some(403))),
         not_found(ObjectKind::Resource),
         volume_failed("whatever", false),
+        // Looking for the name, and removing what failed under it.
+        CloudError::Quota(failure("volume_list", Some(413))),
+        CloudError::VolumeInUse {
+            volume: VolumeId::new("v"),
+            status: "reserved".into(),
+            servers: Vec::new(),
+            request_id: None,
+        },
+        CloudError::VolumeHasDependents {
+            volume: VolumeId::new("v"),
+            failure: failure("volume_delete", Some(400)),
+        },
     ];
     for error in errors {
         let code = cloud(Act::Create, &error).code();
