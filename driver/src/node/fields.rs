@@ -31,9 +31,10 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether the access mode, whatever else is asked, excludes writes.
+    /// Whether the access mode or a mount option, whatever else is asked, excludes writes.
     pub(super) fn reads_only(&self) -> bool {
         matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
+            || matches!(&self.usage, Use::Filesystem(_, options) if options.is_read_only())
     }
 }
 
@@ -88,4 +89,28 @@ pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<Wanted
         _ => Use::Block,
     };
     Ok(Wanted { usage, mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(Mode::SingleNodeWriter, &[], false)]
+    #[case(Mode::SingleNodeWriter, &["noatime"], false)]
+    // What is mounted read-only because of its class is published read-only, and found so by the next call.
+    #[case(Mode::SingleNodeWriter, &["noatime", "ro"], true)]
+    #[case(Mode::SingleNodeReaderOnly, &[], true)]
+    #[case(Mode::MultiNodeReaderOnly, &["rw"], true)]
+    fn writes_are_excluded_by_the_access_mode_and_by_the_mount_options(
+        #[case] mode: Mode,
+        #[case] options: &[&str],
+        #[case] reads_only: bool,
+    ) {
+        let options = MountOptions::parse(options).expect("they are known");
+        let usage = Use::Filesystem(None, options);
+        assert_eq!(Wanted { usage, mode }.reads_only(), reads_only);
+    }
 }
