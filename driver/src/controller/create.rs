@@ -64,10 +64,11 @@ fn read(service: &ControllerService, request: CreateVolumeRequest) -> Result<Wan
             format_args!("{key} is not known; remove volumeAttributesClassName from the claim"),
         ));
     }
-    if let Some(cloud) = request.secrets.get(SECRET_CLOUD).filter(|cloud| !cloud.is_empty()) {
+    if request.secrets.get(SECRET_CLOUD).is_some_and(|cloud| !cloud.is_empty()) {
+        // Without its value: what comes as a secret goes into no message.
         return Err(status::invalid(
             "secrets",
-            format_args!("cloud {cloud:?} is not known to this driver"),
+            format_args!("the cloud that {SECRET_CLOUD} names is not known to this driver"),
         ));
     }
     let parameters =

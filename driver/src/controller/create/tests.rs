@@ -108,3 +108,29 @@ async fn a_volume_in_a_requisite_zone_is_answered_with_that_zone() {
         .expect("a volume");
     assert_eq!(volume.accessible_topology, wanted.zones.as_asked());
 }
+
+#[tokio::test]
+async fn what_came_as_a_secret_is_not_in_the_refusal() {
+    use csi_proto::csi::v1::VolumeCapability;
+    use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+    use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+
+    let (_sim, service) = cloud_and_service().await;
+    let request = CreateVolumeRequest {
+        name: "pvc-1".into(),
+        volume_capabilities: vec![VolumeCapability {
+            access_mode: Some(AccessMode {
+                mode: Mode::SingleNodeWriter.into(),
+            }),
+            access_type: Some(AccessType::Mount(MountVolume::default())),
+        }],
+        secrets: [("cloud".to_owned(), "geheim".to_owned())].into(),
+        ..CreateVolumeRequest::default()
+    };
+    let refusal = read(&service, request).expect_err("there is one cloud");
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    assert!(
+        refusal.message().contains("cloud") && !refusal.message().contains("geheim"),
+        "{refusal}"
+    );
+}
