@@ -212,7 +212,10 @@ impl Registration {
         let look = async {
             let mut renew = was_missing;
             loop {
-                match self.link(answer, renew).await {
+                let linked = self.link(answer, renew).await;
+                // What could not be done is still to be done.
+                renew &= linked.is_err();
+                match linked {
                     Ok(files::Link::Made) => {
                         tracing::info!(driver = self.driver_name, "offered to the kubelet");
                         self.linked(State::Offered);
@@ -226,7 +229,6 @@ impl Registration {
                     }
                     Err(error) => self.complain(&error),
                 }
-                renew = false;
                 tokio::time::sleep(LOOK).await;
             }
         };

@@ -143,8 +143,13 @@ impl Files {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(access("look at", &self.link)(error)),
         };
-        // A note that cannot be read is as good as another answer: to ask once too often does no harm.
-        let same_answer = fs::read_to_string(&self.note).is_ok_and(|noted| noted == answer);
+        // Without a note the answer counts as another one. A note that cannot be read now is read later: to make the link
+        // anew for nothing takes the node's CSINode entry away for a moment.
+        let same_answer = match fs::read(&self.note) {
+            Ok(noted) => noted == answer.as_bytes(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(access("read", &self.note)(error)),
+        };
         if is_right && same_answer && !renew {
             return Ok(Link::Stands);
         }

@@ -244,6 +244,47 @@ async fn another_answer_of_node_get_info_makes_the_link_anew() {
     second.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_dangling_link_is_made_anew_although_the_first_try_fails() {
+    let kubelet = Kubelet::new();
+    let first = kubelet.start("nova");
+    first.is_offered().await;
+    first.stop().await;
+    let witness = kubelet.at("plugins_registry/.witness");
+    fs::hard_link(kubelet.link(), &witness).expect("a link to the link");
+    fs::remove_file(kubelet.socket()).expect("it is there");
+    // A directory in its place cannot be read as a note.
+    let (note, aside) = (
+        kubelet.at("plugins/cinder.csi.openstack.org/registration"),
+        kubelet.at("aside"),
+    );
+    fs::rename(&note, &aside).expect("it is there");
+    fs::create_dir(&note).expect("a directory");
+    let second = kubelet.start("nova");
+    let complained = async {
+        while !second
+            .registration
+            .problem()
+            .is_some_and(|problem| problem.contains("cannot read"))
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), complained)
+        .await
+        .expect("the note cannot be read");
+    assert_eq!(
+        identity(&kubelet.link()),
+        identity(&witness),
+        "nothing is made for a note that may say the same"
+    );
+    fs::remove_dir(&note).expect("it is empty");
+    fs::rename(&aside, &note).expect("it is there");
+    second.is_offered().await;
+    assert_ne!(identity(&kubelet.link()), identity(&witness));
+    second.stop().await;
+}
+
 #[test]
 fn a_link_that_was_dangling_is_made_anew() {
     let kubelet = Kubelet::new();
