@@ -75,8 +75,8 @@ pub struct CloudStatus {
     pub name: String,
     /// Whether the credentials that the Secret holds now log in.
     pub authenticated: bool,
-    /// Beginning of the SHA-256 hash of the credentials that the driver uses. It tells whether a change has arrived, and
-    /// nothing about their content.
+    /// Beginning of a salted SHA-256 hash of the credentials that the driver uses; the salt is in the driver's Secret. It tells
+    /// whether a change has arrived, and nothing about their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_hash: Option<String>,
 }

@@ -12,6 +12,7 @@ use std::{
 
 use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions};
 use futures::future::BoxFuture;
+use secrecy::SecretString;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -92,6 +93,8 @@ impl Trial {
 pub struct Checker {
     keystone: Box<dyn Keystone>,
     interval: Duration,
+    /// For drivers whose Secret does not hold a salt yet.
+    salt: SecretString,
     trials: Mutex<HashMap<(String, String), Trial>>,
 }
 
@@ -101,6 +104,7 @@ impl Checker {
         Self {
             keystone,
             interval,
+            salt: uuid::Uuid::new_v4().simple().to_string().into(),
             trials: Mutex::default(),
         }
     }
@@ -121,8 +125,15 @@ impl Checker {
         candidate: Result<Candidate, Problem>,
         last_good: Option<DriverCredentials>,
     ) -> Verdict {
+        let salt = last_good
+            .as_ref()
+            .and_then(DriverCredentials::salt)
+            .unwrap_or(&self.salt);
         let candidate = match candidate {
-            Ok(candidate) => candidate,
+            Ok(candidate) => Candidate {
+                credentials: candidate.credentials.salted(salt.clone()),
+                ..candidate
+            },
             // What cannot be read is found again by the watch on Secrets and ConfigMaps.
             Err(refusal) => return self.refused(refusal, last_good, self.interval),
         };

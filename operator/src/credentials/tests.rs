@@ -214,3 +214,16 @@ fn a_region_of_the_spec_goes_before_that_of_the_secret() {
         mk_candidate("x").expect("readable").credentials.hash()
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_hash_of_a_password_is_another_in_every_cluster_and_stays_when_the_operator_starts_anew() {
+    let keystone = Scripted::new([Ok(()), Ok(()), Ok(())]);
+    let first = check(&mk_checker(&keystone), "good", None)
+        .await
+        .in_use
+        .expect("accepted");
+    let restarted = check(&mk_checker(&keystone), "good", Some(&first)).await;
+    assert_eq!(restarted.in_use.expect("accepted").hash(), first.hash());
+    let elsewhere = check(&mk_checker(&keystone), "good", None).await;
+    assert_ne!(elsewhere.in_use.expect("accepted").hash(), first.hash());
+}
