@@ -18,13 +18,13 @@ use thiserror::Error;
 use crate::{
     events::Notice,
     metrics::Metrics,
-    objects::{Key, kind},
+    objects::{FIELD_MANAGER, Key, kind},
     operands::KINDS,
     plan::{Action, Desired, Plan, Unrepairable, differences},
 };
 
-/// Owner of every field that the operator writes.
-pub const FIELD_MANAGER: &str = "cinder-csi-operator";
+/// Owner of what others had put on an object that was made anew.
+const KEEPER: &str = "cinder-csi-operator-keeper";
 
 /// How many fields are remembered that an apply could not change.
 const REMEMBERED_FIELDS: usize = 5;
@@ -111,6 +111,26 @@ impl Writer {
         }
         let result = api.patch(&desired.key.name, &params, &Patch::Apply(&object)).await;
         self.metrics.api_write(desired.key.kind, "apply", result.is_ok());
+        Ok(serde_json::to_value(result?)?)
+    }
+
+    /// Gives the object `made` annotations that are not the operator's: under another manager, so that they outlive its next
+    /// apply, and people can change them.
+    async fn annotate(
+        &self,
+        key: &Key,
+        made: &Value,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<Value, ApplyError> {
+        let patch = json!({"metadata": {"uid": made["metadata"]["uid"], "annotations": annotations}});
+        let params = PatchParams {
+            field_manager: Some(KEEPER.to_owned()),
+            ..PatchParams::default()
+        };
+        let result = api_for(&self.client, key)?
+            .patch(&key.name, &params, &Patch::Merge(&patch))
+            .await;
+        self.metrics.api_write(key.kind, "patch", result.is_ok());
         Ok(serde_json::to_value(result?)?)
     }
 
@@ -288,10 +308,18 @@ async fn carry_out_one(
             outcome.repaired.push(desired.key.kind);
             note(desired, made, outcome, unrepairable);
         }
-        Action::Recreate { desired, uid, fields } => {
+        Action::Recreate {
+            desired,
+            uid,
+            fields,
+            kept,
+        } => {
             let failed = |error| (desired.key.clone(), error);
             writer.delete(&desired.key, uid).await.map_err(failed)?;
-            let made = writer.apply(desired, None).await.map_err(failed)?;
+            let mut made = writer.apply(desired, None).await.map_err(failed)?;
+            if !kept.is_empty() {
+                made = writer.annotate(&desired.key, &made, kept).await.map_err(failed)?;
+            }
             let sentence = format!(
                 "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::operands::Operand;
 
+/// Owner of every field that the operator writes.
+pub const FIELD_MANAGER: &str = "cinder-csi-operator";
+
 /// Names of kinds that are treated in a way of their own.
 pub mod kind {
     /// What the cluster knows of the driver.
@@ -85,6 +88,16 @@ impl Owner {
                 .as_array()
                 .is_some_and(|all| all.iter().any(reference))
     }
+}
+
+/// Whether the operator itself applied the object. Labels and annotations come along when somebody copies an object to make
+/// one of his own; that an apply wrote it, the API server says.
+pub fn is_applied(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers
+        .into_iter()
+        .flatten()
+        .any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
 }
 
 /// Who seems to have made an object, in words for a message.

@@ -26,7 +26,7 @@ pub use watches::{Cluster, WatchError};
 
 use crate::{
     apply::{ApplyError, api_for},
-    objects::{Key, Owner},
+    objects::{Key, Owner, is_applied},
     operands::KINDS,
 };
 
@@ -69,7 +69,8 @@ pub enum ObserveError {
     },
 }
 
-/// The objects of this instance that exist, by their label.
+/// The objects of this instance that exist, by their label. Copies that somebody made of them are not: what is found here may
+/// be deleted when it is not wanted.
 pub async fn live(client: &Client, owner: &Owner, namespace: &str) -> Result<BTreeMap<Key, Value>, ObserveError> {
     let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
     let mut live = BTreeMap::new();
@@ -91,7 +92,10 @@ pub async fn live(client: &Client, owner: &Owner, namespace: &str) -> Result<BTr
                 kind: resource.kind.clone(),
             });
             let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
-            live.insert(key, serde_json::to_value(&object)?);
+            let object = serde_json::to_value(&object)?;
+            if is_applied(&object) {
+                live.insert(key, object);
+            }
         }
     }
     Ok(live)

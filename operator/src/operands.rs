@@ -21,6 +21,7 @@ mod storage;
 pub use kinds::{KINDS, Kind};
 pub use metadata::{MANAGED_BY, MANAGED_BY_LABEL, VERSION_LABEL};
 pub use secret::{CA_FILE, DriverCredentials};
+pub use storage::DEFAULT_CLASS_ANNOTATION;
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

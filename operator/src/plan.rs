@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    objects::{Key, Owner, kind, maker_of},
-    operands::{Operand, Stage},
+    objects::{FIELD_MANAGER, Key, Owner, is_applied, kind, maker_of},
+    operands::{DEFAULT_CLASS_ANNOTATION, Operand, Stage},
 };
 
 pub(crate) use owned::differences;
@@ -125,6 +125,8 @@ pub enum Action {
         uid: String,
         /// Paths of those fields.
         fields: Vec<String>,
+        /// Annotations that somebody else put on the object and that the new one is to have too.
+        kept: BTreeMap<String, String>,
     },
     /// An object of ours is no longer wanted.
     Prune {
@@ -218,7 +220,13 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
         let (desired, fields) = (wanted.clone(), fixed);
         match wanted.key.kind {
             kind::STORAGE_CLASS | kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => {
-                plan.actions.push(Action::Recreate { desired, uid, fields });
+                let kept = kept_annotations(&desired.object, there);
+                plan.actions.push(Action::Recreate {
+                    desired,
+                    uid,
+                    fields,
+                    kept,
+                });
             }
             _ => plan.obstacles.push(Obstacle::Immutable {
                 key: wanted.key.clone(),
@@ -229,10 +237,12 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
     }
     let applied = there["metadata"]["annotations"][APPLIED_HASH].as_str();
     let fields = differences(&wanted.object, there, NAMED_FIELDS);
-    if fields.is_empty() {
+    // One that came back from a backup is as it should be and yet not known to be ours: nothing would ever take it away.
+    let is_restored = !is_applied(there);
+    if fields.is_empty() && !is_restored {
         return;
     }
-    if applied.is_some_and(|applied| applied != wanted.hash) {
+    if is_restored || applied.is_some_and(|applied| applied != wanted.hash) {
         plan.actions.push(Action::Update {
             desired: wanted.clone(),
             uid,
@@ -244,6 +254,28 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
             fields,
         });
     }
+}
+
+/// The mark of the default StorageClass where an administrator has set it, and not the spec: claims without a class must not
+/// lose theirs because the class is made anew.
+fn kept_annotations(wanted: &Value, there: &Value) -> BTreeMap<String, String> {
+    let value = |object: &Value| {
+        let value = object["metadata"]["annotations"][DEFAULT_CLASS_ANNOTATION].as_str();
+        value.map(str::to_owned)
+    };
+    let path = format!("f:{DEFAULT_CLASS_ANNOTATION}");
+    let is_ours = |entry: &Value| {
+        entry["manager"] == FIELD_MANAGER
+            && entry["operation"] == "Apply"
+            && entry["fieldsV1"]["f:metadata"]["f:annotations"].get(&path).is_some()
+    };
+    let managers = there["metadata"]["managedFields"].as_array();
+    if value(wanted).is_some() || managers.into_iter().flatten().any(is_ours) {
+        return BTreeMap::new();
+    }
+    value(there)
+        .map(|value| BTreeMap::from([(DEFAULT_CLASS_ANNOTATION.to_owned(), value)]))
+        .unwrap_or_default()
 }
 
 /// Whether a live object is on its way out.

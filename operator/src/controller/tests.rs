@@ -425,3 +425,54 @@ async fn for_an_object_that_went_before_its_first_reconcile_nothing_is_made() {
     assert_eq!(result.expect("reconciled"), Action::await_change());
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_copy_that_somebody_made_of_an_object_is_his_and_stays() {
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    let mut copy = world.api.get(CLASS).expect("the class");
+    copy["metadata"]["name"] = json!("copy");
+    copy["metadata"]["managedFields"] = json!([{"manager": "kubectl-client-side-apply", "operation": "Update"}]);
+    let path = CLASS.replace("/cinder", "/copy");
+    world.api.put(&path, copy);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(&path).is_some(), "it is not pruned");
+    world.delete();
+    world.reconcile().await.expect("reconciled");
+    assert!(world.driver().finalizers().is_empty(), "the removal is over");
+    assert!(world.api.get(CLASS).is_none() && world.api.get(&path).is_some());
+}
+
+#[tokio::test]
+async fn new_credentials_are_an_update_and_no_drift() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.set_password("better");
+    world.reconcile().await.expect("reconciled");
+    let events = world.api.events();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("Updated") && event.contains("cloud-config")),
+        "{events:?}"
+    );
+    assert!(
+        !events.iter().any(|event| event.contains("DriftRepaired")),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_class_that_is_made_anew_keeps_the_mark_of_the_administrator() {
+    const MARK: &str = "storageclass.kubernetes.io/is-default-class";
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let mut class = world.api.get(CLASS).expect("the class");
+    class["metadata"]["annotations"][MARK] = json!("true");
+    class["reclaimPolicy"] = json!("Retain");
+    world.api.put(CLASS, class);
+    world.reconcile().await.expect("reconciled");
+    let class = world.api.get(CLASS).expect("the class");
+    assert_eq!(class["reclaimPolicy"], "Delete");
+    assert_eq!(class["metadata"]["annotations"][MARK], "true");
+}

@@ -9,7 +9,7 @@ use super::metadata::{self, Component};
 use crate::resolve::Resolved;
 
 /// On the StorageClass of claims that name none.
-const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
+pub const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// How the cluster deals with the driver. Every field that the API server would fill in is given, so that a change of it
 /// is seen.

@@ -31,6 +31,7 @@ fn mk_live(desired: &Desired) -> Value {
     let mut live = desired.object.clone();
     live["metadata"]["uid"] = json!("live-uid");
     live["metadata"]["resourceVersion"] = json!("7");
+    live["metadata"]["managedFields"] = json!([{"manager": "cinder-csi-operator", "operation": "Apply"}]);
     live["status"] = json!({"some": "thing"});
     live
 }
@@ -65,6 +66,16 @@ fn at_rest_nothing_is_written() {
     ];
     let live = desired.iter().map(|desired| (desired.key.clone(), mk_live(desired)));
     assert_eq!(plan_for(&desired, live), Plan::default());
+}
+
+#[test]
+fn an_object_from_a_backup_is_applied_once_so_that_it_counts_as_ours() {
+    let desired = mk_class();
+    let mut live = mk_live(&desired);
+    live["metadata"]["managedFields"] = json!([{"manager": "velero-server", "operation": "Update"}]);
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    let uid = "live-uid".to_owned();
+    assert_eq!(plan.actions, [Action::Update { desired, uid }]);
 }
 
 #[test]
@@ -189,9 +200,29 @@ fn a_storage_class_whose_fixed_fields_changed_is_made_anew(#[case] field: &str, 
         [Action::Recreate {
             desired,
             uid: "live-uid".to_owned(),
-            fields
+            fields,
+            kept: BTreeMap::new(),
         }]
     );
+}
+
+#[rstest]
+#[case::set_by_a_person(json!({"manager": "kubectl-annotate", "operation": "Update"}), true)]
+#[case::set_by_an_earlier_spec(json!({"manager": "cinder-csi-operator", "operation": "Apply"}), false)]
+fn a_class_that_is_made_anew_stays_the_default_if_a_person_made_it_that(#[case] manager: Value, #[case] stays: bool) {
+    let desired = mk_class();
+    let mut live = mk_live(&desired);
+    live["reclaimPolicy"] = json!("Retain");
+    live["metadata"]["annotations"][DEFAULT_CLASS_ANNOTATION] = json!("true");
+    let mut manager = manager;
+    let path = format!("f:{DEFAULT_CLASS_ANNOTATION}");
+    manager["fieldsV1"] = json!({"f:metadata": {"f:annotations": {(path): {}}}});
+    live["metadata"]["managedFields"] = json!([manager]);
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    let Some(Action::Recreate { kept, .. }) = plan.actions.first() else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(kept.contains_key(DEFAULT_CLASS_ANNOTATION), stays);
 }
 
 #[rstest]

@@ -200,6 +200,13 @@ impl State {
             object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
             return (200, object.clone());
         }
+        if let Some(object) = self.objects.get_mut(path).filter(|_| body.get("kind").is_none()) {
+            // A merge patch, so far of annotations only.
+            for (key, value) in body["metadata"]["annotations"].as_object().into_iter().flatten() {
+                object["metadata"]["annotations"][key] = value.clone();
+            }
+            return (200, object.clone());
+        }
         self.made += 1;
         let (uid, status) = match self.objects.get(path) {
             Some(there) => (there["metadata"]["uid"].clone(), there["status"].clone()),
@@ -207,6 +214,7 @@ impl State {
         };
         let mut object = body.clone();
         object["metadata"]["uid"] = uid;
+        object["metadata"]["managedFields"] = json!([{"manager": "cinder-csi-operator", "operation": "Apply"}]);
         object["status"] = status;
         self.objects.insert(path.to_owned(), object.clone());
         (200, object)
