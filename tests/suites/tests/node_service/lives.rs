@@ -6,6 +6,7 @@ use std::time::Duration;
 use csi_host::{Host, HostPaths, Tools};
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Type, rpc};
+use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_usage::Unit;
 use csi_proto::csi::v1::{NodeGetCapabilitiesRequest, VolumeUsage};
@@ -13,6 +14,34 @@ use tonic::{Code, Request};
 
 use crate::lab::{self, OTHER, VOLUME, read_at, run, write_at};
 use crate::{Kubelet, block, code, disk, ext4, mount, node_on};
+
+#[test]
+fn a_volume_that_its_mount_options_make_read_only_may_be_published_again() {
+    run(
+        "lives::a_volume_that_its_mount_options_make_read_only_may_be_published_again",
+        |lab| async move {
+            disk(&lab).await;
+            let kubelet = Kubelet::new(&lab);
+            kubelet.stage(VOLUME, ext4()).await.expect("it gets a file system");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            let mut read_only = ext4();
+            if let Some(AccessType::Mount(mount)) = &mut read_only.access_type {
+                mount.mount_flags = vec!["ro".into()];
+            }
+            for _ in 0..2 {
+                kubelet.stage(VOLUME, read_only.clone()).await.expect("it is staged");
+                kubelet
+                    .publish("pod/mount", false, read_only.clone())
+                    .await
+                    .expect("it is published");
+            }
+            assert_eq!(kubelet.mounts_at("pod/mount").await, 1);
+            assert!(fs::write(lab.at("pod/mount/data"), "data").is_err());
+            kubelet.unpublish("pod/mount").await.expect("it goes");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+        },
+    );
+}
 
 #[test]
 fn a_file_system_volume_goes_through_its_life_and_every_call_may_be_repeated() {
