@@ -160,8 +160,18 @@ pub(crate) async fn run(
                 source,
             },
         })?;
-    let output = timeout(limit, child.wait_with_output()).await;
     let left_running = time_up == TimeUp::LeaveRunning;
+    let output = if left_running {
+        // In a task, which outlives this future: a pipe that nobody reads would end the program at its next word.
+        let ended = async {
+            tokio::spawn(child.wait_with_output())
+                .await
+                .unwrap_or_else(|lost| Err(io::Error::other(lost)))
+        };
+        timeout(limit, ended).await
+    } else {
+        timeout(limit, child.wait_with_output()).await
+    };
     let output = output
         .map_err(|_| ToolError::TimedOut {
             tool: name(tool),
@@ -217,6 +227,33 @@ mod tests {
         assert_eq!(ended.code, Some(2));
         let error = ended.failed(Path::new("ls"), Path::new("/nonexistent"));
         assert!(error.to_string().contains("No such file or directory"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_writing_program_goes_on_and_may_speak_when_its_time_is_up() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let done = dir.path().join("done");
+        let script = r#"while ! [ -e "$0.go" ]; do sleep 0.01; done; echo said; echo more; : > "$0""#;
+        let error = run(
+            Path::new("sh"),
+            &["-c", script],
+            &done,
+            Duration::from_millis(50),
+            TimeUp::LeaveRunning,
+        )
+        .await
+        .expect_err("it waits");
+        assert!(
+            matches!(error, ToolError::TimedOut { left_running: true, .. }),
+            "{error}"
+        );
+        std::fs::write(dir.path().join("done.go"), "").expect("a file");
+        let ends = async {
+            while !done.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LIMIT, ends).await.expect("it comes to its end");
     }
 
     #[tokio::test]
