@@ -16,6 +16,9 @@ pub use storage_class::{FsType, ReclaimPolicy, StorageClassItem, StorageClasses,
 
 use crate::status::CinderCSIDriverStatus;
 
+/// What the API server takes as the name of a Secret, a ConfigMap or a StorageClass: a DNS subdomain.
+const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
 /// What is wanted of the driver.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(

@@ -127,6 +127,18 @@ fn lists_are_merged_by_their_key(#[case] path: &str, #[case] key: &str) {
     assert_eq!(schema["x-kubernetes-list-map-keys"], json!([key]));
 }
 
+#[rstest]
+#[case("spec.clouds.[].credentialsSecretRef.name")]
+#[case("spec.clouds.[].caBundleRef.name")]
+#[case("spec.images.pullSecrets.[].name")]
+#[case("spec.storageClasses.items.[].name")]
+fn the_name_of_an_object_cannot_lead_elsewhere_in_a_url(#[case] path: &str) {
+    let pattern = schema_of(path)["pattern"].clone();
+
+    let class = schema_of("spec.storageClasses.items.[].name")["pattern"].clone();
+    assert!(pattern.is_string() && pattern == class, "{pattern}");
+}
+
 #[test]
 fn the_object_is_one_of_the_cluster_and_its_status_is_apart() {
     let crd = serde_json::to_value(CinderCSIDriver::crd()).unwrap();

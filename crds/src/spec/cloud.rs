@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::OBJECT_NAME;
+
 /// An OpenStack cloud. Every reference is to an object in the operator's own namespace.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -53,7 +55,7 @@ impl Cloud {
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
     /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 
     /// Key of the Secret. Its ending says what is in it: .yaml or .yml a clouds.yaml, .conf a cloud.conf.
@@ -73,7 +75,7 @@ pub struct CaBundleRef {
     pub kind: CaBundleKind,
 
     /// Name of the object.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 
     /// Key in the object.

@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::OBJECT_NAME;
+
 /// Images of the driver's pods and how they are pulled.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -48,7 +50,7 @@ pub struct ImageOverrides {
 #[serde(rename_all = "camelCase")]
 pub struct LocalObjectRef {
     /// Name of the object.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 }
 
