@@ -147,6 +147,7 @@ impl Elector {
     pub async fn acquire(mut self, shutdown: &CancellationToken) -> Option<Leader> {
         let mut waiting_for = None;
         loop {
+            let begun = Instant::now();
             let attempt = tokio::select! {
                 () = shutdown.cancelled() => return None,
                 attempt = self.bounded_attempt() => attempt,
@@ -155,7 +156,7 @@ impl Elector {
                 Ok(Held::Mine(lease)) => {
                     info!(lease = self.lease_name(), identity = self.settings.identity, "leading");
                     return Some(Leader {
-                        renewed: Instant::now(),
+                        renewed: begun,
                         lease: *lease,
                         elector: self,
                     });
@@ -293,6 +294,7 @@ fn holder_of(lease: Option<&Lease>) -> String {
 pub struct Leader {
     elector: Elector,
     lease: Lease,
+    /// When the last renewal that succeeded was begun: the others may count from any moment after that.
     renewed: Instant,
 }
 
@@ -312,13 +314,14 @@ impl Leader {
                 .settings
                 .renew_deadline
                 .saturating_sub(self.renewed.elapsed());
+            let begun = Instant::now();
             let attempt = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 attempt = tokio::time::timeout(left, self.elector.bounded_attempt()) => attempt,
             };
             match attempt {
                 Ok(Ok(Held::Mine(lease))) => {
-                    self.renewed = Instant::now();
+                    self.renewed = begun;
                     self.lease = *lease;
                 }
                 Ok(Ok(Held::By(holder))) => return Err(LeadershipLost::Taken { holder }),

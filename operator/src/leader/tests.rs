@@ -118,4 +118,16 @@ mod with_an_api {
         assert!(matches!(lost, LeadershipLost::NotRenewed { .. }), "{lost}");
         assert!(begun.elapsed() < duration, "{:?}", begun.elapsed());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_the_holder_runs_from_the_question_and_not_from_the_answer() {
+        let (elector, mut api) = elector();
+        let candidate = tokio::spawn(async move { elector.acquire(&CancellationToken::new()).await });
+        answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+        let slow = Duration::from_secs(8);
+        tokio::time::advance(slow).await;
+        answer(&mut api, "POST", 201, held("me", "1")).await;
+        let leader = candidate.await.expect("no panic").expect("the lease");
+        assert!(leader.renewed.elapsed() >= slow, "{:?}", leader.renewed.elapsed());
+    }
 }
