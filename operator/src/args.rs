@@ -1,11 +1,10 @@
 //! The command line of the operator.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use csi_kit::telemetry::LogFormat;
+use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 
 use crate::images::ImageSet;
 
@@ -50,8 +49,8 @@ pub struct RunArgs {
     pub lease_name: String,
 
     /// Address of the HTTP server for /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
-    pub admin_address: SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
+    pub admin_address: TcpAddress,
 
     /// How often the credentials are tried while nothing changes
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
@@ -157,6 +156,17 @@ mod tests {
     #[test]
     fn the_flags_fit_together() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_address_is_listened_on_also_where_there_is_no_ipv6() {
+        let args = Args::try_parse_from(["operator", "run"]).unwrap();
+
+        let Command::Run(run) = args.command else {
+            panic!("not run: {args:?}")
+        };
+        // An address of IPv6 would be refused by a kernel without it; no address at all falls back to IPv4.
+        assert_eq!(run.admin_address.to_string(), ":8080");
     }
 
     #[rstest]

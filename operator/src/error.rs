@@ -1,7 +1,8 @@
 //! Why the operator stops, and why one reconcile did not succeed.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
 
+use csi_kit::endpoint::TcpAddress;
 use thiserror::Error;
 
 use crate::{apply::ApplyError, objects::Key, observe::ObserveError, observe::WatchError, operands::RenderError};
@@ -36,7 +37,7 @@ pub enum Error {
     #[error("cannot listen on {address} (--admin-address): {source}")]
     AdminServer {
         /// Where.
-        address: SocketAddr,
+        address: TcpAddress,
         /// Why.
         source: io::Error,
     },

@@ -6,7 +6,6 @@ use cinder_cloud::CloudOptions;
 use cinder_csi_crds::{CinderCSIDriver, GROUP, INSTANCE_LABEL};
 use csi_kit::{
     admin::AdminServer,
-    endpoint::TcpAddress,
     metrics::{BuildInfo, Metrics as Registry},
     signals, telemetry,
 };
@@ -141,7 +140,7 @@ async fn admin_server(
     shutdown: &CancellationToken,
 ) -> Result<tokio::task::JoinHandle<io::Result<()>>, Error> {
     let failed = |source| Error::AdminServer {
-        address: args.admin_address,
+        address: args.admin_address.clone(),
         source,
     };
     let server = AdminServer::new(registry).readiness(move || {
@@ -153,10 +152,7 @@ async fn admin_server(
             Phase::StandingBy | Phase::Leading => Ok(()),
         })
     });
-    let bound = server
-        .bind(&TcpAddress::from(args.admin_address))
-        .await
-        .map_err(failed)?;
+    let bound = server.bind(&args.admin_address).await.map_err(failed)?;
     info!(address = %bound.local_addr(), "admin server listens");
     Ok(tokio::spawn(bound.serve(shutdown.clone())))
 }
