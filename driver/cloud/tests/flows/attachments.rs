@@ -245,7 +245,8 @@ async fn a_volume_that_vanishes_while_it_is_detached_is_detached() {
     // Long enough for a look at Cinder, which comes after the first one at Nova.
     stage
         .sim
-        .set_latencies(latencies(|l| l.release = Duration::from_secs(2)));
+        .set_latencies(latencies(|l| l.detach = Duration::from_secs(3)));
+    stage.sim.clear_log();
     stage
         .sim
         .fault(Fault::on("get_volume").effect(Effect::status(404)))
