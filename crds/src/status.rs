@@ -50,7 +50,7 @@ pub struct CinderCSIDriverStatus {
 pub struct ControllerStatus {
     /// How many there should be.
     pub desired: i32,
-    /// How many are of the wanted version and ready.
+    /// How many serve, those of an older version included.
     pub ready: i32,
 }
 

@@ -294,8 +294,12 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
         .as_ref()
         .filter(|controller| !controller.is_rolled_out())
     {
+        let left = match controller.outdated {
+            0 => String::new(),
+            outdated => format!(", {outdated} of an older version left"),
+        };
         parts.push(format!(
-            "controller: {} of {} pods updated, {} available",
+            "controller: {} of {} pods updated, {} available{left}",
             controller.updated, controller.desired, controller.available
         ));
     }

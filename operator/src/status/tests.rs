@@ -410,5 +410,14 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
         "spec": {"replicas": 1},
         "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1},
     });
-    assert!(!Workload::of_deployment(&live).is_rolled_out());
+    let updating = Seen {
+        controller: Some(Workload::of_deployment(&live)),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&updating)[1], "Progressing=True/RollingOut");
+    let status = status(None, &updating, at(1));
+    let message = &find(&status, ConditionType::Progressing)
+        .expect("the condition")
+        .message;
+    assert!(message.contains("1 of an older version left"), "{message}");
 }
