@@ -208,6 +208,8 @@ async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress)
     let device = match host.find_device(volume_id, None, Duration::ZERO).await {
         Ok(device) => device,
         Err(DeviceError::NotFound { .. }) => return Ok(()),
+        // Nothing is known about the device, and a later look may tell.
+        Err(error @ DeviceError::NoAnswer(_)) => return Err(error.into()),
         // What cannot be told to be the volume is not held by it either; the mount, which was, is gone.
         Err(error) => {
             tracing::warn!(volume = volume_id, %error, "the volume is unstaged, but its device could not be looked at");
@@ -223,4 +225,43 @@ async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress)
     }
     host.wait_until_idle(&device, IDLE_WAIT).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use csi_host::HostPaths;
+    use tonic::Code;
+
+    use super::*;
+    use crate::operations::{Limits, Operations};
+
+    #[tokio::test]
+    async fn a_volume_is_not_unstaged_while_its_device_cannot_be_looked_at() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let disk = dir.path().join("block/vda");
+        std::fs::create_dir_all(&disk).expect("a directory");
+        // Nobody writes to it, so that to read it takes for ever.
+        let made = std::process::Command::new("mkfifo").arg(disk.join("serial")).status();
+        assert!(made.expect("mkfifo runs").success());
+        let host = Host::new(HostPaths {
+            sys: dir.path().into(),
+            dev: dir.path().into(),
+            ..HostPaths::default()
+        });
+        let path = dir.path().join("staging");
+        let unstaged = Operations::new(Limits::default())
+            .run(
+                "NodeUnstageVolume",
+                Target::Volume("volume-1".into()),
+                (),
+                Deadline::within(Duration::from_mins(1)),
+                |progress| async move {
+                    release(&host, "volume-1", &path, &progress)
+                        .await
+                        .map_err(|error| status::node(&error))
+                },
+            )
+            .await;
+        assert_eq!(unstaged.expect_err("nothing is known").code(), Code::Unavailable);
+    }
 }
