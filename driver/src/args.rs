@@ -146,7 +146,8 @@ pub struct Args {
     #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
     pub metadata_url: String,
 
-    /// Most volumes that one node may hold; overrides node-volume-attach-limit of cloud.conf
+    /// Most volumes that one server may have in all; overrides node-volume-attach-limit of cloud.conf, which only the scheduler
+    /// is told
     #[arg(long, value_name = "COUNT")]
     pub max_volumes_per_node: Option<u32>,
 

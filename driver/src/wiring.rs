@@ -146,9 +146,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
     let operations = Operations::new(Limits::default());
     let cloud = plan.cloud.map(|config| connect(&args, config, &metrics)).transpose()?;
-    let controller = cloud
-        .clone()
-        .map(|cloud| controller(&args, cloud, plan.volumes_per_node, operations.clone()));
+    let controller = cloud.clone().map(|cloud| controller(&args, cloud, operations.clone()));
     let node = args
         .provide_node_service
         .then(|| node(&args, plan.volumes_per_node, operations.clone()));
@@ -268,15 +266,13 @@ fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<
     Ok(Cloud::new(config, options)?)
 }
 
-fn controller(args: &Args, cloud: Cloud, volumes_per_node: Option<u32>, operations: Operations) -> ControllerService {
+fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerService {
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
-        // As in CSI, none is no limit.
-        volumes_per_node: args
-            .max_volumes_per_node
-            .or(volumes_per_node)
-            .filter(|&limit| limit > 0),
+        // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
+        // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
+        volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
     ControllerService::new(cloud, operations, settings)

@@ -175,6 +175,19 @@ async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
 }
 
 #[tokio::test]
+async fn the_attach_limit_of_cloud_conf_is_told_to_the_scheduler_and_not_enforced() {
+    let sim = cloud(|_| {}).await;
+    let conf = format!(
+        "{}[BlockStorage]\nnode-volume-attach-limit = 1\n",
+        sim.access().cloud_conf()
+    );
+    let driver = Driver::with(&conf, |_| {}).await;
+    let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    driver.publish(&first, NODE).await.expect("attached");
+    driver.publish(&second, NODE).await.expect("attached beside it");
+}
+
+#[tokio::test]
 async fn without_a_node_a_volume_is_detached_from_all() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim).await;
