@@ -23,7 +23,7 @@ impl Inner {
     /// What Cinder tells users about a failed volume. Never fails: it only adds to an error.
     async fn message(&self, id: &VolumeId) -> String {
         BlockStorage::new(&self.transport)
-            .messages(id)
+            .messages(id.as_str())
             .await
             .unwrap_or_else(|error| {
                 tracing::debug!(%error, volume = %id, "Cinder's messages about the volume could not be read");
