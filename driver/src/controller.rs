@@ -17,6 +17,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
+use crate::clouds::Clouds;
 use crate::layers::call;
 use crate::operations::{Operations, Progress};
 
@@ -40,19 +41,19 @@ pub struct Settings {
     pub single_node_multi_writer: bool,
 }
 
-/// The service. Cheap to clone; clones share the cloud's session and the running operations.
+/// The service. Cheap to clone; clones share the clouds' sessions and the running operations.
 #[derive(Debug, Clone)]
 pub struct ControllerService {
-    cloud: Cloud,
+    clouds: Clouds,
     operations: Operations,
     settings: Arc<Settings>,
 }
 
 impl ControllerService {
-    /// A service on one cloud.
-    pub fn new(cloud: Cloud, operations: Operations, settings: Settings) -> Self {
+    /// A service on these clouds.
+    pub fn new(clouds: Clouds, operations: Operations, settings: Settings) -> Self {
         Self {
-            cloud,
+            clouds,
             operations,
             settings: Arc::new(settings),
         }

@@ -31,6 +31,7 @@ use login::Login;
 use plan::Plan;
 
 use crate::args::Args;
+use crate::clouds::Clouds;
 use crate::controller::{ControllerService, Settings};
 use crate::identity::IdentityService;
 use crate::layers::{self, RpcLayer};
@@ -275,7 +276,7 @@ fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerSe
         volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
-    ControllerService::new(cloud, operations, settings)
+    ControllerService::new(Clouds::one(cloud), operations, settings)
 }
 
 fn node(args: &Args, volumes_per_node: Option<u32>, operations: Operations) -> NodeService {

@@ -1,13 +1,13 @@
 //! CreateVolume: a volume of the given name, made once however often it is asked for.
 
-use cinder_cloud::{Created, NewVolume};
+use cinder_cloud::{Cloud, Created, NewVolume};
 use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse};
 use tonic::Status;
 
 use super::{ControllerService, capacity, encode, follow};
 use crate::capability::Access;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{CreateParameters, DESCRIPTION, SECRET_CLOUD};
+use crate::parameters::{CreateParameters, DESCRIPTION};
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
@@ -26,7 +26,8 @@ pub(super) async fn create(
     request: CreateVolumeRequest,
     deadline: Deadline,
 ) -> Result<CreateVolumeResponse, Status> {
-    let wanted = read(service, request)?;
+    let cloud = service.clouds.chosen(&request.secrets)?;
+    let wanted = read(service, &cloud, request)?;
     let target = Target::Name(wanted.new.name.clone());
     service
         .operations
@@ -34,16 +35,16 @@ pub(super) async fn create(
             let service = service.clone();
             async move {
                 progress.set("looking for the volume by its name, else making it and waiting until it is available");
-                follow(&progress, &service.cloud, wanted.new.name.as_str());
-                let created = service.cloud.create_volume(wanted.new.clone()).await;
+                follow(&progress, &cloud, wanted.new.name.as_str());
+                let created = cloud.create_volume(wanted.new.clone()).await;
                 let created = created.map_err(|error| status::cloud(Act::Create, &error))?;
-                answer(&service, &wanted, created).await
+                answer(&service, &cloud, &wanted, created).await
             }
         })
         .await
 }
 
-fn read(service: &ControllerService, request: CreateVolumeRequest) -> Result<Wanted, Status> {
+fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest) -> Result<Wanted, Status> {
     fields::required_name("name", &request.name)?;
     let accesses = Access::of_all("volume_capabilities", &request.volume_capabilities)?;
     if accesses.iter().any(|access| access.multi_node) {
@@ -62,13 +63,6 @@ fn read(service: &ControllerService, request: CreateVolumeRequest) -> Result<Wan
         return Err(status::invalid(
             "mutable_parameters",
             format_args!("{key} is not known; remove volumeAttributesClassName from the claim"),
-        ));
-    }
-    if request.secrets.get(SECRET_CLOUD).is_some_and(|cloud| !cloud.is_empty()) {
-        // Without its value: what comes as a secret goes into no message.
-        return Err(status::invalid(
-            "secrets",
-            format_args!("the cloud that {SECRET_CLOUD} names is not known to this driver"),
         ));
     }
     let parameters =
@@ -106,7 +100,7 @@ fn read(service: &ControllerService, request: CreateVolumeRequest) -> Result<Wan
     };
     if let Some(zone) = parameters
         .availability
-        .filter(|zone| !reachable(service, &wanted.zones, zone))
+        .filter(|zone| !reachable(cloud, &wanted.zones, zone))
     {
         return Err(status::zone_impossible(unreachable_text(
             "parameter availability",
@@ -121,6 +115,7 @@ fn read(service: &ControllerService, request: CreateVolumeRequest) -> Result<Wan
 /// that no pod could reach is removed again; one that was there before may hold data and is never touched.
 async fn answer(
     service: &ControllerService,
+    cloud: &Cloud,
     wanted: &Wanted,
     created: Created,
 ) -> Result<CreateVolumeResponse, Status> {
@@ -128,31 +123,30 @@ async fn answer(
     if let Some(zone) = volume
         .availability_zone
         .as_deref()
-        .filter(|zone| !reachable(service, &wanted.zones, zone))
+        .filter(|zone| !reachable(cloud, &wanted.zones, zone))
     {
         let text = unreachable_text(&format!("volume {}", volume.id), zone, &wanted.zones);
         if adopted {
             return Err(status::already_exists(text));
         }
-        service
-            .cloud
+        cloud
             .delete_volume(&volume.id)
             .await
             .map_err(|error| status::clean_up(&error))?;
         return Err(status::zone_impossible(text));
     }
-    let topology = if service.settings.topology && service.cloud.config().block_storage.ignore_volume_az {
+    let topology = if service.settings.topology && cloud.config().block_storage.ignore_volume_az {
         wanted.zones.as_asked()
     } else {
-        encode::topology(service, &volume)
+        encode::topology(service, cloud, &volume)
     };
     Ok(CreateVolumeResponse {
         volume: Some(encode::volume(&volume, topology)),
     })
 }
 
-fn reachable(service: &ControllerService, zones: &Zones, zone: &str) -> bool {
-    service.cloud.config().block_storage.ignore_volume_az || zones.allow(zone)
+fn reachable(cloud: &Cloud, zones: &Zones, zone: &str) -> bool {
+    cloud.config().block_storage.ignore_volume_az || zones.allow(zone)
 }
 
 fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {

@@ -27,8 +27,12 @@ pub(super) async fn delete(
             (),
             deadline,
             |progress| {
-                let cloud = service.cloud.clone();
+                let (clouds, secrets) = (service.clouds.clone(), request.secrets);
                 async move {
+                    progress.set("looking for the volume's cloud");
+                    let Some(cloud) = clouds.of_volume(&volume, &secrets).await? else {
+                        return Ok(DeleteVolumeResponse {});
+                    };
                     progress.set("deleting the volume and waiting until it is gone");
                     follow(&progress, &cloud, volume.as_str());
                     cloud

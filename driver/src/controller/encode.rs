@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_cloud::{ServerId, Volume};
+use cinder_cloud::{Cloud, ServerId, Volume};
 use csi_proto::csi::v1::{self as csi, Topology};
 
 use super::ControllerService;
@@ -20,8 +20,8 @@ pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi
 }
 
 /// Where a volume can be used: its own zone, or nothing said where zones are off or of no interest.
-pub(super) fn topology(service: &ControllerService, volume: &Volume) -> Vec<Topology> {
-    if service.settings.topology && !service.cloud.config().block_storage.ignore_volume_az {
+pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &Volume) -> Vec<Topology> {
+    if service.settings.topology && !cloud.config().block_storage.ignore_volume_az {
         topology::of_zone(volume.availability_zone.as_deref())
     } else {
         Vec::new()

@@ -1,6 +1,8 @@
 //! The RPCs that only look: ValidateVolumeCapabilities, ListVolumes, ControllerGetVolume.
 
-use cinder_cloud::{CloudError, Volume, VolumeId, VolumePage};
+use std::collections::BTreeMap;
+
+use cinder_cloud::{Cloud, CloudError, Volume, VolumeId, VolumePage};
 use csi_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use csi_proto::csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest, ListVolumesResponse,
@@ -28,7 +30,7 @@ pub(super) async fn validate(
     if request.volume_capabilities.is_empty() {
         return Err(status::invalid("volume_capabilities", "at least one is required"));
     }
-    let volume = find(service, &id, deadline).await?;
+    let (_, volume) = find(service, &id, &request.secrets, deadline).await?;
     Ok(match first_unmet(&request.volume_capabilities, &volume) {
         Some(message) => ValidateVolumeCapabilitiesResponse {
             confirmed: None,
@@ -75,12 +77,8 @@ pub(super) async fn list(
     if marker.as_ref().is_some_and(|marker| !marker.is_uuid()) {
         return Err(status::bad_token(token));
     }
-    let found = within(
-        deadline,
-        "ListVolumes",
-        service.cloud.list_volumes(limit, marker.as_ref()),
-    )
-    .await?;
+    let cloud = service.clouds.chosen(&BTreeMap::new())?;
+    let found = within(deadline, "ListVolumes", cloud.list_volumes(limit, marker.as_ref())).await?;
     let VolumePage { mut volumes, mut next } = found.map_err(|error| match error {
         CloudError::BadRequest(_) | CloudError::NotFound { .. } if marker.is_some() => status::bad_token(token),
         error => status::cloud(Act::Look, &error),
@@ -90,7 +88,7 @@ pub(super) async fn list(
         next = volumes.last().map(|volume| volume.id.clone());
     }
     let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
-        volume: Some(encode::volume(volume, encode::topology(service, volume))),
+        volume: Some(encode::volume(volume, encode::topology(service, &cloud, volume))),
         status: Some(list_volumes_response::VolumeStatus {
             published_node_ids: encode::nodes(volume),
         }),
@@ -108,23 +106,32 @@ pub(super) async fn get(
     deadline: Deadline,
 ) -> Result<ControllerGetVolumeResponse, Status> {
     let id = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
-    let volume = find(service, &id, deadline).await?;
+    let (cloud, volume) = find(service, &id, &BTreeMap::new(), deadline).await?;
     Ok(ControllerGetVolumeResponse {
-        volume: Some(encode::volume(&volume, encode::topology(service, &volume))),
+        volume: Some(encode::volume(&volume, encode::topology(service, &cloud, &volume))),
         status: Some(controller_get_volume_response::VolumeStatus {
             published_node_ids: encode::nodes(&volume),
         }),
     })
 }
 
-async fn find(service: &ControllerService, id: &VolumeId, deadline: Deadline) -> Result<Volume, Status> {
+async fn find(
+    service: &ControllerService,
+    id: &VolumeId,
+    secrets: &BTreeMap<String, String>,
+    deadline: Deadline,
+) -> Result<(Cloud, Volume), Status> {
     if !id.is_uuid() {
         return Err(status::not_found("volume", id.as_str()));
     }
-    within(deadline, "the look at the volume", service.cloud.volume(id))
-        .await?
-        .map_err(|error| status::cloud(Act::Look, &error))?
-        .ok_or_else(|| status::not_found("volume", id.as_str()))
+    let absent = || status::not_found("volume", id.as_str());
+    let look = async {
+        let cloud = service.clouds.of_volume(id, secrets).await?.ok_or_else(absent)?;
+        let volume = cloud.volume(id).await;
+        let volume = volume.map_err(|error| status::cloud(Act::Look, &error))?;
+        Ok((cloud, volume.ok_or_else(absent)?))
+    };
+    within(deadline, "the look at the volume", look).await?
 }
 
 /// Waits for a look at the cloud until the deadline. Nothing is lost when it is given up.

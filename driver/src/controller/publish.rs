@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{AttachOptions, ServerId, VolumeId};
+use cinder_cloud::{AttachOptions, Cloud, ServerId, VolumeId};
 use csi_proto::csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse,
@@ -51,11 +51,13 @@ pub(super) async fn publish(
             |progress| {
                 let service = service.clone();
                 async move {
+                    let cloud = service.clouds.of_volume(&volume, &request.secrets).await?;
+                    let cloud = cloud.ok_or_else(|| status::not_found("volume", volume.as_str()))?;
                     progress.set(format!(
                         "attaching to server {server} and waiting until Nova and Cinder agree"
                     ));
-                    follow(&progress, &service.cloud, volume.as_str());
-                    attach(&service, &volume, &server, access).await
+                    follow(&progress, &cloud, volume.as_str());
+                    attach(&service, &cloud, &volume, &server, access).await
                 }
             },
         )
@@ -84,8 +86,11 @@ pub(super) async fn unpublish(
             server.clone(),
             deadline,
             |progress| {
-                let cloud = service.cloud.clone();
+                let (clouds, secrets) = (service.clouds.clone(), request.secrets);
                 async move {
+                    let Some(cloud) = clouds.of_volume(&volume, &secrets).await? else {
+                        return Ok(ControllerUnpublishVolumeResponse {});
+                    };
                     let from = server
                         .as_ref()
                         .map_or_else(|| "all servers".into(), |server| format!("server {server}"));
@@ -102,6 +107,7 @@ pub(super) async fn unpublish(
 
 async fn attach(
     service: &ControllerService,
+    cloud: &Cloud,
     volume: &VolumeId,
     server: &ServerId,
     access: Access,
@@ -111,7 +117,7 @@ async fn attach(
         exclusive: !access.multi_node,
         server_limit: service.settings.volumes_per_node,
     };
-    let attached = service.cloud.attach(volume, server, options).await;
+    let attached = cloud.attach(volume, server, options).await;
     let attached = attached.map_err(|error| status::cloud(Act::Attach, &error))?;
     let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
     Ok(ControllerPublishVolumeResponse {

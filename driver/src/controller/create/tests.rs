@@ -8,11 +8,12 @@ use openstack_sim::{Sim, SimConfig};
 use tonic::Code;
 
 use super::*;
+use crate::clouds::Clouds;
 use crate::controller::Settings;
 use crate::operations::{Limits, Operations};
 use crate::parameters::TOPOLOGY_ZONE;
 
-async fn cloud_and_service() -> (Sim, ControllerService) {
+async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
     // A second installation in this process changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let sim = Sim::start(SimConfig::default()).await.expect("a cloud");
@@ -24,12 +25,12 @@ async fn cloud_and_service() -> (Sim, ControllerService) {
         volumes_per_node: None,
         single_node_multi_writer: false,
     };
-    let service = ControllerService::new(cloud, Operations::new(Limits::default()), settings);
-    (sim, service)
+    let service = ControllerService::new(Clouds::one(cloud.clone()), Operations::new(Limits::default()), settings);
+    (sim, cloud, service)
 }
 
 /// A request for a volume that must be reachable from `zone`, and the volume that the cloud made of it in zone `nova`.
-async fn made(service: &ControllerService, zone: &str) -> (Wanted, Created) {
+async fn made(cloud: &Cloud, zone: &str) -> (Wanted, Created) {
     let segments = BTreeMap::from([(TOPOLOGY_ZONE.to_owned(), zone.to_owned())]);
     let requirement = TopologyRequirement {
         requisite: vec![Topology { segments }],
@@ -44,7 +45,7 @@ async fn made(service: &ControllerService, zone: &str) -> (Wanted, Created) {
         description: String::new(),
         metadata: BTreeMap::new(),
     };
-    let created = service.cloud.create_volume(new.clone()).await.expect("a volume");
+    let created = cloud.create_volume(new.clone()).await.expect("a volume");
     (
         Wanted {
             new,
@@ -56,10 +57,10 @@ async fn made(service: &ControllerService, zone: &str) -> (Wanted, Created) {
 
 #[tokio::test]
 async fn a_new_volume_in_an_unreachable_zone_is_removed_again() {
-    let (sim, service) = cloud_and_service().await;
-    let (wanted, created) = made(&service, "elsewhere").await;
+    let (sim, cloud, service) = cloud_and_service().await;
+    let (wanted, created) = made(&cloud, "elsewhere").await;
     assert!(!created.adopted);
-    let refusal = answer(&service, &wanted, created)
+    let refusal = answer(&service, &cloud, &wanted, created)
         .await
         .expect_err("nobody could reach it");
     assert_eq!(refusal.code(), Code::ResourceExhausted);
@@ -72,15 +73,11 @@ async fn a_new_volume_in_an_unreachable_zone_is_removed_again() {
 
 #[tokio::test]
 async fn an_older_volume_in_an_unreachable_zone_is_left_alone() {
-    let (sim, service) = cloud_and_service().await;
-    let (wanted, _) = made(&service, "elsewhere").await;
-    let found = service
-        .cloud
-        .create_volume(wanted.new.clone())
-        .await
-        .expect("the same volume");
+    let (sim, cloud, service) = cloud_and_service().await;
+    let (wanted, _) = made(&cloud, "elsewhere").await;
+    let found = cloud.create_volume(wanted.new.clone()).await.expect("the same volume");
     assert!(found.adopted);
-    let refusal = answer(&service, &wanted, found)
+    let refusal = answer(&service, &cloud, &wanted, found)
         .await
         .expect_err("nobody could reach it");
     assert_eq!(refusal.code(), Code::AlreadyExists);
@@ -89,19 +86,21 @@ async fn an_older_volume_in_an_unreachable_zone_is_left_alone() {
 
 #[tokio::test]
 async fn a_volume_that_cannot_be_removed_again_leaves_everything_open() {
-    let (sim, service) = cloud_and_service().await;
-    let (wanted, created) = made(&service, "elsewhere").await;
+    let (sim, cloud, service) = cloud_and_service().await;
+    let (wanted, created) = made(&cloud, "elsewhere").await;
     let fault = openstack_sim::Fault::on("delete_volume").effect(openstack_sim::Effect::status(403));
     sim.fault(fault).expect("a rule");
-    let refusal = answer(&service, &wanted, created).await.expect_err("it is still there");
+    let refusal = answer(&service, &cloud, &wanted, created)
+        .await
+        .expect_err("it is still there");
     assert_eq!(refusal.code(), Code::Aborted);
 }
 
 #[tokio::test]
 async fn a_volume_in_a_requisite_zone_is_answered_with_that_zone() {
-    let (_sim, service) = cloud_and_service().await;
-    let (wanted, created) = made(&service, "nova").await;
-    let volume = answer(&service, &wanted, created)
+    let (_sim, cloud, service) = cloud_and_service().await;
+    let (wanted, created) = made(&cloud, "nova").await;
+    let volume = answer(&service, &cloud, &wanted, created)
         .await
         .expect("a volume")
         .volume
@@ -115,7 +114,7 @@ async fn what_came_as_a_secret_is_not_in_the_refusal() {
     use csi_proto::csi::v1::volume_capability::access_mode::Mode;
     use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
 
-    let (_sim, service) = cloud_and_service().await;
+    let (_sim, _cloud, service) = cloud_and_service().await;
     let request = CreateVolumeRequest {
         name: "pvc-1".into(),
         volume_capabilities: vec![VolumeCapability {
@@ -127,7 +126,10 @@ async fn what_came_as_a_secret_is_not_in_the_refusal() {
         secrets: [("cloud".to_owned(), "geheim".to_owned())].into(),
         ..CreateVolumeRequest::default()
     };
-    let refusal = read(&service, request).expect_err("there is one cloud");
+    let deadline = service.operations.deadline(&tonic::Request::new(()));
+    let refusal = create(&service, request, deadline)
+        .await
+        .expect_err("there is one cloud");
     assert_eq!(refusal.code(), Code::InvalidArgument);
     assert!(
         refusal.message().contains("cloud") && !refusal.message().contains("geheim"),
