@@ -69,7 +69,6 @@ struct Inner {
     paths: HostPaths,
     tools: Tools,
     threads: offload::Threads,
-    usage: usage::InFlight,
 }
 
 impl Host {
@@ -85,7 +84,6 @@ impl Host {
                 paths,
                 tools,
                 threads: offload::Threads::default(),
-                usage: usage::InFlight::default(),
             }),
         }
     }

@@ -2,18 +2,23 @@
 //!
 //! A call on a device that died may never return. On the runtime's own blocking pool a few of those would keep every
 //! other volume waiting and would hold up the end of the process; here each has a thread that is left to itself when its
-//! time is up, and the number of threads is bounded.
+//! time is up, and the number of threads is bounded: in all, and for one act on one thing. An act that hangs is not begun
+//! again: whoever asks for it is told at once.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 /// Most calls that may be under way at once, hung ones included. A node has at most a few hundred volumes, and a healthy
 /// call takes milliseconds.
 const MOST_THREADS: usize = 128;
+
+/// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.
+const MOST_ALIKE: usize = 8;
 
 /// Why a blocking call gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +33,17 @@ pub enum OffloadError {
         what: String,
         /// The time that it had.
         limit: Duration,
+    },
+    /// The same was begun before and has not ended.
+    #[error(
+        "{what} was not started: it was begun {:.0} s ago and has not ended; the device or its server does not answer; see \
+         the kernel's log of this node", since.as_secs_f64()
+    )]
+    Stuck {
+        /// What was to be done.
+        what: String,
+        /// How long ago it began.
+        since: Duration,
     },
     /// Too many earlier calls hang.
     #[error(
@@ -57,37 +73,113 @@ pub enum OffloadError {
     },
 }
 
+impl OffloadError {
+    /// Whether the thing that was asked is what does not answer, as opposed to this node being at its limits.
+    pub fn is_hang(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Stuck { .. })
+    }
+}
+
 /// The threads in use.
 #[derive(Debug)]
 pub(crate) struct Threads {
     free: Arc<Semaphore>,
+    alike: Arc<Mutex<HashMap<String, Act>>>,
 }
 
-impl Default for Threads {
-    fn default() -> Self {
-        Self {
-            free: Arc::new(Semaphore::new(MOST_THREADS)),
+/// One act on one thing, for as long as somebody does it or wants to.
+#[derive(Debug)]
+struct Act {
+    free: Arc<Semaphore>,
+    /// How many do it or wait for their turn.
+    users: usize,
+    /// When the first of those that hang began.
+    stuck_since: Option<Instant>,
+}
+
+/// Counts its holder among the users of an act.
+#[derive(Debug)]
+struct Part {
+    acts: Arc<Mutex<HashMap<String, Act>>>,
+    what: String,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut acts = lock(&self.acts);
+        if let Some(act) = acts.get_mut(&self.what) {
+            act.users -= 1;
+            if act.users == 0 {
+                acts.remove(&self.what);
+            }
         }
     }
 }
 
+/// What a thread holds until its call returns.
+#[derive(Debug)]
+struct Held {
+    _thread: OwnedSemaphorePermit,
+    _alike: OwnedSemaphorePermit,
+    part: Part,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // One came back, so the next may try.
+        if let Some(act) = lock(&self.part.acts).get_mut(&self.part.what) {
+            act.stuck_since = None;
+        }
+    }
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self::with(MOST_THREADS)
+    }
+}
+
 impl Threads {
+    fn with(threads: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(threads)),
+            alike: Arc::default(),
+        }
+    }
+
     /// Runs `call` on a thread and waits `limit` for it. Dropping the future, or the limit, leaves the call running.
+    ///
+    /// `what` names the act and the thing, such as `statfs of /mnt`. While one act on one thing hangs, the same is
+    /// refused at once.
     pub(crate) async fn run<T, F>(&self, what: impl Into<String>, limit: Duration, call: F) -> Result<T, OffloadError>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         let what = what.into();
-        let deadline = Instant::now() + limit;
-        let Ok(Ok(permit)) = timeout_at(deadline, self.free.clone().acquire_owned()).await else {
+        let start = Instant::now();
+        let deadline = start + limit;
+        let (part, alike) = self.join(&what, start)?;
+        let permits = async {
+            let alike = alike.acquire_owned().await;
+            (alike, self.free.clone().acquire_owned().await)
+        };
+        let Ok((Ok(alike), Ok(thread))) = timeout_at(deadline, permits).await else {
             return Err(OffloadError::Saturated { what, limit });
+        };
+        let acts = part.acts.clone();
+        let held = Held {
+            _thread: thread,
+            _alike: alike,
+            part,
         };
         let (answer, answered) = oneshot::channel();
         let started = thread::Builder::new().name("host-call".into()).spawn(move || {
+            let value = call();
+            // First given back, then answered: who comes after the answer finds its place free.
+            drop(held);
             // The receiver is gone when the caller gave up: nobody is left to tell.
-            let _ = answer.send(call());
-            drop(permit);
+            let _ = answer.send(value);
         });
         if let Err(source) = started {
             return Err(OffloadError::StartThread { what, source });
@@ -95,9 +187,41 @@ impl Threads {
         match timeout_at(deadline, answered).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(_)) => Err(OffloadError::Panicked { what }),
-            Err(_) => Err(OffloadError::TimedOut { what, limit }),
+            Err(_) => {
+                // If it has just ended, the entry is gone or somebody else's, who then clears it.
+                if let Some(act) = lock(&acts).get_mut(&what) {
+                    act.stuck_since.get_or_insert(start);
+                }
+                Err(OffloadError::TimedOut { what, limit })
+            }
         }
     }
+
+    fn join(&self, what: &str, now: Instant) -> Result<(Part, Arc<Semaphore>), OffloadError> {
+        let mut acts = lock(&self.alike);
+        let act = acts.entry(what.to_owned()).or_insert_with(|| Act {
+            free: Arc::new(Semaphore::new(MOST_ALIKE)),
+            users: 0,
+            stuck_since: None,
+        });
+        if let Some(since) = act.stuck_since {
+            return Err(OffloadError::Stuck {
+                what: what.to_owned(),
+                since: now - since,
+            });
+        }
+        act.users += 1;
+        let part = Part {
+            acts: self.alike.clone(),
+            what: what.to_owned(),
+        };
+        Ok((part, act.free.clone()))
+    }
+}
+
+/// Locks without caring for poison: every critical section here leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -130,9 +254,7 @@ mod tests {
 
     #[tokio::test]
     async fn when_every_thread_hangs_a_call_is_refused_in_time() {
-        let threads = Threads {
-            free: Arc::new(Semaphore::new(1)),
-        };
+        let threads = Threads::with(1);
         let (release, hung) = mpsc::channel::<()>();
         let first = threads
             .run("first", Duration::from_millis(10), move || hung.recv())
@@ -145,5 +267,53 @@ mod tests {
             .run("third", Duration::from_secs(10), || ())
             .await
             .expect("the thread came back");
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_refused_at_once_until_it_comes_back() {
+        let threads = Threads::default();
+        let (release, hung) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel::<()>();
+        let hang = move || {
+            let _ = hung.recv();
+            drop(ended);
+        };
+        let first = threads.run("statfs of /dead", Duration::from_millis(10), hang).await;
+        assert!(matches!(first, Err(OffloadError::TimedOut { .. })));
+        let second = threads.run("statfs of /dead", Duration::from_hours(1), || ()).await;
+        assert!(matches!(second, Err(OffloadError::Stuck { .. })), "no thread is piled up");
+        threads
+            .run("statfs of /alive", Duration::from_secs(10), || ())
+            .await
+            .expect("another thing is not touched by it");
+        drop(release);
+        tokio::task::spawn_blocking(move || end.recv()).await.expect("no panic").expect_err("it came back");
+        let comes_back = async {
+            while threads.run("statfs of /dead", Duration::from_secs(10), || ()).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), comes_back).await.expect("it may be asked again");
+        assert!(lock(&threads.alike).is_empty(), "nothing is kept about it");
+    }
+
+    #[tokio::test]
+    async fn before_it_is_known_to_hang_it_takes_a_few_threads_only() {
+        let threads = Arc::new(Threads::default());
+        let (release, hung) = mpsc::channel::<()>();
+        let hung = Arc::new(Mutex::new(hung));
+        let calls = (0..2 * MOST_ALIKE).map(|_| {
+            let (threads, hung) = (threads.clone(), hung.clone());
+            tokio::spawn(async move {
+                threads
+                    .run("statfs of /dead", Duration::from_millis(50), move || drop(lock(&hung).recv()))
+                    .await
+            })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.await.expect("no panic").expect_err("it hangs");
+        }
+        assert_eq!(threads.free.available_permits(), MOST_THREADS - MOST_ALIKE);
+        drop(release);
     }
 }

@@ -1,13 +1,9 @@
 //! How full a file system is, how large a block device is.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use tokio::sync::watch;
 
 use crate::Host;
 use crate::offload::OffloadError;
@@ -49,82 +45,30 @@ pub enum UsageError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// An earlier question about the same path has not been answered.
-    #[error("the kernel has not answered an earlier question about {}: its device seems dead; see the kernel's log", path.display())]
-    Hung {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The question got no answer in time.
+    /// The question got no answer in time, or an earlier one about the same path has none yet.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
 }
 
-/// A question to the kernel; it counts as asked until this value is gone, whoever still waits for the answer.
-struct Question {
-    host: Host,
-    path: PathBuf,
-    answer: watch::Sender<Answer>,
-}
-
-impl Question {
-    fn ask(self) {
-        let usage = rustix::fs::statvfs(&self.path).map(|stat| Usage::of(&stat));
-        self.answer.send_replace(Some(usage));
-    }
-}
-
-impl Drop for Question {
-    fn drop(&mut self) {
-        self.host.inner.usage.lock().remove(&self.path);
-    }
-}
-
-type Answer = Option<Result<Usage, rustix::io::Errno>>;
-
-/// Questions that wait for the kernel. A path that hangs is asked once, however often the kubelet wants to know, so that
-/// one dead device holds one thread.
-#[derive(Debug, Default)]
-pub(crate) struct InFlight {
-    asked: Mutex<HashMap<PathBuf, watch::Receiver<Answer>>>,
-}
-
 impl Host {
-    /// How full the file system at `path` is. Bounded by 10 s; callers that come while one asks share its answer.
+    /// How full the file system at `path` is. Bounded by 10 s; while an earlier question about the same path hangs, the
+    /// answer comes at once.
     pub async fn usage(&self, path: &Path) -> Result<Usage, UsageError> {
-        let (mut answer, question) = self.join_question(path);
-        if let Some(question) = question {
-            let what = format!("statfs of {}", path.display());
-            self.inner.threads.run(what, LIMIT, move || question.ask()).await?;
-        }
-        let outcome = tokio::time::timeout(LIMIT, answer.wait_for(Option::is_some)).await;
-        match outcome.map(|answer| answer.map(|value| *value)) {
-            Ok(Ok(Some(Ok(usage)))) => Ok(usage),
-            Ok(Ok(Some(Err(rustix::io::Errno::NOENT)))) => Err(UsageError::NotFound { path: path.to_owned() }),
-            Ok(Ok(Some(Err(errno)))) => Err(UsageError::Stat {
+        let place = path.to_owned();
+        let what = format!("statfs of {}", path.display());
+        let asked = self
+            .inner
+            .threads
+            .run(what, LIMIT, move || rustix::fs::statvfs(&place))
+            .await?;
+        match asked {
+            Ok(stat) => Ok(Usage::of(&stat)),
+            Err(rustix::io::Errno::NOENT) => Err(UsageError::NotFound { path: path.to_owned() }),
+            Err(errno) => Err(UsageError::Stat {
                 path: path.to_owned(),
                 source: errno.into(),
             }),
-            Ok(Ok(None) | Err(_)) | Err(_) => Err(UsageError::Hung { path: path.to_owned() }),
         }
-    }
-
-    /// The answer to wait for, and the question if this caller is the one that has to ask it.
-    fn join_question(&self, path: &Path) -> (watch::Receiver<Answer>, Option<Question>) {
-        let mut asked = self.inner.usage.lock();
-        if let Some(answer) = asked.get(path) {
-            return (answer.clone(), None);
-        }
-        let (sender, answer) = watch::channel(None);
-        asked.insert(path.to_owned(), answer.clone());
-        (
-            answer,
-            Some(Question {
-                host: self.clone(),
-                path: path.to_owned(),
-                answer: sender,
-            }),
-        )
     }
 
     /// Size in bytes of the block device at `path`. Bounded by 10 s.
@@ -160,12 +104,6 @@ impl Usage {
     }
 }
 
-impl InFlight {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, watch::Receiver<Answer>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,18 +133,5 @@ mod tests {
             .await
             .expect_err("it does not exist");
         assert!(matches!(error, UsageError::NotFound { .. }), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_path_that_hangs_is_asked_once() {
-        let host = Host::new(HostPaths::default());
-        let path = Path::new("/");
-        // As if the thread that asks were stuck in the kernel.
-        let (_, stuck) = host.join_question(path);
-        let error = host.usage(path).await.expect_err("nobody answers");
-        assert!(matches!(error, UsageError::Hung { .. }), "{error}");
-        drop(stuck);
-        let (_, question) = host.join_question(path);
-        assert!(question.is_some(), "after the kernel came back the path is asked anew");
     }
 }

@@ -34,7 +34,7 @@ fn code(error: &NodeError) -> Code {
         NodeError::Filesystem(error) => filesystem(error),
         NodeError::Mount(error) => mount(error),
         NodeError::Usage(UsageError::NotFound { .. }) | NodeError::NotThere { .. } => Code::NotFound,
-        NodeError::Usage(UsageError::Hung { .. } | UsageError::NoAnswer(_)) => Code::Unavailable,
+        NodeError::Usage(UsageError::NoAnswer(_)) => Code::Unavailable,
         NodeError::Usage(UsageError::Stat { .. }) => Code::Internal,
         // The path is taken, with this volume used otherwise or with another.
         NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. } => Code::AlreadyExists,
