@@ -39,7 +39,7 @@ pub use cluster::{Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::Command;
 pub use image::{Entry, Image};
 pub use images::BUSYBOX_IMAGE;
-pub use poll::wait_for;
+pub use poll::{wait_for, wait_for_some};
 pub use product::{Product, Profile};
 pub use progress::Progress;
 pub use run::{KeptRun, clean_up_all, find_runs};

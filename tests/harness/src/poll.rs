@@ -1,12 +1,15 @@
-//! Waiting for something that is seen only by looking.
+//! Waiting for something that is seen only by looking. Two questions, told apart by what an error means:
+//! [`wait_for`] takes it for «not yet», [`wait_for_some`] for the end.
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::time::Instant;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Between looks at something on this machine, which cost little.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Calls `look` until it answers `Ok` and returns that. An error means «not yet» and says what is seen instead; the last
 /// one is part of the error that this returns when `timeout` has passed. One call of `look` may not last longer than
@@ -29,9 +32,51 @@ pub async fn wait_for<T>(what: &str, timeout: Duration, mut look: impl AsyncFnMu
     }
 }
 
+/// Calls `look` until it answers `Some` and returns that. `None` means «not yet»; an error ends the wait at once. One call of
+/// `look` may not last longer than what is left of `timeout`.
+pub async fn wait_for_some<T>(
+    what: &str,
+    timeout: Duration,
+    mut look: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let Ok(seen) = tokio::time::timeout_at(deadline, look()).await else {
+            bail!("{what}: not within {timeout:?}");
+        };
+        if let Some(value) = seen.with_context(|| format!("while waiting for {what}"))? {
+            return Ok(value);
+        }
+        if Instant::now() + SHORT_PAUSE >= deadline {
+            bail!("{what}: not within {timeout:?}");
+        }
+        tokio::time::sleep(SHORT_PAUSE).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_means_not_yet_and_an_error_ends_the_wait() {
+        let mut answers = vec![Err(anyhow!("it broke")), Ok(Some(2)), Ok(None)];
+        let mut ask = async || answers.pop().unwrap();
+        let seen = wait_for_some("two", Duration::from_secs(1), &mut ask).await.unwrap();
+        assert_eq!(seen, 2);
+        let error = wait_for_some("two", Duration::from_secs(1), &mut ask)
+            .await
+            .unwrap_err();
+        assert_eq!(format!("{error:#}"), "while waiting for two: it broke");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_until_the_deadline_is_an_error_that_names_the_thing() {
+        let error = wait_for_some::<()>("a unicorn", Duration::from_secs(2), async || Ok(None))
+            .await
+            .unwrap_err();
+        assert_eq!(error.to_string(), "a unicorn: not within 2s");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_success_is_returned_and_what_failed_before_is_forgotten() {

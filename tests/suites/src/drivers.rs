@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use csi_proto::csi::v1::ProbeRequest;
 use csi_proto::csi::v1::identity_client::IdentityClient;
+use harness::wait_for_some;
 use tokio::process::Command;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::lab::{Lab, wait_for};
+use crate::lab::Lab;
 use crate::process::Process;
 use crate::programs;
 use crate::simulator::Simulator;
@@ -132,7 +133,7 @@ impl Driver {
             .connect_timeout(CONNECT_TIMEOUT)
             // What the sidecars and the kubelet's CSI client send.
             .origin(tonic::codegen::http::Uri::from_static("http://localhost"));
-        let channel = wait_for(&format!("{name} to answer Probe"), START_TIMEOUT, async || {
+        let channel = wait_for_some(&format!("{name} to answer Probe"), START_TIMEOUT, async || {
             process.check()?;
             let Ok(channel) = endpoint.connect().await else {
                 return Ok(None);

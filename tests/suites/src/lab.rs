@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::FutureExt as _;
+use harness::wait_for_some;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -114,7 +115,7 @@ impl Lab {
             .env("BY_ID", BY_ID)
             .env("READY", &ready);
         let mut keeper = Process::spawn("unshare", command, &directory.path().join("lab.log"))?;
-        wait_for("the namespaces (they need root)", START_TIMEOUT, async || {
+        wait_for_some("the namespaces (they need root)", START_TIMEOUT, async || {
             keeper.check()?;
             Ok(ready.exists().then_some(()))
         })
@@ -187,7 +188,7 @@ impl Lab {
     async fn finish(self, keep_logs: bool) -> Result<()> {
         let Self { directory, keeper } = self;
         keeper.kill().await?;
-        let given_back = wait_for("loop devices to be given back", START_TIMEOUT, async || {
+        let given_back = wait_for_some("loop devices to be given back", START_TIMEOUT, async || {
             Ok(loop_devices(directory.path()).await?.is_empty().then_some(()))
         })
         .await;
@@ -222,18 +223,4 @@ async fn loop_devices(directory: &Path) -> Result<Vec<String>> {
         .filter_map(|line| line.split_whitespace().next())
         .map(str::to_owned)
         .collect())
-}
-
-/// Asks again and again until the answer is `Some`, at most for `limit`. An error ends the wait at once.
-pub async fn wait_for<T>(what: &str, limit: Duration, mut ask: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = tokio::time::Instant::now() + limit;
-    loop {
-        if let Some(answer) = ask().await.with_context(|| format!("while waiting for {what}"))? {
-            return Ok(answer);
-        }
-        if tokio::time::Instant::now() >= deadline {
-            bail!("{what}: not after {limit:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

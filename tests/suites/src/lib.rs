@@ -8,6 +8,7 @@ pub mod contracts;
 pub mod drivers;
 pub mod lab;
 pub mod life;
+pub mod mkfs;
 pub mod process;
 pub mod programs;
 pub mod sanity;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use harness::wait_for_some;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::lab::{BY_ID, Lab, METADATA_ADDRESS, wait_for};
+use crate::lab::{BY_ID, Lab, METADATA_ADDRESS};
 use crate::process::Process;
 use crate::programs;
 
@@ -71,7 +72,7 @@ impl Simulator {
             cloud.args(["--latency", latencies]);
         }
         let mut cloud = Process::spawn("openstack-sim serve", cloud, &lab.path("simulator.log"))?;
-        let text = wait_for("the simulator", START_TIMEOUT, async || {
+        let text = wait_for_some("the simulator", START_TIMEOUT, async || {
             cloud.check()?;
             Ok(std::fs::read_to_string(&ready_file).ok())
         })
@@ -94,7 +95,7 @@ impl Simulator {
             .build()
             .context("cannot make a client")?;
         let url = format!("http://{METADATA_ADDRESS}/openstack/latest/meta_data.json");
-        wait_for("the metadata service", START_TIMEOUT, async || {
+        wait_for_some("the metadata service", START_TIMEOUT, async || {
             metadata.check()?;
             Ok(http
                 .get(&url)
@@ -152,7 +153,7 @@ impl Simulator {
 
     /// Waits until a request of this operation was accepted.
     pub async fn wait_for_request(&self, operation: &str, limit: Duration) -> Result<()> {
-        wait_for(&format!("a request {operation}"), limit, async || {
+        wait_for_some(&format!("a request {operation}"), limit, async || {
             Ok((self.accepted(operation).await? > 0).then_some(()))
         })
         .await

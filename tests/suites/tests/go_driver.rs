@@ -54,7 +54,7 @@ async fn one_life(lab: Rc<Lab>, fs_type: &str) -> Result<()> {
         "the loop device outlives the attachment"
     );
     life.delete(&volume).await?;
-    suites::lab::wait_for("the volume to go", std::time::Duration::from_secs(10), async || {
+    harness::wait_for_some("the volume to go", std::time::Duration::from_secs(10), async || {
         Ok(simulator.volume_names().await?.is_empty().then_some(()))
     })
     .await?;

@@ -1,15 +1,15 @@
 //! The driver's processes end with SIGKILL at the worst moments; the retry finishes the work.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use csi_proto::csi::v1::Volume;
+use harness::wait_for_some;
 use suites::drivers::{Driver, Ours, Role};
-use suites::lab::{Lab, in_lab, wait_for};
+use suites::lab::{Lab, in_lab};
 use suites::life::Life;
+use suites::mkfs::StoppedMkfs;
 use suites::simulator::Simulator;
 
 const NAME: &str = "pvc-killed";
@@ -137,7 +137,7 @@ fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
         cluster.simulator.hold_answer("create_volume", MOMENT).await?;
-        let made = wait_for("Cinder to have the volume", REACH_MOMENT, async || {
+        let made = wait_for_some("Cinder to have the volume", REACH_MOMENT, async || {
             Ok((!cluster.simulator.volume_names().await?.is_empty()).then_some(()))
         });
         until(life.create(), made).await?;
@@ -193,78 +193,59 @@ fn a_controller_that_is_killed_while_nova_detaches_the_volume_finishes_that() {
     });
 }
 
+/// Of about 150 writes of mkfs.ext4 and 65 of mkfs.xfs (1 GiB): enough that something is there, too few to be mounted.
+const HALF_AN_EXT4: u32 = 60;
+const HALF_AN_XFS: u32 = 20;
+
 #[test]
 fn an_ext4_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
-    // What a killed mkfs.ext4 leaves: written blocks, and no superblock yet.
-    in_lab(async |lab| {
-        interrupted_mkfs(
-            &lab,
-            "ext4",
-            "dd if=/dev/zero of=\"$device\" bs=1024 seek=1 count=1 conv=notrunc",
-        )
-        .await
-    });
+    in_lab(async |lab| interrupted_mkfs(&lab, "ext4", HALF_AN_EXT4).await);
 }
 
 #[test]
 fn an_xfs_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
-    // What a killed mkfs.xfs leaves: a superblock that says that it is in progress.
-    in_lab(async |lab| interrupted_mkfs(&lab, "xfs", "xfs_db -x -c 'sb 0' -c 'write inprogress 1' \"$device\"").await);
+    in_lab(async |lab| interrupted_mkfs(&lab, "xfs", HALF_AN_XFS).await);
 }
 
-async fn interrupted_mkfs(lab: &Lab, fs_type: &str, undo: &str) -> Result<()> {
-    let (programs, moment) = half_mkfs(lab, fs_type, undo)?;
-    let cluster = Cluster::start(lab, &Ours::new(Role::Node).programs(programs)).await?;
+async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
+    let mkfs = StoppedMkfs::after(writes, lab, fs_type)?;
+    let node = Ours::new(Role::Node).programs(mkfs.programs().to_owned());
+    let cluster = Cluster::start(lab, &node).await?;
     let life = cluster.life(lab, fs_type)?;
     let volume = life.create().await?;
     let context = life.attach(&volume).await?;
-    let in_the_middle = wait_for("mkfs to be in the middle", REACH_MOMENT, async || {
-        Ok(moment.exists().then_some(()))
-    });
+    let mut caught = None;
+    let in_the_middle = async {
+        caught = Some(mkfs.caught().await?);
+        Ok(())
+    };
     until(life.stage(&volume, &context), in_the_middle).await?;
+    let caught = caught.context("no mkfs was caught")?;
+    let stat = caught.stat()?;
+    ensure!(
+        stat.contains(&format!("(mkfs.{fs_type}) t")) || stat.contains(&format!("(mkfs.{fs_type}) T")),
+        "what stands still is {stat}"
+    );
     let devices = lab.loop_devices().await?;
     let device = devices.first().context("the attachment is no loop device")?;
-    let probe = lab.path("probe");
+    // Not only the driver's own mark, which is near the end.
+    let written = lab
+        .shell(&format!("head --bytes=512M {device} | tr --delete '\\0' | wc --bytes"))
+        .await?;
+    ensure!(written.trim() != "0", "mkfs has written nothing yet");
+    // The new process finds the system's own mkfs.
+    let cluster = cluster.replace_node(lab).await?;
+    caught.ended().await?;
     // Otherwise there would be nothing to mend.
     let refused = format!(
         "mkdir {0}; if mount -t {fs_type} {device} {0}; then exit 1; fi",
-        probe.display()
+        lab.path("probe").display()
     );
     lab.shell(&refused)
         .await
         .context("what the interrupted mkfs left can be mounted")?;
-    // The new process finds the system's own mkfs.
-    let cluster = cluster.replace_node(lab).await?;
     let life = cluster.resume(&life);
     cluster.use_and_remove(lab, &life, &volume, fs_type).await
-}
-
-/// A mkfs that stops in the middle, and the file that it makes then. It ends with the process that started it, as it would
-/// with a container.
-fn half_mkfs(lab: &Lab, fs_type: &str, undo: &str) -> Result<(PathBuf, PathBuf)> {
-    let (directory, moment) = (lab.path("programs"), lab.path("mkfs-in-the-middle"));
-    std::fs::create_dir(&directory).context("cannot make a directory")?;
-    let name = format!("mkfs.{fs_type}");
-    let real = find_program(&name)?;
-    let script = format!(
-        "#!/bin/sh\nset -e\nfor device; do :; done\n{} \"$@\"\n{undo}\n\
-         exec setpriv --pdeathsig KILL sh -c 'touch {}; exec sleep 60'\n",
-        real.display(),
-        moment.display(),
-    );
-    let path = directory.join(&name);
-    std::fs::write(&path, script)
-        .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)))?;
-    Ok((directory, moment))
-}
-
-fn find_program(name: &str) -> Result<PathBuf> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);
-    let mut candidates = directories.map(|directory| Path::new(directory).join(name));
-    candidates
-        .find(|candidate| candidate.exists())
-        .with_context(|| format!("{name} is not installed"))
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use harness::wait_for_some;
 use suites::contracts::{self, PluginInfo};
 use suites::drivers::{Ours, Role};
-use suites::lab::{in_lab, wait_for};
+use suites::lab::in_lab;
 use suites::simulator::Simulator;
 
 const DRIVER: &str = "cinder.csi.openstack.org";
@@ -42,7 +43,7 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
         first.kill().await?;
 
         let second = node.start(&lab, &simulator).await?;
-        wait_for("the new process to answer", REGISTER_TIMEOUT, async || {
+        wait_for_some("the new process to answer", REGISTER_TIMEOUT, async || {
             Ok(contracts::register(&link).await.ok().filter(|info| *info == expected))
         })
         .await?;
@@ -60,7 +61,7 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
 }
 
 async fn registered(link: &Path) -> Result<()> {
-    wait_for("the registration socket", REGISTER_TIMEOUT, async || {
+    wait_for_some("the registration socket", REGISTER_TIMEOUT, async || {
         Ok(link.exists().then_some(()))
     })
     .await
