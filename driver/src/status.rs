@@ -44,6 +44,8 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::Setup(_)
         | CloudError::Throttled { .. }
         | CloudError::Unreachable { .. } => Code::Unavailable,
+        // Brought by the request's secrets: the specification has a code for it.
+        CloudError::Unauthenticated(_) => Code::Unauthenticated,
         CloudError::Forbidden(_) => match act {
             // An earlier try may have made something, and nobody has looked since.
             Act::Create | Act::Attach => Code::Unavailable,
@@ -172,6 +174,13 @@ pub fn already_exists(problem: impl fmt::Display) -> Status {
 pub fn bad_token(token: &str) -> Status {
     Status::aborted(format!(
         "starting_token {token:?} is not valid any more; start the list from its beginning"
+    ))
+}
+
+/// A call whose capability was turned off.
+pub fn turned_off(capability: &str) -> Status {
+    Status::unimplemented(format!(
+        "{capability} is turned off by --disable-capability={capability}; remove the flag to have it served"
     ))
 }
 

@@ -9,7 +9,7 @@ use openstack::auth::AuthType;
 use openstack::{EndpointFilters, Error as SessionError, ErrorKind};
 use reqwest::header::HeaderValue;
 use reqwest::{Client, RequestBuilder, Url};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, RwLock};
@@ -47,6 +47,8 @@ struct State {
     token: Option<Arc<Token>>,
     renew_at: Option<Instant>,
     generation: u64,
+    /// Stays when the token is forgotten.
+    project_id: Option<String>,
     /// The last login that failed, and when that was known.
     failure: Option<(Instant, CloudError)>,
 }
@@ -121,6 +123,12 @@ impl Keystone {
                 }
             }
         }
+    }
+
+    /// The project of the last login that succeeded; asks nobody.
+    pub(crate) async fn project_id(&self) -> Option<String> {
+        let state = self.state.read().await;
+        state.project_id.clone()
     }
 
     /// Forgets the token of this generation: a service refused it. A newer one stays.
@@ -223,6 +231,7 @@ impl Keystone {
             usable_until: asked + life,
         });
         state.renew_at = Some(asked + renew_after(life));
+        state.project_id = Some(token.project_id.clone());
         state.token = Some(Arc::clone(&token));
         state.failure = None;
         Ok(token)
@@ -331,6 +340,19 @@ fn user_json(user: &User) -> Value {
     }
 }
 
+fn project_json(project: &Project) -> Value {
+    match project {
+        Project::Id(id) => json!({ "id": id }),
+        Project::Name { name, domain } => json!({ "name": name, "domain": domain_json(domain) }),
+    }
+}
+
+fn password_json(user: &User, password: &SecretString) -> Value {
+    let mut user = user_json(user);
+    user["password"] = json!(password.expose_secret());
+    json!({ "methods": ["password"], "password": { "user": user } })
+}
+
 /// The login request. Holds the secret: it goes to Keystone and nowhere else.
 fn login_body(auth: &Auth) -> Value {
     match auth {
@@ -339,15 +361,21 @@ fn login_body(auth: &Auth) -> Value {
             password,
             project,
         } => {
-            let mut user = user_json(user);
-            user["password"] = json!(password.expose_secret());
-            let project = match project {
-                Project::Id(id) => json!({ "id": id }),
-                Project::Name { name, domain } => json!({ "name": name, "domain": domain_json(domain) }),
-            };
             json!({ "auth": {
-                "identity": { "methods": ["password"], "password": { "user": user } },
-                "scope": { "project": project },
+                "identity": password_json(user, password),
+                "scope": { "project": project_json(project) },
+            }})
+        }
+        Auth::Trust { user, password, trust } => {
+            json!({ "auth": {
+                "identity": password_json(user, password),
+                "scope": { "OS-TRUST:trust": { "id": trust } },
+            }})
+        }
+        Auth::Token { token, project } => {
+            json!({ "auth": {
+                "identity": { "methods": ["token"], "token": { "id": token.expose_secret() } },
+                "scope": { "project": project_json(project) },
             }})
         }
         // An application credential brings its project with it; Keystone refuses a scope beside it.
@@ -415,6 +443,30 @@ mod tests {
         assert_eq!(
             body["auth"]["identity"]["password"]["user"]["domain"]["name"],
             "Default"
+        );
+        assert_eq!(body["auth"]["scope"]["project"]["id"], "p1");
+    }
+
+    #[test]
+    fn a_trust_is_the_scope_and_nothing_else_is() {
+        let body = login_body(&Auth::Trust {
+            user: User::Id("trustee".into()),
+            password: "pw".to_owned().into(),
+            trust: "t1".into(),
+        });
+        assert_eq!(body["auth"]["identity"]["password"]["user"]["id"], "trustee");
+        assert_eq!(body["auth"]["scope"], json!({ "OS-TRUST:trust": { "id": "t1" } }));
+    }
+
+    #[test]
+    fn a_token_is_exchanged_for_one_of_the_project() {
+        let body = login_body(&Auth::Token {
+            token: "gAAAA".to_owned().into(),
+            project: Project::Id("p1".into()),
+        });
+        assert_eq!(
+            body["auth"]["identity"],
+            json!({ "methods": ["token"], "token": { "id": "gAAAA" } })
         );
         assert_eq!(body["auth"]["scope"]["project"]["id"], "p1");
     }

@@ -1,12 +1,14 @@
 //! One cloud, ready to use: the crate's front door.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
 
+use crate::auth::Token;
 use crate::block_storage::{BlockStorage, Created, NewVolume, Volume, VolumePage};
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
+use crate::connection::Connection;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
 use crate::options::CloudOptions;
@@ -27,6 +29,21 @@ pub struct Login {
     pub expires_at: Timestamp,
     /// The service types in the catalogue.
     pub services: Vec<String>,
+}
+
+impl Login {
+    fn of(token: &Token) -> Self {
+        let mut services: Vec<String> = token.catalog.iter().map(|entry| entry.kind.clone()).collect();
+        services.sort();
+        services.dedup();
+        Self {
+            project_id: token.project_id.clone(),
+            project_name: token.project_name.clone(),
+            user_id: token.user_id.clone(),
+            expires_at: token.expires_at,
+            services,
+        }
+    }
 }
 
 /// A volume that is attached.
@@ -56,7 +73,7 @@ pub struct Cloud {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) config: CloudConfig,
+    config: RwLock<Arc<CloudConfig>>,
     pub(crate) options: CloudOptions,
     pub(crate) transport: Arc<Transport>,
     pub(crate) watch: Watch,
@@ -64,15 +81,21 @@ pub(crate) struct Inner {
     pub(crate) records: Records,
 }
 
+impl Inner {
+    pub(crate) fn config(&self) -> Arc<CloudConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 impl Cloud {
     /// Prepares everything and asks nobody yet: an error is about the configuration (a CA file that cannot be read, a bad URL).
     /// The TLS provider of the process must be installed before.
     pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
-        let transport = Arc::new(Transport::new(&config, &options)?);
+        let transport = Arc::new(Transport::new(Connection::new(&config, &options)?, &options));
         let watch = Watch::new(Arc::clone(&transport));
         Ok(Self {
             inner: Arc::new(Inner {
-                config,
+                config: RwLock::new(Arc::new(config)),
                 options,
                 transport,
                 watch,
@@ -82,24 +105,49 @@ impl Cloud {
         })
     }
 
-    /// The configuration that this cloud was made of.
-    pub fn config(&self) -> &CloudConfig {
-        &self.inner.config
+    /// The configuration in use. [`Cloud::reload`] may replace it: ask again rather than keep it.
+    pub fn config(&self) -> Arc<CloudConfig> {
+        self.inner.config()
+    }
+
+    /// Tries to log in with another configuration of the same cloud, and uses it from then on, for whatever is under way too. On
+    /// an error nothing changes. Another project or region is another cloud, whose "no such volume" would be false for the volumes
+    /// of this one, and is refused.
+    pub async fn reload(&self, config: CloudConfig) -> Result<Login, CloudError> {
+        let connection = Arc::new(Connection::new(&config, &self.inner.options)?);
+        let before = self.inner.transport.connection();
+        let token = connection.keystone().token().await;
+        let token = token.map_err(|error| self.inner.transport.told(error))?;
+        let other = |what: &str, old: &str, new: &str| {
+            CloudError::Setup(format!(
+                "the new configuration is for {what} {new}, and {old} is in use; the volumes there would be taken for deleted. If \
+                 this is meant, restart the driver"
+            ))
+        };
+        if let Some(project) = before
+            .keystone()
+            .project_id()
+            .await
+            .filter(|id| *id != token.project_id)
+        {
+            return Err(other("project", &project, &token.project_id));
+        }
+        if before.region() != connection.region() {
+            let name = |connection: &Connection| connection.region().unwrap_or("(any)").to_owned();
+            return Err(other("region", &name(&before), &name(&connection)));
+        }
+        self.inner.transport.reconnect(connection);
+        *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        Ok(Login::of(&token))
     }
 
     /// Logs in, or tells about the login that is in use. Whoever wants to know whether credentials are good asks here.
     pub async fn login(&self) -> Result<Login, CloudError> {
-        let token = self.inner.transport.keystone().token().await?;
-        let mut services: Vec<String> = token.catalog.iter().map(|entry| entry.kind.clone()).collect();
-        services.sort();
-        services.dedup();
-        Ok(Login {
-            project_id: token.project_id.clone(),
-            project_name: token.project_name.clone(),
-            user_id: token.user_id.clone(),
-            expires_at: token.expires_at,
-            services,
-        })
+        let transport = &self.inner.transport;
+        let token = transport.keystone().token().await;
+        token
+            .map(|token| Login::of(&token))
+            .map_err(|error| transport.told(error))
     }
 
     /// How far the operation on a volume has come that is under way in this process, by the volume's id or, for a creation, by

@@ -1,16 +1,22 @@
-//! How to reach a cloud: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
+//! How to reach clouds: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
 
 mod cloud_conf;
 mod clouds_yaml;
+mod file;
 mod gcfg;
 mod raw;
+mod secrets;
+mod write;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
 use thiserror::Error;
+
+pub use file::{Configuration, credentials_hash};
 
 /// Everything about one cloud. Its `Debug` shows no secret.
 #[derive(Debug, Clone)]
@@ -27,6 +33,8 @@ pub struct CloudConfig {
     pub tls: Tls,
     /// Section `[BlockStorage]`.
     pub block_storage: BlockStorageOptions,
+    /// Section `[Topology]`.
+    pub topology: TopologyOptions,
     /// Section `[Metadata]`.
     pub metadata: MetadataOptions,
     /// What was read and has no effect: unknown sections and keys. For the log.
@@ -42,6 +50,22 @@ pub enum Auth {
         user: User,
         /// Its password.
         password: SecretString,
+        /// The project to work in.
+        project: Project,
+    },
+    /// A user with a password on whose behalf a trust was made: it works in the trustor's project, with the trustor's roles.
+    Trust {
+        /// The trustee.
+        user: User,
+        /// The trustee's password.
+        password: SecretString,
+        /// The trust's id.
+        trust: String,
+    },
+    /// A token that somebody else fetched. It ends with its own life: nothing here can renew it.
+    Token {
+        /// The token.
+        token: SecretString,
         /// The project to work in.
         project: Project,
     },
@@ -128,7 +152,7 @@ impl Interface {
     }
 }
 
-/// How the services prove who they are.
+/// How the services prove who they are, and we to them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
     /// A file of PEM certificates to trust besides the system's.
@@ -137,6 +161,28 @@ pub struct Tls {
     pub ca_pem: Option<String>,
     /// Accept any certificate. For laboratories.
     pub insecure: bool,
+    /// A client certificate, with its chain, and its key, as PEM files.
+    pub client: Option<ClientCertificate>,
+}
+
+/// A client certificate (mutual TLS). Both may be one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The certificate and its chain.
+    pub cert_file: PathBuf,
+    /// The private key.
+    pub key_file: PathBuf,
+}
+
+/// Section `[Topology]`, our own: where a cloud's volumes can be used.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TopologyOptions {
+    /// Segments that the nodes of this cloud bear (`--additional-topology`) and by which the cloud is chosen where several are
+    /// served: key `segment`, `KEY=VALUE`, repeatable.
+    pub segments: BTreeMap<String, String>,
+    /// Nova's zones whose servers use Cinder's zones under other names: key `zone-map`, `NOVA=CINDER`, repeatable. Zones that are
+    /// not named have the same name in both.
+    pub zone_map: BTreeMap<String, String>,
 }
 
 /// Section `[BlockStorage]`.

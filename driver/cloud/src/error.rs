@@ -71,6 +71,9 @@ pub enum CloudError {
         "[auth] {0}; check user, application credential, project and domain, and whether the credential has expired"
     )]
     Auth(Failure),
+    /// The same for credentials that came with the request.
+    #[error("[auth] {0}; the credentials in the request's secrets are refused: mend the Secret that the class names")]
+    Unauthenticated(Failure),
     /// The credentials are good, the action is not allowed (policy).
     #[error("[policy] {0}; the role of the driver's user does not allow this action")]
     Forbidden(Failure),
@@ -265,6 +268,7 @@ impl CloudError {
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Auth(failure)
+            | Self::Unauthenticated(failure)
             | Self::Forbidden(failure)
             | Self::Quota(failure)
             | Self::Conflict(failure)

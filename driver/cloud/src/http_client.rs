@@ -1,11 +1,12 @@
 //! The HTTP client, and what its answers and errors carry.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::HeaderMap;
 use reqwest::Client;
 
-use crate::config::CloudConfig;
+use crate::config::{ClientCertificate, CloudConfig};
 use crate::error::CloudError;
 use crate::options::CloudOptions;
 
@@ -41,12 +42,34 @@ pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Resul
             .into_iter()
             .fold(builder, reqwest::ClientBuilder::add_root_certificate);
     }
+    if let Some(client) = &config.tls.client {
+        builder = builder.identity(identity(client)?);
+    }
     if config.tls.insecure {
         builder = builder.danger_accept_invalid_certs(true);
     }
     builder
         .build()
         .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
+}
+
+/// The client certificate of mutual TLS.
+fn identity(client: &ClientCertificate) -> Result<reqwest::Identity, CloudError> {
+    let read = |key: &str, path: &Path| {
+        std::fs::read(path)
+            .map_err(|error| CloudError::Setup(format!("{key} {}: {error}; check that it is mounted", path.display())))
+    };
+    let mut pem = read("cert-file", &client.cert_file)?;
+    pem.push(b'\n');
+    pem.append(&mut read("key-file", &client.key_file)?);
+    // The error's own text may quote the file.
+    reqwest::Identity::from_pem(&pem).map_err(|_| {
+        CloudError::Setup(format!(
+            "cert-file {} and key-file {} are not a certificate and its key in PEM",
+            client.cert_file.display(),
+            client.key_file.display()
+        ))
+    })
 }
 
 /// The id under which the service logged the request.

@@ -14,6 +14,9 @@ pub struct CloudOptions {
     pub request_timeout: Duration,
     /// How long one operation (create, delete, attach, detach) may take with all its waits.
     pub operation_timeout: Duration,
+    /// Whether the credentials came with a request rather than from this process's own configuration: then their refusal is
+    /// [`CloudError::Unauthenticated`](crate::CloudError::Unauthenticated), the requester's own affair.
+    pub credentials_of_request: bool,
     /// Who hears about requests, logins and waits.
     pub observer: Arc<dyn Observer>,
 }
@@ -24,6 +27,7 @@ impl Default for CloudOptions {
             user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
             request_timeout: Duration::from_mins(1),
             operation_timeout: Duration::from_mins(10),
+            credentials_of_request: false,
             observer: Arc::new(Unobserved),
         }
     }

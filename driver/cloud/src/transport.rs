@@ -1,24 +1,22 @@
 //! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
 //! time limits, request ids, and a word to the observer about each attempt.
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use openstack::session::{ServiceType, Session};
-use openstack::{EndpointFilters, ErrorKind, InterfaceType};
-use reqwest::{Client, Method, Url};
+use openstack::session::ServiceType;
+use reqwest::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::auth::{Keystone, SessionAuth, Token};
+use crate::auth::{Keystone, Token};
 use crate::catalog;
-use crate::config::{CloudConfig, Interface};
+use crate::connection::Connection;
 use crate::error::{CloudError, Failure};
 use crate::fault;
-use crate::http_client::{chain, http_client, request_id, retry_after};
+use crate::http_client::{chain, request_id, retry_after};
 use crate::observer::Observer;
 use crate::options::CloudOptions;
 use crate::retry::Retry;
@@ -151,43 +149,42 @@ impl Answer {
 /// The way to a cloud's services.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    client: Client,
-    keystone: Arc<Keystone>,
-    session: OnceCell<Session>,
-    region: Option<String>,
-    interface: Interface,
+    connection: RwLock<Arc<Connection>>,
     request_timeout: Duration,
     observer: Arc<dyn Observer>,
-    plain_block_storage: bool,
-    block_storage_version: OnceCell<Option<MicroVersion>>,
-    compute_version: OnceCell<Option<MicroVersion>>,
+    of_request: bool,
 }
 
 impl Transport {
-    pub(crate) fn new(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
-        let client = http_client(config, options)?;
-        let keystone = Keystone::new(
-            config,
-            client.clone(),
-            options.request_timeout,
-            Arc::clone(&options.observer),
-        )?;
-        Ok(Self {
-            client,
-            keystone: Arc::new(keystone),
-            session: OnceCell::new(),
-            region: config.region.clone(),
-            interface: config.interface,
+    pub(crate) fn new(connection: Connection, options: &CloudOptions) -> Self {
+        Self {
+            connection: RwLock::new(Arc::new(connection)),
             request_timeout: options.request_timeout,
             observer: Arc::clone(&options.observer),
-            plain_block_storage: config.block_storage.ignore_volume_microversion,
-            block_storage_version: OnceCell::new(),
-            compute_version: OnceCell::new(),
-        })
+            of_request: options.credentials_of_request,
+        }
     }
 
-    pub(crate) fn keystone(&self) -> &Keystone {
-        &self.keystone
+    /// The connection in use now.
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn keystone(&self) -> Arc<Keystone> {
+        Arc::clone(self.connection().keystone())
+    }
+
+    /// Uses another connection from the next request on; a request that is being repeated goes on with it.
+    pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
+        *self.connection.write().unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+
+    /// The error as callers are to see it: who brought the credentials is told that they are refused.
+    pub(crate) fn told(&self, error: CloudError) -> CloudError {
+        match error {
+            CloudError::Auth(failure) if self.of_request => CloudError::Unauthenticated(failure),
+            error => error,
+        }
     }
 
     pub(crate) fn observer(&self) -> &dyn Observer {
@@ -198,15 +195,20 @@ impl Transport {
     /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit, `Retry-After` heeded.
     /// After a 401 once more with a new token.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
+        self.send_repeatedly(&request).await.map_err(|error| self.told(error))
+    }
+
+    async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
         let started = Instant::now();
         let mut retry = Retry::within(self.request_timeout);
         let mut token_renewed = false;
         loop {
-            let token = self.keystone.token().await?;
-            let error = match self.attempt(&request, &token, started).await {
+            let connection = self.connection();
+            let token = connection.keystone().token().await?;
+            let error = match self.attempt(&connection, request, &token, started).await {
                 Err(CloudError::Auth(_)) if !token_renewed => {
                     token_renewed = true;
-                    self.keystone.invalidate(token.generation).await;
+                    connection.keystone().invalidate(token.generation).await;
                     continue;
                 }
                 Err(error) => error,
@@ -225,8 +227,14 @@ impl Transport {
         }
     }
 
-    async fn attempt(&self, request: &Request<'_>, token: &Token, started: Instant) -> Result<Answer, CloudError> {
-        let mut url = self.endpoint(request.service, request.path, token).await?;
+    async fn attempt(
+        &self,
+        connection: &Connection,
+        request: &Request<'_>,
+        token: &Token,
+        started: Instant,
+    ) -> Result<Answer, CloudError> {
+        let mut url = connection.endpoint(request.service, request.path, token).await?;
         if request.version_root {
             url = catalog::version_root(url);
         }
@@ -238,7 +246,7 @@ impl Transport {
             request_id,
             elapsed: started.elapsed(),
         };
-        let mut http = self
+        let mut http = connection
             .client
             .request(request.method.clone(), url)
             .header("x-auth-token", token.header.clone())
@@ -284,44 +292,12 @@ impl Transport {
         Err(fault::classify(failure, retry_after(&headers)))
     }
 
-    async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
-        let session = self
-            .session
-            .get_or_try_init(async || {
-                let interface = match self.interface {
-                    Interface::Public => InterfaceType::Public,
-                    Interface::Internal => InterfaceType::Internal,
-                    Interface::Admin => InterfaceType::Admin,
-                };
-                let mut filters = EndpointFilters::default().with_interfaces(interface);
-                filters.region.clone_from(&self.region);
-                Session::new_with_client(self.client.clone(), SessionAuth(Arc::clone(&self.keystone)))
-                    .await
-                    .map(|session| session.with_endpoint_filters(filters))
-            })
-            .await
-            .map_err(|error| CloudError::Setup(error.to_string()))?;
-        session
-            .get_endpoint(service, path)
-            .await
-            .map_err(|error| match error.kind() {
-                ErrorKind::EndpointNotFound => CloudError::NoEndpoint {
-                    service: service.name(),
-                    region: self.region.clone(),
-                    interface: self.interface.as_str(),
-                    known: catalog::describe(&token.catalog),
-                },
-                _ => CloudError::Setup(error.to_string()),
-            })
-    }
-
     /// The highest microversion of a service; `None` for a service without microversions, or one that the
-    /// configuration wants to be used without. Asked once per process.
+    /// configuration wants to be used without. Asked once per connection.
     pub(crate) async fn highest_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
-        let known = match service {
-            Service::BlockStorage if self.plain_block_storage => return Ok(None),
-            Service::BlockStorage => &self.block_storage_version,
-            Service::Compute => &self.compute_version,
+        let connection = self.connection();
+        let Some(known) = connection.version_of(service) else {
+            return Ok(None);
         };
         known
             .get_or_try_init(async || self.discover(service).await)

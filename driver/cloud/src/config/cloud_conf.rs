@@ -1,144 +1,69 @@
 //! `cloud.conf`, as the Go driver reads it: the same file serves both, and the cloud controller manager besides.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
-
 use super::gcfg::{self, Entry};
-use super::raw::{Names, RawCloud, interface};
-use super::{
-    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, ConfigError, Domain, Interface, MetadataOptions,
-    Place, Project, User, clouds_yaml,
-};
+use super::raw::{Names, Options, RawCloud, interface};
+use super::{CloudConfig, ConfigError, Configuration, Tls, clouds_yaml};
 
-const FILE: &str = "cloud.conf";
+pub(super) const FILE: &str = "cloud.conf";
 /// Sections of the cloud controller manager, which shares the file.
 const FOREIGN: [&str; 4] = ["networking", "loadbalancer", "loadbalancerclass", "route"];
 
 impl CloudConfig {
-    /// Reads one `cloud.conf`. Unknown sections and keys become [`CloudConfig::warnings`].
+    /// Reads one `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
+    /// [`CloudConfig::warnings`].
     pub fn from_cloud_conf(text: &str) -> Result<Self, ConfigError> {
-        understand(&gcfg::parse(text, FILE)?, FILE)
-    }
-
-    /// Reads files in `cloud.conf` format; of a key that several have, the last file's value counts. With `use-clouds`, what they
-    /// leave open comes from `clouds-file`.
-    pub fn load(files: &[PathBuf]) -> Result<Self, ConfigError> {
-        let mut entries = Vec::new();
-        for path in files {
-            entries.append(&mut gcfg::parse(&read_file(path)?, &path.display().to_string())?);
-        }
-        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        understand(&entries, &names.join(", "))
-    }
-
-    /// Writes a `cloud.conf` that [`CloudConfig::from_cloud_conf`] reads as the same configuration, secrets included. A CA that is
-    /// held inline has no place in the format: the caller puts it into `ca_file`.
-    pub fn to_cloud_conf(&self, ca_file: Option<&str>) -> String {
-        let mut keys: Vec<(&str, String)> = vec![("auth-url", self.auth_url.clone())];
-        match &self.auth {
-            Auth::Password {
-                user,
-                password,
-                project,
-            } => {
-                write_user(&mut keys, user);
-                keys.push(("password", password.expose_secret().to_owned()));
-                match project {
-                    Project::Id(id) => keys.push(("tenant-id", id.clone())),
-                    Project::Name { name, domain } => {
-                        keys.push(("tenant-name", name.clone()));
-                        keys.push(match domain {
-                            Domain::Id(id) => ("tenant-domain-id", id.clone()),
-                            Domain::Name(name) => ("tenant-domain-name", name.clone()),
-                        });
-                    }
-                }
-            }
-            Auth::ApplicationCredential { credential, secret } => {
-                match credential {
-                    ApplicationCredential::Id(id) => keys.push(("application-credential-id", id.clone())),
-                    ApplicationCredential::Name { name, user } => {
-                        keys.push(("application-credential-name", name.clone()));
-                        write_user(&mut keys, user);
-                    }
-                }
-                keys.push(("application-credential-secret", secret.expose_secret().to_owned()));
-            }
-        }
-        keys.extend(self.region.clone().map(|region| ("region", region)));
-        if self.interface != Interface::Public {
-            keys.push(("os-endpoint-type", self.interface.as_str().to_owned()));
-        }
-        let own_ca = || self.tls.ca_file.as_ref().map(|path| path.display().to_string());
-        keys.extend(ca_file.map(str::to_owned).or_else(own_ca).map(|path| ("ca-file", path)));
-        if self.tls.insecure {
-            keys.push(("tls-insecure", "true".to_owned()));
-        }
-        let mut text = String::new();
-        section(&mut text, "Global", &keys);
-        let BlockStorageOptions {
-            node_volume_attach_limit,
-            rescan_on_resize,
-            ignore_volume_az,
-            ignore_volume_microversion,
-        } = &self.block_storage;
-        let mut keys: Vec<(&str, String)> = node_volume_attach_limit
+        let entries = gcfg::parse(text, FILE)?;
+        if let Some(entry) = entries
             .iter()
-            .map(|limit| ("node-volume-attach-limit", limit.to_string()))
-            .collect();
-        for (key, on) in [
-            ("rescan-on-resize", rescan_on_resize),
-            ("ignore-volume-az", ignore_volume_az),
-            ("ignore-volume-microversion", ignore_volume_microversion),
-        ] {
-            if *on {
-                keys.push((key, "true".to_owned()));
-            }
-        }
-        section(&mut text, "BlockStorage", &keys);
-        let mut keys = Vec::new();
-        if self.metadata.search_order != MetadataOptions::default().search_order {
-            keys.push(("search-order", self.metadata.search_order.join(",")));
-        }
-        keys.extend(
-            self.metadata
-                .request_timeout
-                .map(|timeout| ("request-timeout", format!("{}ms", timeout.as_millis()))),
-        );
-        section(&mut text, "Metadata", &keys);
-        text
-    }
-}
-
-fn write_user(keys: &mut Vec<(&str, String)>, user: &User) {
-    match user {
-        User::Id(id) => keys.push(("user-id", id.clone())),
-        User::Name { name, domain } => {
-            keys.push(("username", name.clone()));
-            keys.push(match domain {
-                Domain::Id(id) => ("user-domain-id", id.clone()),
-                Domain::Name(name) => ("user-domain-name", name.clone()),
+            .find(|entry| entry.section == "global" && !entry.cloud().is_empty())
+        {
+            return Err(ConfigError::Unsupported {
+                place: entry.place.clone(),
+                what: format!("section [Global {:?}]", entry.cloud()),
+                remedy: "one cloud is wanted here: keep the section [Global] alone".to_owned(),
             });
         }
+        understand(&entries, FILE, "").map(|(cloud, _)| cloud)
+    }
+
+    /// Reads files of one cloud, in the section without a name, as [`Configuration::load`] does.
+    pub fn load(files: &[PathBuf]) -> Result<Self, ConfigError> {
+        let configuration = Configuration::load(files, &[String::new()])?;
+        configuration
+            .clouds
+            .into_values()
+            .next()
+            .ok_or_else(|| ConfigError::Missing {
+                file: FILE.to_owned(),
+                key: "section [Global]".to_owned(),
+                remedy: "add it".to_owned(),
+            })
     }
 }
 
-fn section(text: &mut String, name: &str, keys: &[(&str, String)]) {
-    if keys.is_empty() {
-        return;
-    }
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "[{name}]");
-    for (key, value) in keys {
-        let _ = writeln!(text, "{key} = {}", gcfg::quote(value));
+impl Tls {
+    /// The files named here.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let client = self
+            .client
+            .iter()
+            .flat_map(|client| [&client.cert_file, &client.key_file]);
+        self.ca_file.iter().chain(client).map(PathBuf::as_path)
     }
 }
 
-fn read_file(path: &Path) -> Result<String, ConfigError> {
+impl Entry {
+    /// The cloud that the section is about; empty for all, and for the cloud without a name.
+    pub(super) fn cloud(&self) -> &str {
+        self.subsection.as_deref().unwrap_or_default()
+    }
+}
+
+pub(super) fn read_file(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(|error| ConfigError::ReadFile {
         path: path.to_owned(),
         reason: error.to_string(),
@@ -146,38 +71,41 @@ fn read_file(path: &Path) -> Result<String, ConfigError> {
 }
 
 #[derive(Default)]
-struct Settings {
+pub(super) struct Settings {
     cloud: RawCloud,
     use_clouds: bool,
     clouds_file: Option<PathBuf>,
     cloud_name: String,
-    block_storage: BlockStorageOptions,
-    metadata: MetadataOptions,
+    options: Options,
     foreign: BTreeSet<String>,
 }
 
-fn understand(entries: &[Entry], file: &str) -> Result<CloudConfig, ConfigError> {
+/// Understands what the entries say about one cloud: its own section `[Global]`, and of the other sections first those for all
+/// clouds, then its own. Also tells which `clouds.yaml` was read.
+pub(super) fn understand(
+    entries: &[Entry],
+    file: &str,
+    name: &str,
+) -> Result<(CloudConfig, Option<PathBuf>), ConfigError> {
     let mut settings = Settings::default();
-    for entry in entries {
+    for entry in entries.iter().filter(|entry| entry.cloud().is_empty()) {
         match entry.section.as_str() {
-            "global" => {
-                if let Some(name) = &entry.subsection {
-                    return Err(ConfigError::Unsupported {
-                        place: entry.place.clone(),
-                        what: format!("section [Global {name:?}]"),
-                        remedy: "several clouds in one driver are not supported yet: keep one [Global] section"
-                            .to_owned(),
-                    });
-                }
-                settings.global(entry)?;
-            }
-            "blockstorage" => settings.block_storage(entry)?,
-            "metadata" => settings.metadata(entry)?,
+            "global" if name.is_empty() => settings.global(entry)?,
+            "global" => {}
+            _ => settings.other(entry)?,
+        }
+    }
+    for entry in entries.iter().filter(|entry| !entry.cloud().is_empty()) {
+        match entry.section.as_str() {
+            "global" if entry.cloud() == name => settings.global(entry)?,
+            "blockstorage" | "topology" if entry.cloud() == name => settings.other(entry)?,
+            "global" | "blockstorage" | "topology" => {}
             section if FOREIGN.contains(&section) => {}
             section => {
                 settings.foreign.insert(format!(
-                    "{}: section [{section}] is not known and has no effect",
-                    entry.place.file
+                    "{}: section [{section} {:?}] is not known and has no effect",
+                    entry.place.file,
+                    entry.cloud()
                 ));
             }
         }
@@ -187,11 +115,11 @@ fn understand(entries: &[Entry], file: &str) -> Result<CloudConfig, ConfigError>
         use_clouds,
         clouds_file,
         cloud_name,
-        block_storage,
-        metadata,
+        options,
         foreign,
     } = settings;
     cloud.warnings.extend(foreign);
+    let mut read = None;
     if use_clouds {
         let path = clouds_file.unwrap_or_else(|| PathBuf::from("/etc/openstack/clouds.yaml"));
         cloud = cloud.or(clouds_yaml::read(
@@ -199,12 +127,56 @@ fn understand(entries: &[Entry], file: &str) -> Result<CloudConfig, ConfigError>
             &path.display().to_string(),
             &cloud_name,
         )?);
+        read = Some(path);
     }
-    cloud.understand(file, Names::CloudConf, block_storage, metadata)
+    let cloud = cloud.understand(file, Names::CloudConf, options)?;
+    Ok((cloud, read))
 }
 
 impl Settings {
-    fn global(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+    pub(super) fn into_cloud(self) -> RawCloud {
+        self.cloud
+    }
+
+    fn other(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        match entry.section.as_str() {
+            "blockstorage" => self.block_storage(entry)?,
+            "topology" => self.topology(entry)?,
+            "metadata" => self.metadata(entry)?,
+            section if FOREIGN.contains(&section) => {}
+            section => {
+                self.foreign.insert(format!(
+                    "{}: section [{section}] is not known and has no effect",
+                    entry.place.file
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn topology(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        let options = &mut self.options.topology;
+        let (pairs, form) = match entry.key.as_str() {
+            "segment" => (
+                &mut options.segments,
+                "must be KEY=VALUE, as nodes have it by --additional-topology",
+            ),
+            "zone-map" => (&mut options.zone_map, "must be NOVA=CINDER, two names of zones"),
+            _ => {
+                self.cloud.warnings.push(unknown(entry));
+                return Ok(());
+            }
+        };
+        let pair = entry.value.as_deref().and_then(|value| value.split_once('='));
+        let (left, right) = pair
+            .map(|(left, right)| (left.trim_matches([' ', '\t']), right.trim_matches([' ', '\t'])))
+            .filter(|(left, right)| !left.is_empty() && !right.is_empty())
+            .ok_or_else(|| bad(entry, form))?;
+        pairs.insert(left.to_owned(), right.to_owned());
+        Ok(())
+    }
+
+    pub(super) fn global(&mut self, entry: &Entry) -> Result<(), ConfigError> {
         // The Go driver takes an empty value for one that is not set.
         let text = entry.value.clone().filter(|value| !value.is_empty());
         let cloud = &mut self.cloud;
@@ -244,28 +216,19 @@ impl Settings {
             "use-clouds" => self.use_clouds = flag(entry)?,
             "clouds-file" => self.clouds_file = text.map(Into::into),
             "cloud" => self.cloud_name = text.unwrap_or_default(),
-            "trust-id" | "trustee-id" | "trustee-password" | "token" if text.is_some() => {
-                return Err(ConfigError::Unsupported {
-                    place: entry.place.clone(),
-                    what: format!("[Global] {}", entry.key),
-                    remedy: "log in by user name and password, or by an application credential".to_owned(),
-                });
-            }
-            "trust-id" | "trustee-id" | "trustee-password" | "token" => {}
-            "cert-file" | "key-file" => {
-                let place = &entry.place;
-                cloud.warnings.push(format!(
-                    "{place}: [Global] {} has no effect: client certificates are not supported",
-                    entry.key
-                ));
-            }
+            "trust-id" => cloud.trust_id = text,
+            "trustee-id" => cloud.trustee_id = text,
+            "trustee-password" => cloud.trustee_password = text.map(Into::into),
+            "token" => cloud.token = text.map(Into::into),
+            "cert-file" => cloud.cert_file = text.map(Into::into),
+            "key-file" => cloud.key_file = text.map(Into::into),
             _ => cloud.warnings.push(unknown(entry)),
         }
         Ok(())
     }
 
     fn block_storage(&mut self, entry: &Entry) -> Result<(), ConfigError> {
-        let options = &mut self.block_storage;
+        let options = &mut self.options.block_storage;
         match entry.key.as_str() {
             "node-volume-attach-limit" => {
                 let limit: u32 = entry
@@ -305,12 +268,12 @@ impl Settings {
                     ));
                 }
                 if !order.is_empty() {
-                    self.metadata.search_order = order;
+                    self.options.metadata.search_order = order;
                 }
             }
             "request-timeout" => {
                 let timeout = entry.value.as_deref().and_then(duration);
-                self.metadata.request_timeout =
+                self.options.metadata.request_timeout =
                     Some(timeout.ok_or_else(|| bad(entry, "must be a time such as 5s, 500ms or 1m30s"))?)
                         .filter(|timeout| !timeout.is_zero());
             }
@@ -328,7 +291,6 @@ fn unknown(entry: &Entry) -> String {
 }
 
 fn bad(entry: &Entry, reason: &str) -> ConfigError {
-    let Place { .. } = &entry.place;
     ConfigError::BadValue {
         place: entry.place.clone(),
         key: format!("[{}] {}", entry.section, entry.key),

@@ -2,20 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::raw::{Names, RawCloud, interface};
-use super::{BlockStorageOptions, CloudConfig, ConfigError, MetadataOptions, Place};
+use super::raw::{Names, Options, RawCloud, interface};
+use super::{CloudConfig, ConfigError, Place};
 
 const FILE: &str = "clouds.yaml";
 
 impl CloudConfig {
-    /// Reads one cloud of a `clouds.yaml`; the only one when `cloud` is empty. Login by password or application credential.
+    /// Reads one cloud of a `clouds.yaml`; the only one when `cloud` is empty. Login by password, application credential, trust or token.
     pub fn from_clouds_yaml(text: &str, cloud: &str) -> Result<Self, ConfigError> {
-        read(text, FILE, cloud)?.understand(
-            FILE,
-            Names::CloudsYaml,
-            BlockStorageOptions::default(),
-            MetadataOptions::default(),
-        )
+        read(text, FILE, cloud)?.understand(FILE, Names::CloudsYaml, Options::default())
     }
 }
 
@@ -91,7 +86,8 @@ impl Reader<'_> {
                 "application_credential_id" => raw.credential_id = Some(text),
                 "application_credential_name" => raw.credential_name = Some(text),
                 "application_credential_secret" => raw.credential_secret = Some(text.into()),
-                "token" | "trust_id" => return Err(self.unsupported(&name)),
+                "token" => raw.token = Some(text.into()),
+                "trust_id" => raw.trust_id = Some(text),
                 _ => raw.warnings.push(self.unknown(&name)),
             }
         }
@@ -106,10 +102,14 @@ impl Reader<'_> {
                     }
                 }
                 "cacert" => raw.ca_file = self.text(key, value)?.map(Into::into),
+                "cert" => raw.cert_file = self.text(key, value)?.map(Into::into),
+                "key" => raw.key_file = self.text(key, value)?.map(Into::into),
                 "verify" => raw.insecure = self.flag(key, value)?.map(|verify| !verify).or(raw.insecure),
                 "insecure" => raw.insecure = self.flag(key, value)?.or(raw.insecure),
                 "auth_type" => match self.text(key, value)?.as_deref() {
-                    None | Some("password" | "v3password" | "v3applicationcredential") => {}
+                    None
+                    | Some("password" | "v3password" | "v3applicationcredential" | "token" | "v3token" | "v3trust") => {
+                    }
                     Some(_) => return Err(self.unsupported(key)),
                 },
                 _ => raw.warnings.push(self.unknown(key)),
@@ -158,7 +158,7 @@ impl Reader<'_> {
         ConfigError::Unsupported {
             place: place(self.file),
             what: self.key(key),
-            remedy: "log in by v3password or v3applicationcredential".to_owned(),
+            remedy: "log in by v3password, v3applicationcredential or v3token".to_owned(),
         }
     }
 
@@ -246,7 +246,7 @@ clouds:
     #[case("clouds: {a: {}, b: {}}", "", "no cloud \"\"; it has: a, b")]
     #[case("cloud: {}", "c", "no mapping `clouds`")]
     #[case("clouds: [\n", "c", "not YAML")]
-    #[case("clouds: {c: {auth_type: v3token}}", "c", "clouds.c.auth_type is not supported")]
+    #[case("clouds: {c: {auth_type: v3totp}}", "c", "clouds.c.auth_type is not supported")]
     #[case(
         "clouds: {c: {auth: {password: true}}}",
         "c",

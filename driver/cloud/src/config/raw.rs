@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 
 use super::{
-    ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, ConfigError, Domain, Interface, MetadataOptions,
-    Place, Project, Tls, User,
+    ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, CloudConfig, ConfigError, Domain, Interface,
+    MetadataOptions, Place, Project, Tls, TopologyOptions, User,
 };
 
 /// Which file format the names in an error are taken from.
@@ -26,6 +26,14 @@ impl Names {
     }
 }
 
+/// What is not about the connection.
+#[derive(Clone, Default)]
+pub(super) struct Options {
+    pub(super) block_storage: BlockStorageOptions,
+    pub(super) topology: TopologyOptions,
+    pub(super) metadata: MetadataOptions,
+}
+
 #[derive(Clone, Default)]
 pub(super) struct RawCloud {
     pub(super) auth_url: Option<String>,
@@ -43,9 +51,16 @@ pub(super) struct RawCloud {
     pub(super) credential_id: Option<String>,
     pub(super) credential_name: Option<String>,
     pub(super) credential_secret: Option<SecretString>,
+    pub(super) trust_id: Option<String>,
+    pub(super) trustee_id: Option<String>,
+    pub(super) trustee_password: Option<SecretString>,
+    pub(super) token: Option<SecretString>,
     pub(super) region: Option<String>,
     pub(super) interface: Option<Interface>,
     pub(super) ca_file: Option<PathBuf>,
+    pub(super) ca_pem: Option<String>,
+    pub(super) cert_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
     pub(super) insecure: Option<bool>,
     pub(super) warnings: Vec<String>,
 }
@@ -57,12 +72,20 @@ macro_rules! fill {
 impl RawCloud {
     /// Takes from `other` what is not set here.
     pub(super) fn or(mut self, mut other: Self) -> Self {
-        // The two ways to log in are not mixed: a credential here is not completed by a password there.
-        if self.credential_secret.is_some() || self.password.is_some() {
+        // Ways to log in are not mixed: a credential here is not completed by a password there.
+        if self.credential_secret.is_some()
+            || self.password.is_some()
+            || self.trustee_password.is_some()
+            || self.token.is_some()
+        {
             other.credential_id = None;
             other.credential_name = None;
             other.credential_secret = None;
             other.password = None;
+            other.trust_id = None;
+            other.trustee_id = None;
+            other.trustee_password = None;
+            other.token = None;
         }
         fill!(
             self,
@@ -82,9 +105,16 @@ impl RawCloud {
             credential_id,
             credential_name,
             credential_secret,
+            trust_id,
+            trustee_id,
+            trustee_password,
+            token,
             region,
             interface,
             ca_file,
+            ca_pem,
+            cert_file,
+            key_file,
             insecure
         );
         self.warnings.append(&mut other.warnings);
@@ -92,13 +122,7 @@ impl RawCloud {
     }
 
     /// Understands the settings. `file` is named in errors.
-    pub(super) fn understand(
-        self,
-        file: &str,
-        names: Names,
-        block_storage: BlockStorageOptions,
-        metadata: MetadataOptions,
-    ) -> Result<CloudConfig, ConfigError> {
+    pub(super) fn understand(self, file: &str, names: Names, options: Options) -> Result<CloudConfig, ConfigError> {
         let auth = self.auth(file, names)?;
         let auth_url = self
             .auth_url
@@ -110,9 +134,29 @@ impl RawCloud {
                     line: 0,
                 },
                 key: names.key("auth-url"),
-                reason: format!("is {auth_url:?}; it must begin with https:// or http://"),
+                reason: "must begin with https:// or http://".to_owned(),
             });
         }
+        let client = match (self.cert_file, self.key_file) {
+            (Some(cert_file), Some(key_file)) => Some(ClientCertificate { cert_file, key_file }),
+            (None, None) => None,
+            (Some(_), None) => {
+                return Err(missing(
+                    file,
+                    names,
+                    "key-file",
+                    "it belongs to cert-file; they may be one file",
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(missing(
+                    file,
+                    names,
+                    "cert-file",
+                    "it belongs to key-file; they may be one file",
+                ));
+            }
+        };
         Ok(CloudConfig {
             auth_url,
             auth,
@@ -120,11 +164,13 @@ impl RawCloud {
             interface: self.interface.unwrap_or_default(),
             tls: Tls {
                 ca_file: self.ca_file,
-                ca_pem: None,
+                ca_pem: self.ca_pem,
                 insecure: self.insecure.unwrap_or_default(),
+                client,
             },
-            block_storage,
-            metadata,
+            block_storage: options.block_storage,
+            topology: options.topology,
+            metadata: options.metadata,
             warnings: self.warnings,
         })
     }
@@ -148,6 +194,25 @@ impl RawCloud {
         if self.credential_id.is_some() || self.credential_name.is_some() {
             let remedy = "an application credential needs its secret";
             return Err(missing(file, names, "application-credential-secret", remedy));
+        }
+        if let Some(trust) = self.trust_id.clone() {
+            let password = self.trustee_password.clone().or_else(|| self.password.clone());
+            let remedy =
+                "a trust is used by its trustee: give trustee-id and trustee-password, or username and password";
+            return Ok(Auth::Trust {
+                user: match &self.trustee_id {
+                    Some(id) => User::Id(id.clone()),
+                    None => self.user(file, names)?,
+                },
+                password: password.ok_or_else(|| missing(file, names, "trustee-password", remedy))?,
+                trust,
+            });
+        }
+        if let (None, Some(token)) = (&self.password, self.token.clone()) {
+            return Ok(Auth::Token {
+                token,
+                project: self.project(file, names)?,
+            });
         }
         let Some(password) = self.password.clone() else {
             let remedy = "log in with username and password, or with application-credential-id and application-credential-secret";

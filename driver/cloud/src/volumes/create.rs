@@ -115,7 +115,7 @@ impl Inner {
             VolumeStatus::Error | VolumeStatus::ErrorDeleting => return Found::Failed,
             _ => {}
         }
-        if let Some(difference) = difference(volume, new, self.config.block_storage.ignore_volume_az) {
+        if let Some(difference) = difference(volume, new, self.config().block_storage.ignore_volume_az) {
             return Found::Other(difference);
         }
         match &volume.status {

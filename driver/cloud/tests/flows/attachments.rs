@@ -383,7 +383,7 @@ async fn an_answer_that_never_comes_ends_with_the_last_status() {
         operation_timeout: Duration::from_secs(2),
         ..Default::default()
     };
-    let cloud = cinder_cloud::Cloud::new(stage.cloud.config().clone(), short).expect("a cloud");
+    let cloud = cinder_cloud::Cloud::new(stage.cloud.config().as_ref().clone(), short).expect("a cloud");
     let error = cloud
         .attach(&volume.id, &ServerId::new(ONE), AttachOptions::default())
         .await

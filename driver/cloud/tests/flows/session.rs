@@ -268,3 +268,74 @@ async fn tls_needs_the_ca_by_file_or_inline_or_the_insecure_switch() {
         .expect("trusted inline");
     login(&|config| config.tls.insecure = true).await.expect("not checked");
 }
+
+#[tokio::test]
+async fn new_credentials_replace_the_old_ones_without_a_new_handle() {
+    let stage = stage().await;
+    let id = VolumeId::new(NOTHING);
+    stage.cloud.volume(&id).await.expect("asked");
+    let access = stage.sim.access();
+    let conf = format!(
+        "[Global]\nauth-url = {}\napplication-credential-id = {}\napplication-credential-secret = {}\nregion = RegionOne\n",
+        access.auth_url, access.application_credential_id, access.application_credential_secret
+    );
+    let new = CloudConfig::from_cloud_conf(&conf).expect("good");
+    let clone = stage.cloud.clone();
+    stage.cloud.reload(new).await.expect("they log in");
+    let tokens = stage.counter.tokens.load(Ordering::Relaxed);
+    stage.sim.revoke_tokens();
+    clone.volume(&id).await.expect("asked with the new credentials");
+    assert_eq!(stage.counter.tokens.load(Ordering::Relaxed), tokens + 1);
+    assert!(matches!(
+        clone.config().auth,
+        cinder_cloud::Auth::ApplicationCredential { .. }
+    ));
+}
+
+#[tokio::test]
+async fn credentials_that_do_not_log_in_leave_the_old_ones_in_use() {
+    let stage = stage().await;
+    let id = VolumeId::new(NOTHING);
+    stage.cloud.volume(&id).await.expect("asked");
+    let conf = stage
+        .sim
+        .access()
+        .cloud_conf()
+        .replace("secret-of-csi", "wrong-password");
+    let wrong = CloudConfig::from_cloud_conf(&conf).expect("well-formed");
+    let error = stage.cloud.reload(wrong).await.expect_err("refused");
+    assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
+    stage.sim.revoke_tokens();
+    stage.cloud.volume(&id).await.expect("asked with the old credentials");
+}
+
+#[tokio::test]
+async fn another_region_is_another_cloud_and_needs_a_restart() {
+    let stage = stage().await;
+    stage.cloud.login().await.expect("logged in");
+    let conf = stage.sim.access().cloud_conf().replace("RegionOne", "RegionTwo");
+    let other = CloudConfig::from_cloud_conf(&conf).expect("well-formed");
+    let error = stage.cloud.reload(other).await.expect_err("refused").to_string();
+    assert!(error.contains("RegionTwo") && error.contains("restart"), "{error}");
+}
+
+#[tokio::test]
+async fn credentials_of_a_request_are_refused_to_the_requester() {
+    let stage = stage().await;
+    let conf = stage
+        .sim
+        .access()
+        .cloud_conf()
+        .replace("secret-of-csi", "wrong-password");
+    let options = CloudOptions {
+        credentials_of_request: true,
+        ..CloudOptions::default()
+    };
+    let cloud = Cloud::new(CloudConfig::from_cloud_conf(&conf).expect("good"), options).expect("a cloud");
+    for error in [
+        cloud.login().await.expect_err("refused"),
+        cloud.volume(&VolumeId::new(NOTHING)).await.expect_err("refused"),
+    ] {
+        assert!(matches!(error, CloudError::Unauthenticated(_)), "{error:?}");
+    }
+}

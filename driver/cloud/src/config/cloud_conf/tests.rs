@@ -2,7 +2,12 @@ use proptest::prelude::*;
 use rstest::rstest;
 use tempfile::TempDir;
 
-use super::super::Tls;
+use secrecy::ExposeSecret;
+
+use super::super::{
+    ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Domain, Interface, MetadataOptions, Project,
+    TopologyOptions, User,
+};
 use super::*;
 
 const FULL: &str = r#"
@@ -71,8 +76,8 @@ fn a_full_file_is_understood() {
         config.tls,
         Tls {
             ca_file: Some("/etc/ca.pem".into()),
-            ca_pem: None,
-            insecure: true
+            insecure: true,
+            ..Tls::default()
         }
     );
     assert_eq!(config.block_storage.node_volume_attach_limit, Some(200));
@@ -114,10 +119,18 @@ fn a_full_file_is_understood() {
     "[Global]\napplication-credential-secret=s\napplication-credential-name=n\n",
     "username is missing"
 )]
-#[case("[Global]\ntrust-id=t\n", "[Global] trust-id is not supported")]
+#[case("[Global]\ntrust-id=t\n", "username is missing")]
+#[case("[Global]\ntrust-id=t\ntrustee-id=u\n", "trustee-password is missing")]
+#[case("[Global]\ntoken=t\n", "tenant-name is missing")]
+#[case(
+    "[Global]\nauth-url=https://k\ntoken=t\ntenant-id=p\ncert-file=/c\n",
+    "key-file is missing"
+)]
+#[case("[Topology]\nzone-map=nova\n", "line 2: [topology] zone-map must be NOVA=CINDER")]
+#[case("[Topology \"\"]\nsegment==x\n", "segment must be KEY=VALUE")]
 #[case(
     "[Global \"second\"]\nauth-url=k\n",
-    "several clouds in one driver are not supported yet"
+    "one cloud is wanted here: keep the section [Global] alone"
 )]
 #[case(
     "[Global]\n\nos-endpoint-type=outside\n",
@@ -192,7 +205,8 @@ fn times_are_read_as_go_writes_them(#[case] text: &str, #[case] millis: Option<u
 
 fn debug_with_secret(config: &CloudConfig) -> String {
     let secret = match &config.auth {
-        Auth::Password { password, .. } => password.expose_secret(),
+        Auth::Password { password, .. } | Auth::Trust { password, .. } => password.expose_secret(),
+        Auth::Token { token, .. } => token.expose_secret(),
         Auth::ApplicationCredential { secret, .. } => secret.expose_secret(),
     };
     format!("{config:?} {secret:?}")
@@ -208,21 +222,27 @@ proptest! {
     #[test]
     fn a_written_configuration_reads_back_the_same(
         secret in "[^\r]+", name in "[^\r]+", region in proptest::option::of("[^\r]+"),
-        by_credential: bool, by_id: bool, insecure: bool, limit in proptest::option::of(1_u32..),
+        way in 0..4_u8, by_id: bool, insecure: bool, limit in proptest::option::of(1_u32..),
         interface in prop_oneof![Just(Interface::Public), Just(Interface::Internal), Just(Interface::Admin)],
         millis in proptest::option::of(1_u64..1_000_000),
+        zone_map in proptest::collection::btree_map("[^\r\n\t =][^\r\n\t=]*[^\r\n\t =]", "[a-zü][a-zü =:]*[a-zü]", 0..3),
     ) {
         let user = if by_id { User::Id(name.clone()) } else { User::Name { name: name.clone(), domain: Domain::Name(name.clone()) } };
-        let auth = if by_credential {
+        let project = if by_id { Project::Id(name.clone()) } else { Project::Name { name: name.clone(), domain: Domain::Id(name.clone()) } };
+        let auth = if way == 0 {
             let credential = if by_id { ApplicationCredential::Id(name) } else { ApplicationCredential::Name { name, user } };
             Auth::ApplicationCredential { credential, secret: secret.into() }
+        } else if way == 1 {
+            Auth::Trust { user, password: secret.into(), trust: name }
+        } else if way == 2 {
+            Auth::Token { token: secret.into(), project }
         } else {
-            let project = if by_id { Project::Id(name) } else { Project::Name { name: name.clone(), domain: Domain::Id(name) } };
             Auth::Password { user, password: secret.into(), project }
         };
         let config = CloudConfig {
             auth_url: "https://keystone.example".to_owned(), auth, region, interface,
-            tls: Tls { ca_file: Some("/etc/config/ca.crt".into()), ca_pem: None, insecure },
+            tls: Tls { ca_file: Some("/etc/config/ca.crt".into()), insecure, client: by_id.then(|| ClientCertificate { cert_file: "/c.pem".into(), key_file: "/k.pem".into() }), ..Tls::default() },
+            topology: TopologyOptions { segments: zone_map.keys().map(|key| (format!("k{}", key.len()), "v".to_owned())).collect(), zone_map },
             block_storage: BlockStorageOptions { node_volume_attach_limit: limit, ignore_volume_az: insecure, ..Default::default() },
             metadata: MetadataOptions { request_timeout: millis.map(Duration::from_millis), ..Default::default() },
             warnings: Vec::new(),
@@ -230,4 +250,99 @@ proptest! {
         let read = CloudConfig::from_cloud_conf(&config.to_cloud_conf(None)).expect("reads back");
         prop_assert_eq!(debug_with_secret(&read), debug_with_secret(&config));
     }
+}
+
+const TWO: &str = r#"
+[Global]
+auth-url = https://a
+user-id = u
+password = p
+tenant-id = t
+[Global "west"]
+auth-url = https://w
+application-credential-id = i
+application-credential-secret = s
+region = west
+[BlockStorage]
+ignore-volume-az = true
+node-volume-attach-limit = 20
+[BlockStorage "west"]
+ignore-volume-az = false
+[Topology "west"]
+segment = topology.kubernetes.io/region=west
+zone-map = nova one = storage 1
+[Garden]
+flowers = 3
+"#;
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn each_cloud_has_its_own_section_and_the_options_of_all() {
+    let both = Configuration::from_cloud_conf(TWO, &names(&["", "west"]))
+        .expect("good")
+        .clouds;
+    let (own, west) = (&both[""], &both["west"]);
+    assert_eq!(
+        (own.auth_url.as_str(), west.auth_url.as_str()),
+        ("https://a", "https://w")
+    );
+    assert!(own.block_storage.ignore_volume_az && !west.block_storage.ignore_volume_az);
+    assert_eq!(west.block_storage.node_volume_attach_limit, Some(20));
+    assert_eq!(own.topology, TopologyOptions::default());
+    assert_eq!(west.topology.zone_map["nova one"], "storage 1");
+    assert_eq!(west.topology.segments["topology.kubernetes.io/region"], "west");
+}
+
+#[test]
+fn without_names_the_section_without_a_name_is_served_or_else_all() {
+    let served = |text: &str| -> Vec<String> {
+        let configuration = Configuration::from_cloud_conf(text, &[]).expect("good");
+        configuration.clouds.into_keys().collect()
+    };
+    assert_eq!(served(TWO), [""]);
+    let west = "[Global \"west\"]\nauth-url=https://w\nuser-id=u\npassword=p\ntenant-id=t\n";
+    assert_eq!(served(west), ["west"]);
+    assert_eq!(
+        served(&format!("{west}{}", west.replace("west", "east"))),
+        ["east", "west"]
+    );
+}
+
+#[test]
+fn what_is_not_served_is_told_once() {
+    let all = Configuration::from_cloud_conf(TWO, &[]).expect("good");
+    assert_eq!(
+        all.clouds[""].warnings,
+        [
+            "cloud.conf: section [garden] is not known and has no effect",
+            "section [Global \"west\"] is not served; name it by --cloud-name",
+        ]
+    );
+    let error = Configuration::from_cloud_conf(TWO, &names(&["north"])).expect_err("no such section");
+    assert!(
+        error.to_string().contains("section [Global \"north\"] is missing"),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_file_that_counts_is_known() {
+    let folder = TempDir::new().expect("folder");
+    let (conf, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));
+    let yaml =
+        "clouds: {mine: {cacert: /ca, cert: /c, key: /k, auth: {auth_url: 'https://y', token: t, project_id: p}}}";
+    std::fs::write(&clouds, yaml).expect("written");
+    let text = format!(
+        "[Global]\nuse-clouds=true\nclouds-file={}\ncloud=mine\n",
+        clouds.display()
+    );
+    std::fs::write(&conf, text).expect("written");
+    let files = Configuration::load(std::slice::from_ref(&conf), &[])
+        .expect("good")
+        .files;
+    let expected = [conf, clouds, "/ca".into(), "/c".into(), "/k".into()];
+    assert_eq!(files, expected.into_iter().collect());
 }

@@ -1,0 +1,97 @@
+//! The files as a whole: every cloud in them, and what else has to be watched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::gcfg::{self, Entry};
+use super::{CloudConfig, ConfigError, cloud_conf};
+
+/// What is wrong with a file that has sections for clouds by name, but not the wanted one.
+const NAME_REMEDY: &str = "add the section, or name another one by --cloud-name";
+
+/// All clouds of the files in `cloud.conf` format.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    /// By name; the section `[Global]` without a name is "".
+    pub clouds: BTreeMap<String, CloudConfig>,
+    /// Every file that went into it or that it names: `cloud.conf`, `clouds.yaml`, certificates, keys.
+    pub files: BTreeSet<PathBuf>,
+}
+
+impl Configuration {
+    /// Reads files; of a key that several have, the last file's value counts. `names` are the clouds wanted, "" for the section
+    /// without a name; without any it is that section, or every named one where it is not there. With `use-clouds`, what a section
+    /// leaves open comes from its `clouds-file`.
+    pub fn load(files: &[PathBuf], names: &[String]) -> Result<Self, ConfigError> {
+        let mut entries = Vec::new();
+        for path in files {
+            let text = cloud_conf::read_file(path)?;
+            entries.append(&mut gcfg::parse(&text, &path.display().to_string())?);
+        }
+        let shown: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        let mut configuration = Self::understand(&entries, &shown.join(", "), names)?;
+        configuration.files.extend(files.iter().cloned());
+        Ok(configuration)
+    }
+
+    /// Reads one text, as [`Configuration::load`] does.
+    pub fn from_cloud_conf(text: &str, names: &[String]) -> Result<Self, ConfigError> {
+        Self::understand(&gcfg::parse(text, cloud_conf::FILE)?, cloud_conf::FILE, names)
+    }
+
+    fn understand(entries: &[Entry], file: &str, names: &[String]) -> Result<Self, ConfigError> {
+        let known: BTreeSet<&str> = entries
+            .iter()
+            .filter(|entry| entry.section == "global")
+            .map(Entry::cloud)
+            .collect();
+        let wanted: BTreeSet<&str> = match names {
+            [] if known.is_empty() || known.contains("") => BTreeSet::from([""]),
+            [] => known.clone(),
+            names => names.iter().map(String::as_str).collect(),
+        };
+        let mut clouds = BTreeMap::new();
+        let mut files = BTreeSet::new();
+        for name in &wanted {
+            if !name.is_empty() && !known.contains(name) {
+                return Err(ConfigError::Missing {
+                    file: file.to_owned(),
+                    key: format!("section [Global {name:?}]"),
+                    remedy: NAME_REMEDY.to_owned(),
+                });
+            }
+            let (cloud, clouds_file) = cloud_conf::understand(entries, file, name)?;
+            files.extend(clouds_file);
+            files.extend(cloud.tls.files().map(Path::to_owned));
+            clouds.insert((*name).to_owned(), cloud);
+        }
+        let mut configuration = Self { clouds, files };
+        configuration.warn_once(known.difference(&wanted));
+        Ok(configuration)
+    }
+
+    /// What concerns all clouds is told once, with the first.
+    fn warn_once<'a>(&mut self, not_served: impl Iterator<Item = &'a &'a str>) {
+        let mut told = BTreeSet::new();
+        let mut idle: Vec<String> = not_served
+            .map(|name| format!("section [Global {name:?}] is not served; name it by --cloud-name"))
+            .collect();
+        for cloud in self.clouds.values_mut() {
+            cloud.warnings.append(&mut idle);
+            cloud.warnings.retain(|warning| told.insert(warning.clone()));
+        }
+    }
+}
+
+/// SHA-256 over parts, whose lengths keep them apart, in hexadecimal. Parts that hold secrets go together with a salt: hashes are
+/// shown to more people than secrets are. The operator and the driver compare what they have by it.
+pub fn credentials_hash(parts: &[&[u8]]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.len().to_be_bytes());
+        hasher.update(part);
+    }
+    format!("{:x}", hasher.finalize())
+}
