@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the product for this machine (needs cargo and a C compiler)
@@ -24,6 +24,14 @@ check: ## The quick tests: cargo alone, no root, no Go
 test: prepare ## All tests: real devices, csi-sanity, the Go driver, the cluster (root)
 	$(CARGO) build --locked --workspace --all-targets
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked --workspace
+
+.PHONY: openstack-up
+openstack-up: ## Real Keystone, Cinder, Nova and Placement on loopback (root); prints where they are described
+	tests/openstack/cloud up
+
+.PHONY: openstack-down
+openstack-down: ## End them, with all their processes, loop devices and files
+	tests/openstack/cloud down
 
 .PHONY: demo
 demo: prepare ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up)

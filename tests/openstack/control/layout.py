@@ -1,0 +1,91 @@
+"""Where everything is: directories, ports, names."""
+
+import hashlib
+import os
+import pathlib
+import platform
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cinder-csi"
+RUN = CACHE / "openstack-run"
+LOG = CACHE / "openstack-log"
+LOCK = CACHE / "openstack.lock"
+# Written last when the cloud starts, removed first when it ends.
+READY = RUN / "ready.json"
+# Process id of the keeper as the machine counts, and the time of its start.
+KEEPER = RUN / "keeper"
+# One line per finished step, or the reason why the cloud could not be started.
+PROGRESS = RUN / "progress"
+# A file with a service's name in here asks the keeper to start it again when it ends.
+RESTART = RUN / "restart"
+PIDS = RUN / "pids"
+SERVERS_DIR = RUN / "servers"
+
+# Below the range that the kernel takes for outgoing connections, so that only another listener can be in the way.
+PORTS = {
+    "keystone": 28500,
+    "cinder": 28776,
+    "nova": 28774,
+    "placement": 28778,
+    "stubs": 28696,
+    "mariadb": 28306,
+    "rabbitmq": 28672,
+    "rabbitmq-dist": 28673,
+    "epmd": 28369,
+}
+REGION = "RegionOne"
+AUTH_URL = f"http://127.0.0.1:{PORTS['keystone']}/v3"
+DATABASES = ("keystone", "cinder", "placement", "nova_api", "nova", "nova_cell0")
+
+# Nothing outside loopback sees these; the suites log in with an application credential that is made anew with the database.
+SERVICE_PASSWORD = "of-a-service"
+ADMIN_PASSWORD = "of-the-admin"
+MEMBER_PASSWORD = "of-a-member"
+PROJECT = "cluster"
+MEMBER = "csi"
+
+# Cinder's backends: name and availability zone. A volume can be retyped from the first to the second, which migrates it.
+BACKENDS = {"one": "nova", "two": "nova", "far": "zone-far"}
+# Volume types with their extra specs; the first is the default.
+TYPES = {
+    "fast": {"volume_backend_name": "one"},
+    "slow": {"volume_backend_name": "one"},
+    "multi": {"volume_backend_name": "one", "multiattach": "<is> True"},
+    "other": {"volume_backend_name": "two"},
+    "far": {"volume_backend_name": "far"},
+}
+# QoS of a type.
+QOS = {"slow": {"total_iops_sec": "200"}}
+GROUP_TYPE = "consistent"
+SERVERS = ("node-0", "node-1")
+IMAGE_ID = "5b0dd5b2-6a5f-4b5c-9c5b-6a1f6cd0a001"
+
+
+def digest(paths):
+    """A key of sixteen digits over files and this machine's Python."""
+    total = hashlib.sha256(platform.python_version().encode())
+    for path in sorted(paths):
+        total.update(path.relative_to(HERE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return total.hexdigest()[:16]
+
+
+def requirements():
+    """What pip installs from."""
+    return [HERE / "requirements.txt", HERE / "constraints.txt"]
+
+
+def environment():
+    """The directory of the Python environment; its name changes with the requirements."""
+    return CACHE / f"openstack-{digest(requirements())}"
+
+
+def prepared():
+    """The prepared database; its name changes with everything that shapes it, but not with what only runs on it."""
+    ours = ("control/layout.py", "control/services.py", "control/setup.py", "services/loop_servers.py")
+    shaping = [*requirements(), *(HERE / "conf").iterdir(), *(HERE / name for name in ours)]
+    return environment() / f"prepared-{digest(shaping)}"
+
+
+def venv():
+    """The Python environment."""
+    return environment() / "venv"
