@@ -11,6 +11,9 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 pub use csi_kit::telemetry::LogFormat;
 
+use crate::switches::Switchable;
+use crate::topology::ZoneLabels;
+
 mod values;
 
 use values::{parse_bool, parse_duration, parse_pair, render_duration};
@@ -42,7 +45,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     pub cloud_config: Vec<PathBuf>,
 
-    /// Name of a [Global "NAME"] section to serve; only the unnamed section is served so far
+    /// Name of a [Global "NAME"] section to serve; repeatable, an empty name is the section without one. Without this flag the
+    /// section without a name is served, or all where there is none
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub cloud_name: Vec<String>,
 
@@ -151,6 +155,20 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     pub max_volumes_per_node: Option<u32>,
 
+    /// Metadata for every volume, as KEY=TEMPLATE; repeatable. ${pvc.name}, ${pvc.namespace}, ${pv.name} and ${cluster} are filled in;
+    /// a StorageClass's metadata.KEY parameters go before it
+    #[arg(long, value_name = "KEY=TEMPLATE", value_parser = parse_pair)]
+    pub volume_metadata: Vec<(String, String)>,
+
+    /// How a zone whose name is no label value becomes one: encoded, so that it can be read back, or sanitised as the Go driver
+    /// does, for a cluster whose volumes bear such labels
+    #[arg(long, value_name = "HOW", default_value = "encoded")]
+    pub zone_labels: ZoneLabels,
+
+    /// Turn off a capability that CSI calls alpha and that is served by default, such as GET_VOLUME_HEALTH; repeatable
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub disable_capability: Vec<Switchable>,
+
     /// Register with the kubelet, in place of the node-driver-registrar sidecar
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
@@ -219,6 +237,9 @@ impl Default for Args {
             availability_zone: None,
             metadata_url: DEFAULT_METADATA_URL.into(),
             max_volumes_per_node: None,
+            volume_metadata: Vec::new(),
+            zone_labels: ZoneLabels::Encoded,
+            disable_capability: Vec::new(),
             register: false,
             unregister: false,
             kubelet_dir: DEFAULT_KUBELET_DIR.into(),
@@ -293,6 +314,13 @@ impl Args {
         argv.given("availability-zone", self.availability_zone.as_ref());
         argv.differing("metadata-url", &self.metadata_url, &defaults.metadata_url);
         argv.given("max-volumes-per-node", self.max_volumes_per_node.as_ref());
+        for (key, template) in &self.volume_metadata {
+            argv.push("volume-metadata", format_args!("{key}={template}"));
+        }
+        argv.differing("zone-labels", self.zone_labels, defaults.zone_labels);
+        for capability in &self.disable_capability {
+            argv.push("disable-capability", capability);
+        }
         argv.differing("register", self.register, defaults.register);
         argv.differing("unregister", self.unregister, defaults.unregister);
         argv.differing(

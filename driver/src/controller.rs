@@ -20,6 +20,8 @@ use tonic::{Request, Response, Status};
 use crate::clouds::Clouds;
 use crate::layers::call;
 use crate::operations::{Operations, Progress};
+use crate::switches::{Switchable, Switches};
+use crate::topology::{ZoneLabels, ZoneNames};
 
 mod capacity;
 mod create;
@@ -29,7 +31,7 @@ mod look;
 mod publish;
 
 /// What the controller is told at its start and does not change.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The value of the volumes' cluster metadata.
     pub cluster: String,
@@ -37,6 +39,10 @@ pub struct Settings {
     pub topology: bool,
     /// The most volumes of a server; what Nova allows when absent.
     pub volumes_per_node: Option<u32>,
+    /// How nodes name their zones.
+    pub zone_labels: ZoneLabels,
+    /// What is turned off.
+    pub switches: Switches,
     /// Whether the node service knows the access modes with a single writer.
     pub single_node_multi_writer: bool,
 }
@@ -59,6 +65,11 @@ impl ControllerService {
         }
     }
 
+    /// How a cloud's zones are named.
+    fn zone_names(&self, cloud: &Cloud) -> ZoneNames {
+        ZoneNames::new(&cloud.config().topology, self.settings.zone_labels)
+    }
+
     /// Exactly what works. Fixed for the life of the process: sidecars ask once.
     fn capabilities(&self) -> Vec<rpc::Type> {
         let mut capabilities = vec![
@@ -71,6 +82,7 @@ impl ControllerService {
         if self.settings.single_node_multi_writer {
             capabilities.push(rpc::Type::SingleNodeMultiWriter);
         }
+        capabilities.retain(|kind| self.settings.switches.claims(kind.as_str_name()));
         capabilities
     }
 }
@@ -179,6 +191,7 @@ impl Controller for ControllerService {
         &self,
         request: Request<ControllerGetVolumeRequest>,
     ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
+        self.settings.switches.serve(Switchable::GetVolume)?;
         let deadline = self.operations.deadline(&request);
         call(
             "ControllerGetVolume",

@@ -25,6 +25,7 @@ pub mod operations;
 pub mod parameters;
 pub mod registration;
 pub mod status;
+pub mod switches;
 pub mod topology;
 
 mod wiring;

@@ -22,6 +22,8 @@ use crate::args::Args;
 use crate::layers::call;
 use crate::operations::Operations;
 use crate::status;
+use crate::switches::Switches;
+use crate::topology::ZoneLabels;
 
 pub(crate) mod error;
 mod fields;
@@ -42,7 +44,7 @@ const DEVICE_WAIT: Duration = Duration::from_secs(90);
 pub const SINGLE_NODE_MULTI_WRITER: bool = true;
 
 /// What the node service is told at its start and does not change.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
     /// Nova's id of this machine; asked from the metadata service when absent.
     pub instance_id: Option<String>,
@@ -50,6 +52,10 @@ pub struct NodeConfig {
     pub availability_zone: Option<String>,
     /// Base URL of the metadata service.
     pub metadata_url: String,
+    /// How a zone's name becomes a label.
+    pub zone_labels: ZoneLabels,
+    /// What is turned off.
+    pub switches: Switches,
     /// Whether Kubernetes is told the zone.
     pub topology: bool,
     /// More segments to tell.
@@ -65,6 +71,8 @@ impl NodeConfig {
             instance_id: args.instance_id.clone(),
             availability_zone: args.availability_zone.clone(),
             metadata_url: args.metadata_url.clone(),
+            zone_labels: args.zone_labels,
+            switches: Switches::without(args.disable_capability.iter().copied()),
             topology: args.with_topology,
             additional_topology: args.additional_topology.iter().cloned().collect(),
             max_volumes: args.max_volumes_per_node.or(max_volumes),
@@ -166,6 +174,7 @@ impl Node for NodeService {
         if SINGLE_NODE_MULTI_WRITER {
             kinds.push(rpc::Type::SingleNodeMultiWriter);
         }
+        kinds.retain(|kind| self.instance.switches().claims(kind.as_str_name()));
         let capability = |kind: rpc::Type| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
         };

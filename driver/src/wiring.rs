@@ -40,6 +40,7 @@ use crate::metrics::DriverMetrics;
 use crate::node::{self, NodeConfig, NodeService};
 use crate::operations::{Limits, Operations};
 use crate::registration::{FilesError, Registration, RegistrationError};
+use crate::switches::Switches;
 
 /// Who may open the CSI socket: the kubelet and the sidecars run as root or in our group.
 const SOCKET_MODE: u32 = 0o660;
@@ -274,6 +275,8 @@ fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerSe
         // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
         // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
         volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
+        zone_labels: args.zone_labels,
+        switches: Switches::without(args.disable_capability.iter().copied()),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
     ControllerService::new(Clouds::one(cloud), operations, settings)

@@ -75,7 +75,7 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
     }
     let size = capacity::size(request.capacity_range.as_ref())?;
     let zones = if service.settings.topology {
-        Zones::of(request.accessibility_requirements.as_ref())
+        Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(cloud))
     } else {
         Zones::default()
     };
@@ -135,10 +135,10 @@ async fn answer(
             .map_err(|error| status::clean_up(&error))?;
         return Err(status::zone_impossible(text));
     }
-    let topology = if service.settings.topology && cloud.config().block_storage.ignore_volume_az {
-        wanted.zones.as_asked()
-    } else {
-        encode::topology(service, cloud, &volume)
+    let topology = match (service.settings.topology, cloud.config().block_storage.ignore_volume_az) {
+        (false, _) => Vec::new(),
+        (true, true) => wanted.zones.as_asked(),
+        (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),
     };
     Ok(CreateVolumeResponse {
         volume: Some(encode::volume(&volume, topology)),
@@ -152,7 +152,7 @@ fn reachable(cloud: &Cloud, zones: &Zones, zone: &str) -> bool {
 fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {
     format!(
         "{what}: zone {zone} is not among those from which the volume must be reachable ({}); where zones of compute and \
-         storage have different names, set ignore-volume-az in cloud.conf",
+         storage have different names, name them by zone-map or set ignore-volume-az in cloud.conf",
         zones.required().join(", ")
     )
 }

@@ -6,7 +6,6 @@ use cinder_cloud::{Cloud, ServerId, Volume};
 use csi_proto::csi::v1::{self as csi, Topology};
 
 use super::ControllerService;
-use crate::topology;
 
 /// A volume with its topology. Its context is empty: blank volumes need nothing at the node.
 pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi::Volume {
@@ -22,7 +21,7 @@ pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi
 /// Where a volume can be used: its own zone, or nothing said where zones are off or of no interest.
 pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &Volume) -> Vec<Topology> {
     if service.settings.topology && !cloud.config().block_storage.ignore_volume_az {
-        topology::of_zone(volume.availability_zone.as_deref())
+        service.zone_names(cloud).of_zone(volume.availability_zone.as_deref())
     } else {
         Vec::new()
     }

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::NodeConfig;
 use crate::parameters::TOPOLOGY_ZONE;
-use crate::topology::label_value;
+use crate::switches::Switches;
 
 const METADATA_LIMIT: Duration = Duration::from_secs(10);
 
@@ -55,6 +55,10 @@ impl Instance {
         }
     }
 
+    pub(super) fn switches(&self) -> &Switches {
+        &self.inner.config.switches
+    }
+
     pub(super) async fn describe(&self) -> Result<NodeGetInfoResponse, InstanceError> {
         let config = &self.inner.config;
         let node_id = match &config.instance_id {
@@ -86,10 +90,10 @@ impl Instance {
                 reason: "the metadata service names none".into(),
             });
         };
-        let value = label_value(zone);
+        let value = config.zone_labels.label(zone);
         if value.is_empty() {
             return Err(InstanceError::Zone {
-                reason: format!("{zone:?} has nothing that a label's value may have"),
+                reason: format!("{zone:?} cannot be the value of a label"),
             });
         }
         let mut segments = config.additional_topology.clone();
@@ -109,6 +113,7 @@ impl Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::ZoneLabels;
 
     fn config() -> NodeConfig {
         NodeConfig {
@@ -116,6 +121,8 @@ mod tests {
             availability_zone: Some("zone one".into()),
             // Nobody listens on port 1: what asks fails.
             metadata_url: "http://127.0.0.1:1".into(),
+            zone_labels: ZoneLabels::default(),
+            switches: Switches::default(),
             topology: true,
             additional_topology: BTreeMap::from([("example.com/rack".into(), "r1".into())]),
             max_volumes: Some(26),
@@ -128,7 +135,7 @@ mod tests {
         assert_eq!(info.node_id, "6c1f2b9e-0000-4000-8000-000000000001");
         assert_eq!(info.max_volumes_per_node, 26);
         let segments = info.accessible_topology.expect("topology is on").segments;
-        assert_eq!(segments.get(TOPOLOGY_ZONE).map(String::as_str), Some("zone-one"));
+        assert_eq!(segments.get(TOPOLOGY_ZONE).map(String::as_str), Some("x--zone_20one"));
         assert_eq!(segments.get("example.com/rack").map(String::as_str), Some("r1"));
     }
 

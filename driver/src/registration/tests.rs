@@ -1,6 +1,5 @@
 //! The kubelet's side, played by a client that dials as the kubelet does.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -56,10 +55,8 @@ impl Kubelet {
         let config = NodeConfig {
             instance_id: Some("server-1".into()),
             availability_zone: Some(zone.into()),
-            metadata_url: String::new(),
             topology: true,
-            additional_topology: BTreeMap::new(),
-            max_volumes: None,
+            ..NodeConfig::default()
         };
         let node = NodeService::new(
             config,

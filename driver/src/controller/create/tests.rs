@@ -20,10 +20,8 @@ async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a configuration");
     let cloud = Cloud::new(config, CloudOptions::default()).expect("a client");
     let settings = Settings {
-        cluster: String::new(),
         topology: true,
-        volumes_per_node: None,
-        single_node_multi_writer: false,
+        ..Settings::default()
     };
     let service = ControllerService::new(Clouds::one(cloud.clone()), Operations::new(Limits::default()), settings);
     (sim, cloud, service)
@@ -49,7 +47,7 @@ async fn made(cloud: &Cloud, zone: &str) -> (Wanted, Created) {
     (
         Wanted {
             new,
-            zones: Zones::of(Some(&requirement)),
+            zones: Zones::of(Some(&requirement), &crate::topology::ZoneNames::default()),
         },
         created,
     )

@@ -9,7 +9,6 @@
 mod lives;
 mod refusals;
 
-use std::collections::BTreeMap;
 
 use cinder_csi_driver::node::{NodeConfig, NodeService};
 use cinder_csi_driver::operations::{Limits, Operations};
@@ -118,10 +117,8 @@ fn node_on(host: Host) -> NodeService {
     let config = NodeConfig {
         instance_id: Some("server-1".into()),
         availability_zone: Some("nova".into()),
-        metadata_url: String::new(),
         topology: true,
-        additional_topology: BTreeMap::new(),
-        max_volumes: None,
+        ..NodeConfig::default()
     };
     NodeService::new(config, host, Operations::new(Limits::default()))
 }
