@@ -8,7 +8,9 @@
 //! virtio and NVMe cut a serial at 20 characters, so a cut serial stands for every id that begins with it. Where that, or
 //! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
 
+mod arrival;
 mod identity;
+mod read_only;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -19,12 +21,20 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, major, minor};
 use tokio::time::{Instant, sleep_until};
 
+use self::arrival::Arrivals;
 use crate::Host;
 use crate::offload::OffloadError;
 
-/// Between the first looks; doubled until [`SLOWEST_LOOK`].
+/// Between the first looks; doubled until [`SLOWEST_LOOK`]. New nodes and links wake at once; this is for sizes and
+/// serials, which sysfs fills in without a word, and for nodes where the kernel has no inotify left.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
-const SLOWEST_LOOK: Duration = Duration::from_millis(250);
+const SLOWEST_LOOK: Duration = Duration::from_secs(1);
+/// Between looks, whatever happens in `/dev`.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// Between two rescans of a disk that is smaller than it should be.
+const RESCAN_PAUSE: Duration = Duration::from_secs(2);
+/// How long a rescan may take: the disk answers it itself.
+const RESCAN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long one look at sysfs and the links may take. They are in memory.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
@@ -91,10 +101,22 @@ pub enum DeviceError {
         /// What was found, each with its origin.
         candidates: Vec<String>,
     },
+    /// The kernel shows the disk without a size.
+    #[error(
+        "{device} is volume {volume_id} and has 0 bytes: the kernel has not read it yet, or its backend does not answer; \
+         see the kernel's log of this node"
+    )]
+    NoSize {
+        /// The volume.
+        volume_id: String,
+        /// The kernel's name of the disk.
+        device: String,
+    },
     /// The disk is smaller than the volume.
     #[error(
-        "{device} has {actual} bytes and volume {volume_id} has {expected}: the node has not seen the volume's growth or it \
-         is not the volume; nothing was touched"
+        "{device} has {actual} bytes and volume {volume_id} has {expected}: this node has not seen the volume grow, or it \
+         is not the volume; nothing was touched. Nova has to tell the hypervisor (Cinder's event volume-extended); \
+         detaching and attaching the volume does the same"
     )]
     TooSmall {
         /// The volume.
@@ -158,8 +180,8 @@ pub(crate) enum Open {
 impl Host {
     /// The device of a volume, waited for until `timeout`.
     ///
-    /// `expected_size` is the volume's size in bytes where it is known; a smaller device is not taken. Dropping the future
-    /// ends the wait and changes nothing.
+    /// `expected_size` is the volume's size in bytes where it is known; a smaller device is not taken, and it is rescanned.
+    /// Dropping the future ends the wait and changes nothing.
     pub async fn find_device(
         &self,
         volume_id: &str,
@@ -167,7 +189,13 @@ impl Host {
         timeout: Duration,
     ) -> Result<Device, DeviceError> {
         let start = Instant::now();
+        let deadline = start + timeout;
+        // Before the first look, so that nothing happens unseen after it.
+        let arrivals = (!timeout.is_zero())
+            .then(|| Arrivals::watch(&self.inner.paths))
+            .flatten();
         let mut pause = FIRST_LOOK;
+        let mut next_rescan = start;
         loop {
             let error = match self.look_for(volume_id, expected_size).await {
                 Ok(device) => return Ok(device),
@@ -175,7 +203,16 @@ impl Host {
                 // change. What stands when the time is up is the answer.
                 Err(error) => error,
             };
-            if start.elapsed() >= timeout {
+            let now = Instant::now();
+            if let DeviceError::TooSmall { device, .. } | DeviceError::NoSize { device, .. } = &error
+                && now >= next_rescan
+            {
+                next_rescan = now + RESCAN_PAUSE;
+                if self.rescan(device).await {
+                    continue;
+                }
+            }
+            if now >= deadline {
                 return Err(match error {
                     DeviceError::NotFound {
                         volume_id,
@@ -191,8 +228,35 @@ impl Host {
                     other => other,
                 });
             }
-            sleep_until((Instant::now() + pause).min(start + timeout)).await;
-            pause = (pause * 2).min(SLOWEST_LOOK);
+            let clock = sleep_until((now + pause).min(deadline));
+            let woken = async {
+                match &arrivals {
+                    Some(arrivals) if arrivals.happen().await.is_ok() => sleep_until(now + SHORTEST_PAUSE).await,
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = clock => pause = (pause * 2).min(SLOWEST_LOOK),
+                () = woken => {}
+            }
+        }
+    }
+
+    /// Whether the one disk could be rescanned. That it could not is no error of its own: the size stays what it is.
+    async fn rescan(&self, name: &str) -> bool {
+        let (sys, disk) = (self.inner.paths.sys.clone(), name.to_owned());
+        let call = move || identity::rescan(&sys, &disk);
+        let rescanned = self
+            .inner
+            .threads
+            .run(format!("rescanning {name}"), RESCAN_LIMIT, call)
+            .await;
+        match rescanned.map_err(DeviceError::from).flatten() {
+            Ok(asked) => asked,
+            Err(error) => {
+                tracing::warn!(device = name, %error, "the disk cannot be rescanned");
+                false
+            }
         }
     }
 

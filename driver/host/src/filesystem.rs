@@ -10,7 +10,7 @@
 //! # A format that was cut short
 //!
 //! The process or the node may die during mkfs. mkfs.xfs then leaves a superblock that says «in progress», which the
-//! kernel refuses to mount, so it never held data. mke2fs leaves written blocks and no superblock, which cannot be told
+//! kernel refuses to mount, so it never held data; mkfs.btrfs leaves one with a magic number of its own, likewise. mke2fs leaves written blocks and no superblock, which cannot be told
 //! from foreign data by looking at them. Three ways to know were weighed:
 //!
 //! * A note on the node: lost when the volume goes to another node; and it lies when the volume was used elsewhere in
@@ -19,10 +19,11 @@
 //! * **A mark on the volume itself**: what is done. Before mkfs, on the device that was just proven empty, one block near its
 //!   end is written that names the volume and its size ([`mark`]); neither mkfs touches it, since there the last block
 //!   group (the last allocation group) has free blocks, and mke2fs's and mkfs.xfs's own wiping ends 128 KiB before the end.
+//!   mkfs.btrfs wipes the last 2 MiB, so for it the mark stands further from the end.
 //!   It is cleared, durably, after mkfs and before the first mount.
 //!
 //! So the mark is there exactly while no file system of this volume was ever complete and mounted, on whatever node the
-//! volume turns up. It counts only where the superblocks' place is still zero or holds xfs's «in progress»: mke2fs writes
+//! volume turns up. It counts only where the superblocks' place is still zero or holds such an unfinished one: mke2fs writes
 //! its primary superblock last. It names the volume, so a clone or a restored copy of a half-made volume, which is
 //! another volume, is refused rather than formatted. A volume that was extended in between has its mark elsewhere, and is
 //! refused as well.
@@ -30,10 +31,12 @@
 //! A mkfs that outlives the process still holds the device exclusively; the next call waits for its end and looks anew.
 
 mod format;
+mod fs_type;
+mod grow;
 mod mark;
 mod probe;
+pub(crate) mod size;
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,58 +48,15 @@ use crate::offload::OffloadError;
 use crate::tool::ToolError;
 use crate::{Device, DeviceError, Host};
 
+pub use fs_type::{FsType, MkfsOptionError, MkfsOptions};
 pub use probe::Content;
 
 /// How long a device that somebody else holds is waited for: a mkfs that an earlier process started.
 const BUSY_LIMIT: Duration = Duration::from_mins(1);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The file systems that volumes are formatted with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FsType {
-    /// The default.
-    Ext4,
-    /// XFS.
-    Xfs,
-    /// Of the same family: mounted where it is found, made only where it is asked for by name.
-    Ext3,
-    /// Of the same family: mounted where it is found, made only where it is asked for by name.
-    Ext2,
-}
-
-impl FsType {
-    /// The kernel's and blkid's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Ext3 => "ext3",
-            Self::Ext2 => "ext2",
-        }
-    }
-
-    /// The file system of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Ext4, Self::Xfs, Self::Ext3, Self::Ext2]
-            .into_iter()
-            .find(|fs_type| fs_type.name() == name)
-    }
-
-    /// Whether a volume that holds `found` can serve a request for this one. The ext family is one driver in the kernel
-    /// and one on-disk format with features, so an ext3 volume serves where ext4 is asked for, as it always did.
-    pub fn is_served_by(self, found: Self) -> bool {
-        self == found || (self != Self::Xfs && found != Self::Xfs)
-    }
-}
-
-impl fmt::Display for FsType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// What a volume is to be made ready for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prepare {
     /// The file system asked for; `None` takes what is there, and makes ext4 where nothing is.
     pub fs_type: Option<FsType>,
@@ -104,6 +64,8 @@ pub struct Prepare {
     pub read_only: bool,
     /// The volume was made from a snapshot or another volume.
     pub has_content_source: bool,
+    /// What mkfs is told beside our own defaults.
+    pub mkfs_options: MkfsOptions,
 }
 
 /// A volume that can be mounted.
@@ -178,6 +140,22 @@ pub enum FilesystemError {
         /// What was found.
         found: String,
     },
+    /// An option for mkfs that it is not given.
+    #[error(transparent)]
+    MkfsOption(#[from] MkfsOptionError),
+    /// This process may not grow a mounted ext file system.
+    #[error(
+        "the {fs_type} on {} (volume {volume_id}) cannot grow while it is mounted, because the driver lacks CAP_SYS_RESOURCE on \
+         this node: run its container privileged, or let the pod end and start again", device.display()
+    )]
+    NotOnline {
+        /// The device.
+        device: PathBuf,
+        /// The volume.
+        volume_id: String,
+        /// What it holds.
+        fs_type: FsType,
+    },
     /// mkfs said that it was done, and the probe finds something else.
     #[error("{tool} ended well on {} (volume {volume_id}), but the probe finds {found}; see the kernel's log", device.display())]
     NotMade {
@@ -230,7 +208,7 @@ impl Host {
     pub async fn prepare_filesystem(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
         let deadline = Instant::now() + BUSY_LIMIT;
         loop {
-            match self.try_prepare(device, wanted).await {
+            match self.try_prepare(device, &wanted).await {
                 Err(FilesystemError::Device(DeviceError::Busy { .. })) if Instant::now() < deadline => {
                     sleep(BUSY_PAUSE).await;
                 }
@@ -254,7 +232,7 @@ impl Host {
         mark::clear(self, device).await
     }
 
-    async fn try_prepare(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
+    async fn try_prepare(&self, device: &Device, wanted: &Prepare) -> Result<Prepared, FilesystemError> {
         let read_only = wanted.read_only || device.read_only;
         // With a claim on the device, so that no mkfs is in the middle of what is looked at.
         let content = probe::probe(self, device, Open::ReadAlone).await?;
@@ -285,9 +263,11 @@ impl Host {
                 });
             }
             Content::Blank => None,
-            Content::UnfinishedXfs if marked || !wanted.has_content_source => Some("an xfs that was never finished"),
-            Content::UnfinishedXfs => {
-                let found = "an xfs that was never finished".into();
+            Content::Unfinished(fs_type) if marked || !wanted.has_content_source => {
+                Some(format!("a {fs_type} that was never finished"))
+            }
+            Content::Unfinished(fs_type) => {
+                let found = format!("a {fs_type} that was never finished");
                 return Err(FilesystemError::UnfinishedCopy {
                     device: path(),
                     volume_id: volume_id(),
@@ -297,7 +277,7 @@ impl Host {
             Content::Unknown {
                 superblock_is_zero: true,
                 ..
-            } if marked => Some("an ext4 that was never finished"),
+            } if marked => Some("a file system that was never finished".to_owned()),
             Content::Unknown { .. } | Content::Other(_) => {
                 let found = content.to_string();
                 return Err(FilesystemError::Foreign {
@@ -314,6 +294,8 @@ impl Host {
             });
         }
         let fs_type = wanted.fs_type.unwrap_or(FsType::Ext4);
+        // Before the mark: nothing is begun with options that mkfs is not given.
+        let arguments = format::arguments(fs_type, &wanted.mkfs_options)?;
         if let Some(found) = unfinished {
             tracing::warn!(
                 volume = device.volume_id,
@@ -322,9 +304,9 @@ impl Host {
             );
         }
         if !marked {
-            mark::set(self, device).await?;
+            mark::set(self, device, fs_type).await?;
         }
-        format::make(self, device, fs_type).await?;
+        format::make(self, device, fs_type, &arguments).await?;
         // Only what mkfs finished is unmarked; after a failure the mark says that the rest is nobody's data.
         mark::clear(self, device).await?;
         tracing::info!(volume = device.volume_id, device = %device.path.display(), %fs_type, "formatted");

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use device::{Device, DeviceError};
-pub use filesystem::{FilesystemError, FsType, Prepare, Prepared};
+pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
 pub use mount::{MountError, MountOptions};
 pub use mountinfo::{Mount, MountTable};
 pub use offload::OffloadError;

@@ -157,7 +157,25 @@ impl Host {
     ) -> Result<(), MountError> {
         let (device, target, options) = (device.path.clone(), target.to_owned(), options.clone());
         let what = format!("mounting {} at {}", device.display(), target.display());
-        let call = move || syscalls::mount(&device, &target, fs_type, &options);
+        let call = move || match syscalls::mount(&device, &target, fs_type, &options) {
+            // A clone has its source's UUID, and xfs refuses to mount the same one twice on a node unless it is told not
+            // to look. The kernel says no more than «invalid».
+            Err(MountError::Mount { source, .. })
+                if fs_type == FsType::Xfs && Errno::from_io_error(&source) == Some(Errno::INVAL) =>
+            {
+                let blind = options.clone().with("nouuid");
+                let mounted = syscalls::mount(&device, &target, fs_type, &blind);
+                // What was asked for is what is reported.
+                match mounted {
+                    Ok(()) => {
+                        tracing::info!(device = %device.display(), "mounted beside another xfs of the same UUID");
+                        Ok(())
+                    }
+                    Err(_) => syscalls::mount(&device, &target, fs_type, &options),
+                }
+            }
+            mounted => mounted,
+        };
         self.inner.threads.run(what, MOUNT_LIMIT, call).await?
     }
 

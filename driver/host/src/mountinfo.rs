@@ -1,9 +1,11 @@
 //! What is mounted: `/proc/self/mountinfo`, decoded.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use crate::{Device, FsType};
 
 /// One mount, as in proc(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,13 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Whether this is the file system of `device`. The files of a btrfs have a device number of its own, so that its
+    /// source, which the kernel names itself, tells.
+    pub fn is_of(&self, device: &Device) -> bool {
+        self.device == device.number
+            || (self.fs_type == FsType::Btrfs.name() && self.source.file_name() == Some(OsStr::new(&device.name)))
+    }
+
     /// Whether writes are refused here, by this mount or by the whole file system.
     pub fn is_read_only(&self) -> bool {
         self.was_mounted_read_only() || has_option(&self.super_options, "ro")
@@ -103,9 +112,9 @@ impl MountTable {
         self.iter().rev().find(|mount| mount.target == target)
     }
 
-    /// Every mount of the file system with this device number.
-    pub fn of_device(&self, device: (u32, u32)) -> impl Iterator<Item = &Mount> {
-        self.iter().filter(move |mount| mount.device == device)
+    /// Every mount of the file system of `device`.
+    pub fn of_device(&self, device: &Device) -> impl Iterator<Item = &Mount> {
+        self.iter().filter(move |mount| mount.is_of(device))
     }
 }
 
@@ -230,10 +239,32 @@ mod tests {
         let seen = table.at(Path::new("/a")).expect("two are mounted there");
         assert_eq!((seen.id, seen.is_read_only()), (2, true));
         assert_eq!(
-            table.of_device((8, 1)).map(|mount| mount.id).collect::<Vec<_>>(),
+            table
+                .of_device(&device("sdb"))
+                .map(|mount| mount.id)
+                .collect::<Vec<_>>(),
             [2, 3]
         );
         assert!(table.at(Path::new("/d")).is_none());
+    }
+
+    fn device(name: &str) -> Device {
+        Device {
+            path: Path::new("/dev").join(name),
+            name: name.into(),
+            size_bytes: 1 << 30,
+            number: (8, 1),
+            read_only: false,
+            volume_id: "volume-1".into(),
+        }
+    }
+
+    #[test]
+    fn a_btrfs_is_known_by_its_source() {
+        let text = b"1 0 0:50 / /a rw - btrfs /dev/sdb rw\n2 0 0:51 / /b rw - btrfs /dev/sdc rw\n3 0 0:52 / /c rw - tmpfs /dev/sdb rw\n";
+        let table = MountTable::parse(text).expect("it is well-formed");
+        let ids: Vec<_> = table.of_device(&device("sdb")).map(|mount| mount.id).collect();
+        assert_eq!(ids, [1]);
     }
 
     #[test]
@@ -261,6 +292,31 @@ mod tests {
             line.extend(b" rw - ext4 /dev/root rw");
             let mount = parse_line(&line).expect("it is well-formed");
             prop_assert_eq!(mount.target.as_os_str().as_bytes(), &name[..]);
+        }
+
+        #[test]
+        fn every_field_survives_whatever_optional_fields_are_in_between(
+            ids in any::<(u64, u64)>(),
+            device in any::<(u32, u32)>(),
+            root in "/[^\\x00]{0,30}",
+            options in "[a-z,=]{1,30}",
+            optional in proptest::collection::vec("[a-z]{1,9}:[0-9]{1,5}", 0..4),
+            source in "[^\\x00]{1,30}",
+            super_options in "[^\\x00]{1,30}",
+        ) {
+            let escaped = |text: &str| String::from_utf8(escape(text.as_bytes())).expect("it was text");
+            let optional: String = optional.iter().map(|field| format!(" {field}")).collect();
+            let line = format!(
+                "{} {} {}:{} {} /target {options}{optional} - xfs {} {}",
+                ids.0, ids.1, device.0, device.1, escaped(&root), escaped(&source), escaped(&super_options)
+            );
+            let table = MountTable::parse(line.as_bytes()).expect("it is well-formed");
+            let mount = table.at(Path::new("/target")).expect("it is there");
+            prop_assert_eq!((mount.id, mount.parent, mount.device), (ids.0, ids.1, device));
+            prop_assert_eq!(&mount.root, Path::new(&root));
+            prop_assert_eq!(&mount.options, &options);
+            prop_assert_eq!(&mount.source, Path::new(&source));
+            prop_assert_eq!(&mount.super_options, &super_options);
         }
 
         #[test]

@@ -24,8 +24,18 @@ pub struct Tools {
     pub mkfs_ext4: PathBuf,
     /// Makes xfs (xfsprogs).
     pub mkfs_xfs: PathBuf,
+    /// Makes btrfs (btrfs-progs).
+    pub mkfs_btrfs: PathBuf,
     /// Checks ext2, ext3 and ext4 (e2fsprogs).
     pub e2fsck: PathBuf,
+    /// Grows ext2, ext3 and ext4 (e2fsprogs).
+    pub resize2fs: PathBuf,
+    /// Grows a mounted xfs (xfsprogs).
+    pub xfs_growfs: PathBuf,
+    /// Grows a mounted btrfs (btrfs-progs).
+    pub btrfs: PathBuf,
+    /// Sets a block device read-only and back (util-linux).
+    pub blockdev: PathBuf,
 }
 
 impl Default for Tools {
@@ -34,7 +44,12 @@ impl Default for Tools {
             blkid: "blkid".into(),
             mkfs_ext4: "mkfs.ext4".into(),
             mkfs_xfs: "mkfs.xfs".into(),
+            mkfs_btrfs: "mkfs.btrfs".into(),
             e2fsck: "e2fsck".into(),
+            resize2fs: "resize2fs".into(),
+            xfs_growfs: "xfs_growfs".into(),
+            btrfs: "btrfs".into(),
+            blockdev: "blockdev".into(),
         }
     }
 }

@@ -111,13 +111,13 @@ impl Publish {
         };
         let staged = mounts
             .at(&staging)
-            .filter(|mount| mount.device == device.number)
+            .filter(|mount| mount.is_of(device))
             .ok_or_else(not_staged)?;
         if let Some(mount) = mounts.at(&target) {
-            return self.check_published(mount, mount.device == device.number && mount.root == staged.root);
+            return self.check_published(mount, mount.is_of(device) && mount.root == staged.root);
         }
         let others: Vec<&Mount> = mounts
-            .of_device(device.number)
+            .of_device(device)
             .filter(|mount| mount.root == staged.root && mount.target != staging)
             .collect();
         self.check_alone(&others)?;

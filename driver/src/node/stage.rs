@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csi_host::mount::Place;
-use csi_host::{Device, DeviceError, FsType, Host, Mount, MountOptions, Prepare};
+use csi_host::{Device, DeviceError, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare};
 use csi_proto::csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::Status;
 
 use super::error::NodeError;
@@ -20,6 +21,9 @@ use crate::{parameters, status};
 /// How long an unmounted device may stay in use before NodeUnstageVolume says so. The kernel needs moments.
 const IDLE_WAIT: Duration = Duration::from_secs(20);
 
+/// A file system that is smaller than its device by less stays as it is: each kind leaves some of the end unused.
+const GROWTH_WORTH: u64 = 32 << 20;
+
 /// What NodeStageVolume is to do.
 #[derive(Debug, Clone, PartialEq)]
 struct Stage {
@@ -27,6 +31,7 @@ struct Stage {
     path: PathBuf,
     wanted: Wanted,
     has_content_source: bool,
+    mkfs_options: MkfsOptions,
 }
 
 pub(super) async fn stage(
@@ -43,11 +48,16 @@ pub(super) async fn stage(
         .volume_context
         .get(parameters::RESIZE_REQUIRED)
         .is_some_and(|value| value == "true");
+    let mkfs_options = request
+        .volume_context
+        .get(parameters::MKFS_OPTIONS)
+        .map_or(MkfsOptions::NONE, |text| MkfsOptions::parse(text));
     let stage = Stage {
         volume_id: volume_id.clone(),
         path,
         wanted,
         has_content_source,
+        mkfs_options,
     };
     let host = service.host.clone();
     let work = |progress: Progress| {
@@ -105,9 +115,11 @@ impl Stage {
         let path = host.resolve(&self.path).await?;
         let mounts = host.mounts().await?;
         if let Some(mount) = mounts.at(&path) {
-            return self.check_staged(mount, device, wanted, options);
+            let fs_type = self.check_staged(mount, device, wanted, options)?;
+            // An earlier call may have ended between the mount and the growth.
+            return self.grow_mounted(host, device, fs_type, options, &path, progress).await;
         }
-        let fs_type = if let Some(elsewhere) = mounts.of_device(device.number).next() {
+        let fs_type = if let Some(elsewhere) = mounts.of_device(device).next() {
             // Mounted at another place, such as the staging path of an earlier kubelet: it is complete and in use, so
             // it is neither checked nor repaired.
             self.usable_type(elsewhere, wanted)?
@@ -117,19 +129,63 @@ impl Stage {
                 fs_type: wanted,
                 read_only: options.is_read_only(),
                 has_content_source: self.has_content_source,
+                mkfs_options: self.mkfs_options.clone(),
             };
-            host.prepare_filesystem(device, prepare).await?.fs_type
+            let fs_type = host.prepare_filesystem(device, prepare).await?.fs_type;
+            if fs_type.is_ext()
+                && !host.may_grow_mounted_ext()
+                && self.has_to_grow(host, device, fs_type, options).await?
+            {
+                progress.set("growing the file system to the size of the device");
+                host.grow_unmounted_ext(device, fs_type).await?;
+            }
+            fs_type
         };
-        let options = match fs_type {
-            // A clone has its source's UUID, and xfs refuses to mount the same one twice.
-            FsType::Xfs => options.clone().with("nouuid"),
-            _ => options.clone(),
-        };
+        let mut options = options.clone();
+        if options.is_read_only()
+            && (device.read_only || self.wanted.mode == Mode::MultiNodeReaderOnly)
+            && let Some(option) = fs_type.without_recovery()
+        {
+            // A read-only mount writes what the journal has left, which a device that cannot be written, or that other
+            // nodes read at the same time, must be spared.
+            options = options.with(option);
+        }
         progress.set("mounting the file system");
         host.create_place(&path, Place::Directory, 0o750).await?;
         host.mount(device, &path, fs_type, &options).await?;
         tracing::info!(volume = self.volume_id, device = %device.path.display(), %fs_type, "staged");
-        Ok(())
+        self.grow_mounted(host, device, fs_type, &options, &path, progress).await
+    }
+
+    /// Whether a volume that was made from another, and may be larger than it, has a file system of the old size.
+    async fn has_to_grow(
+        &self,
+        host: &Host,
+        device: &Device,
+        fs_type: FsType,
+        options: &MountOptions,
+    ) -> Result<bool, NodeError> {
+        if !self.has_content_source || options.is_read_only() {
+            return Ok(false);
+        }
+        let size = host.filesystem_size(device, fs_type).await?;
+        Ok(size.saturating_add(GROWTH_WORTH) <= device.size_bytes)
+    }
+
+    async fn grow_mounted(
+        &self,
+        host: &Host,
+        device: &Device,
+        fs_type: FsType,
+        options: &MountOptions,
+        path: &Path,
+        progress: &Progress,
+    ) -> Result<(), NodeError> {
+        if !self.has_to_grow(host, device, fs_type, options).await? {
+            return Ok(());
+        }
+        progress.set("growing the file system to the size of the device");
+        Ok(host.grow_mounted(device, fs_type, path).await?)
     }
 
     /// A staging path that has something mounted serves if it is this volume, of this type and as writable as asked.
@@ -139,8 +195,8 @@ impl Stage {
         device: &Device,
         wanted: Option<FsType>,
         options: &MountOptions,
-    ) -> Result<(), NodeError> {
-        if mount.device != device.number {
+    ) -> Result<FsType, NodeError> {
+        if !mount.is_of(device) {
             return Err(NodeError::StagedOther {
                 volume_id: self.volume_id.clone(),
                 path: self.path.clone(),
@@ -149,8 +205,9 @@ impl Stage {
             });
         }
         let access = |read_only: bool| if read_only { "read-only" } else { "writable" };
-        if self.usable_type(mount, wanted).is_err() || mount.was_mounted_read_only() != options.is_read_only() {
-            return Err(NodeError::StagedDifferently {
+        match self.usable_type(mount, wanted) {
+            Ok(fs_type) if mount.was_mounted_read_only() == options.is_read_only() => Ok(fs_type),
+            _ => Err(NodeError::StagedDifferently {
                 volume_id: self.volume_id.clone(),
                 path: self.path.clone(),
                 found: format!("{} {}", access(mount.was_mounted_read_only()), mount.fs_type),
@@ -159,9 +216,8 @@ impl Stage {
                     access(options.is_read_only()),
                     wanted.map_or("any type", FsType::name)
                 ),
-            });
+            }),
         }
-        Ok(())
     }
 
     fn usable_type(&self, mount: &Mount, wanted: Option<FsType>) -> Result<FsType, NodeError> {
@@ -217,7 +273,7 @@ async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress)
         }
     };
     progress.set("waiting until the device is no longer in use");
-    if let Some(mount) = host.mounts().await?.of_device(device.number).next() {
+    if let Some(mount) = host.mounts().await?.of_device(&device).next() {
         return Err(NodeError::StillPublished {
             volume_id: volume_id.to_owned(),
             path: mount.target.clone(),

@@ -34,7 +34,7 @@ async fn ask(
     let place = host.resolve(&path).await?;
     let mounts = host.mounts().await?;
     match mounts.at(&place) {
-        Some(mount) if mount.device == device.number => {
+        Some(mount) if mount.is_of(&device) => {
             let usage = host.usage(&place).await?;
             Ok(vec![
                 figures(Unit::Bytes, usage.bytes_total, usage.bytes_used, usage.bytes_available),

@@ -65,8 +65,10 @@ fn filesystem(error: &FilesystemError) -> Code {
         FilesystemError::Device(error) => device(error),
         FilesystemError::Tool(ToolError::TimedOut { .. }) | FilesystemError::NoAnswer(_) => Code::Unavailable,
         FilesystemError::Tool(_) | FilesystemError::NotMade { .. } | FilesystemError::Io { .. } => Code::Internal,
+        FilesystemError::MkfsOption(_) => Code::InvalidArgument,
         // The volume is not what the capability needs, and a retry will not change it.
-        FilesystemError::Foreign { .. }
+        FilesystemError::NotOnline { .. }
+        | FilesystemError::Foreign { .. }
         | FilesystemError::OtherType { .. }
         | FilesystemError::EmptyReadOnly { .. }
         | FilesystemError::UnfinishedCopy { .. }

@@ -12,6 +12,15 @@ use crate::HostPaths;
 /// Where virtio-blk and NVMe cut a serial.
 const CUT: usize = 20;
 
+/// What stands before a serial, cut or not, in the links of QEMU's disks.
+const QEMU: [&str; 5] = [
+    "virtio-",
+    "scsi-0QEMU_QEMU_HARDDISK_",
+    "scsi-SQEMU_QEMU_HARDDISK_",
+    "scsi-1ATA_QEMU_HARDDISK_",
+    "ata-QEMU_HARDDISK_",
+];
+
 /// sysfs counts sizes in sectors of 512 bytes, whatever the disk's own sectors are.
 const SECTOR: u64 = 512;
 
@@ -22,10 +31,7 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
     // The kernel's name of each candidate, with where it was found.
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in &disks {
-        if serials(&paths.sys, name)
-            .iter()
-            .any(|serial| is_serial_of(serial, volume_id))
-        {
+        if is_named(&paths.sys, name, volume_id) {
             found
                 .entry(upper(&paths.sys, name))
                 .or_default()
@@ -44,7 +50,7 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
         }
         let serials = serials(&paths.sys, &name);
         if let Some(serial) = serials.first()
-            && !serials.iter().any(|serial| is_serial_of(serial, volume_id))
+            && !is_named(&paths.sys, &name, volume_id)
         {
             let (volume_id, serial) = (volume_id.to_owned(), serial.clone());
             return Err(DeviceError::Stale {
@@ -78,8 +84,10 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
     let (name, _) = found.pop_first().ok_or_else(not_found)?;
     let device = describe(paths, volume_id, &name)?;
     if device.size_bytes == 0 {
-        // Known to the kernel and not yet read.
-        return Err(not_found());
+        return Err(DeviceError::NoSize {
+            volume_id: volume_id.to_owned(),
+            device: name,
+        });
     }
     match expected_size {
         Some(expected) if device.size_bytes < expected => Err(DeviceError::TooSmall {
@@ -106,6 +114,61 @@ fn disks(sys: &Path) -> Result<Vec<String>, DeviceError> {
         .filter_map(io::Result::transpose)
         .collect::<io::Result<_>>()
         .map_err(access)
+}
+
+/// Whether the kernel shows something of the disk that is the volume's id.
+fn is_named(sys: &Path, name: &str, volume_id: &str) -> bool {
+    serials(sys, name)
+        .iter()
+        .chain(&world_wide_names(sys, name))
+        .any(|serial| is_serial_of(serial, volume_id))
+}
+
+/// The world-wide names of a disk as far as a hypervisor may have put an id into them: `uuid.…` and `eui.…` of NVMe,
+/// `naa.…` of SCSI (ESXi), the last word of `t10.…`. A disk may have one of its own as well, so a name that is not the
+/// volume's says nothing.
+fn world_wide_names(sys: &Path, name: &str) -> Vec<String> {
+    let disk = sys.join("block").join(name);
+    ["wwid", "device/wwid", "uuid"]
+        .into_iter()
+        .filter_map(|file| fs::read_to_string(disk.join(file)).ok())
+        .filter_map(|text| {
+            let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+            let name = match text.split_once('.') {
+                Some(("uuid" | "naa" | "eui", id)) => id,
+                Some(("t10", words)) => words.split_whitespace().next_back()?,
+                _ => text,
+            };
+            (!name.is_empty()).then(|| name.to_owned())
+        })
+        .collect()
+}
+
+/// Asks the kernel to read the size of this one disk anew, where its bus can do that: SCSI and NVMe. virtio tells by
+/// itself. `true` if it was asked. Blocks until the disk has answered.
+pub(super) fn rescan(sys: &Path, name: &str) -> Result<bool, DeviceError> {
+    for file in ["device/rescan", "device/rescan_controller"] {
+        let path = sys.join("block").join(name).join(file);
+        match fs::OpenOptions::new().write(true).open(&path) {
+            Ok(mut file) => {
+                let written = io::Write::write_all(&mut file, b"1");
+                return written.map(|()| true).map_err(|source| DeviceError::Access {
+                    what: "write to",
+                    path,
+                    source,
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => {
+                return Err(DeviceError::Access {
+                    what: "open",
+                    path,
+                    source,
+                });
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Every serial that the kernel shows of a disk.
@@ -149,11 +212,11 @@ fn cut(volume_id: &str) -> Option<&str> {
 /// The links that udev makes for the volume, as far as they exist.
 fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
     let ids: Vec<&str> = [Some(volume_id), cut(volume_id)].into_iter().flatten().collect();
-    let mut exact = vec![format!("wwn-0x{}", volume_id.replace('-', ""))];
+    // ESXi makes a world-wide name of the id; scsi_id puts a 3 before it.
+    let plain = volume_id.replace('-', "");
+    let mut exact = vec![format!("wwn-0x{plain}"), format!("scsi-3{plain}")];
     for id in &ids {
-        exact.extend(
-            ["virtio-", "scsi-0QEMU_QEMU_HARDDISK_", "scsi-SQEMU_QEMU_HARDDISK_"].map(|kind| format!("{kind}{id}")),
-        );
+        exact.extend(QEMU.map(|kind| format!("{kind}{id}")));
     }
     let access = |source| DeviceError::Access {
         what: "list",
@@ -170,12 +233,26 @@ fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
     for entry in entries {
         let name = entry.map_err(access)?.file_name();
         let Some(name) = name.to_str() else { continue };
-        // NVMe: `nvme-<model>_<serial>`; the model is the hypervisor's.
+        // NVMe: `nvme-<model>_<serial>` and `nvme-<model>_<serial>_<namespace>`; the model is the hypervisor's.
+        let namespace = |name: &str| {
+            let (before, number) = name.rsplit_once('_')?;
+            number.bytes().all(|byte| byte.is_ascii_digit()).then(|| before.len())
+        };
+        let ends_with = |name: &str, id: &str| {
+            let before = name.strip_suffix(id);
+            before.is_some_and(|before| before.ends_with('_') || before.ends_with("uuid."))
+        };
         let is_nvme = name.starts_with("nvme-")
-            && ids
-                .iter()
-                .any(|id| name.strip_suffix(id).is_some_and(|before| before.ends_with('_')));
-        if is_nvme || exact.iter().any(|exact| exact == name) {
+            && ids.iter().any(|id| {
+                ends_with(name, id)
+                    || namespace(name).is_some_and(|end| ends_with(name.get(..end).unwrap_or_default(), id))
+            });
+        // A whole UUID at the end is nobody else's, whatever bus and model stand before it.
+        let is_whole = volume_id.len() > CUT
+            && name
+                .strip_suffix(volume_id)
+                .is_some_and(|before| before.ends_with(['-', '_']));
+        if is_nvme || is_whole || exact.iter().any(|exact| exact == name) {
             links.push(dir.join(name));
         }
     }

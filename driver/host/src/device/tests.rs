@@ -69,6 +69,10 @@ impl Machine {
 #[case::virtio("block/vdb/serial", &VOLUME.as_bytes()[..20])]
 #[case::nvme("block/vdb/device/serial", b"0cf2a1d9-6b1c-4c3e-9\n")]
 #[case::scsi("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x240cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case::nvme_namespace("block/vdb/uuid", b"0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10\n")]
+#[case::nvme_name("block/vdb/wwid", b"uuid.0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10\n")]
+#[case::esxi_name("block/vdb/device/wwid", b"naa.0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10\n")]
+#[case::t10_name("block/vdb/device/wwid", b"t10.QEMU    QEMU HARDDISK   0cf2a1d9-6b1c-4c3e-9\n")]
 #[case::without_dashes("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x200cf2a1d96b1c4c3e9d3f5a8f2f3d7e10\0")]
 #[tokio::test]
 async fn a_disk_is_found_by_the_serial_in_sysfs(#[case] file: &str, #[case] serial: &[u8]) {
@@ -91,6 +95,11 @@ async fn a_disk_is_found_by_the_serial_in_sysfs(#[case] file: &str, #[case] seri
 #[case("scsi-SQEMU_QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[case("wwn-0x0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10")]
 #[case("nvme-QEMU_NVMe_Ctrl_0cf2a1d9-6b1c-4c3e-9")]
+#[case("nvme-QEMU_NVMe_Ctrl_0cf2a1d9-6b1c-4c3e-9_1")]
+#[case("nvme-uuid.0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case("scsi-30cf2a1d96b1c4c3e9d3f5a8f2f3d7e10")]
+#[case("ata-QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9")]
+#[case("scsi-0Msft_Virtual_Disk_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[tokio::test]
 async fn a_disk_without_a_visible_serial_is_found_by_its_link(#[case] link: &str) {
     let machine = Machine::new();
@@ -101,6 +110,8 @@ async fn a_disk_without_a_visible_serial_is_found_by_its_link(#[case] link: &str
 #[rstest]
 #[case::of_a_partition("virtio-0cf2a1d9-6b1c-4c3e-9-part1")]
 #[case::of_a_longer_serial("virtio-0cf2a1d9-6b1c-4c3e-9d")]
+#[case::of_a_namespace_that_is_none("nvme-QEMU_NVMe_Ctrl_0cf2a1d9-6b1c-4c3e-9_part")]
+#[case::of_another_that_ends_likewise("scsi-0X_7b0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[tokio::test]
 async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &str) {
     let machine = Machine::new();
@@ -217,4 +228,50 @@ async fn a_node_that_is_not_the_disk_is_not_opened() {
         ),
         "{error}"
     );
+}
+
+#[rstest]
+#[case::scsi("sys/block/sdb/device/rescan")]
+#[case::nvme("sys/block/sdb/device/rescan_controller")]
+#[tokio::test]
+async fn a_disk_that_is_smaller_than_its_volume_is_rescanned_and_no_other(#[case] file: &str) {
+    let machine = Machine::new();
+    machine.disk("sda", 1).file("sys/block/sda/device/rescan", "");
+    machine
+        .disk("sdb", 1)
+        .file("sys/block/sdb/serial", &VOLUME[..20])
+        .file(file, "");
+    let error = machine
+        .host()
+        .find_device(VOLUME, Some(2 << 30), AT_ONCE)
+        .await
+        .expect_err("the kernel of this machine is made of files");
+    assert!(matches!(error, DeviceError::TooSmall { .. }), "{error}");
+    let read = |file: &str| fs::read_to_string(machine.dir.path().join(file)).expect("it is there");
+    assert_eq!(
+        (read(file).as_str(), read("sys/block/sda/device/rescan").as_str()),
+        ("1", "")
+    );
+    machine.disk("sdb", 2);
+    let device = machine.host().find_device(VOLUME, Some(2 << 30), AT_ONCE).await;
+    assert_eq!(device.expect("it has grown").size_bytes, 2 << 30);
+}
+
+#[tokio::test]
+async fn a_new_link_wakes_even_where_its_directory_is_new_too() {
+    let machine = Machine::new();
+    machine.disk("sdb", 1);
+    fs::remove_dir_all(machine.dir.path().join("dev/disk")).expect("udev has not made it yet");
+    let arrivals = Arrivals::watch(machine.host().paths()).expect("this kernel has inotify");
+    let happens = async || {
+        tokio::time::timeout(Duration::from_secs(10), arrivals.happen())
+            .await
+            .expect("it is noticed")
+            .expect("it can be read");
+    };
+    fs::create_dir_all(machine.dir.path().join("dev/disk/by-id")).expect("a directory");
+    happens().await;
+    machine.link("virtio-0cf2a1d9-6b1c-4c3e-9", "sdb");
+    happens().await;
+    assert_eq!(machine.find().await.expect("it is there").name, "sdb");
 }

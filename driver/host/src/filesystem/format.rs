@@ -1,9 +1,8 @@
 //! mkfs and fsck.
 
-use std::path::Path;
 use std::time::Duration;
 
-use super::{Content, FilesystemError, FsType, probe};
+use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};
 use crate::device::Open;
 use crate::tool::{self, Ended, TimeUp};
 use crate::{Device, Host};
@@ -17,33 +16,35 @@ const FSCK_LIMIT: Duration = Duration::from_hours(2);
 const ERRORS_LEFT: i32 = 4;
 const OPERATIONAL_ERROR: i32 = 8;
 
-/// Makes a file system on a device that the caller has proven to hold nothing.
-pub(super) async fn make(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
-    let tools = &host.inner.tools;
-    // -m0: no blocks reserved for root, who is not special on a data volume. No discard: on thin storage it takes minutes
-    // and gains nothing on a new volume; it would also take the mark off. Lazy: the kernel initialises in the background.
-    let (tool, args): (&Path, &[&str]) = match fs_type {
-        FsType::Xfs => (&tools.mkfs_xfs, &["-f", "-K", "-q"]),
-        FsType::Ext4 => (
-            &tools.mkfs_ext4,
-            &[
-                "-F",
-                "-q",
-                "-m0",
-                "-E",
-                "nodiscard,lazy_itable_init=1,lazy_journal_init=1",
-            ],
-        ),
-        FsType::Ext3 => (
-            &tools.mkfs_ext4,
-            &["-t", "ext3", "-F", "-q", "-m0", "-E", "nodiscard,lazy_itable_init=1"],
-        ),
-        FsType::Ext2 => (
-            &tools.mkfs_ext4,
-            &["-t", "ext2", "-F", "-q", "-m0", "-E", "nodiscard,lazy_itable_init=1"],
-        ),
+/// What mkfs is told.
+///
+/// `-m0`: no blocks reserved for root, who is not special on a data volume. No discard: on thin storage it takes minutes
+/// and gains nothing on a new volume; it would also take the mark off. Lazy: the kernel initialises in the background.
+pub(super) fn arguments(fs_type: FsType, options: &MkfsOptions) -> Result<Vec<String>, MkfsOptionError> {
+    let (defaults, extended): (&[&str], &str) = match fs_type {
+        FsType::Xfs | FsType::Btrfs => (&["-f", "-K", "-q"], ""),
+        FsType::Ext4 => (&["-F", "-q", "-m0"], "nodiscard,lazy_itable_init=1,lazy_journal_init=1"),
+        FsType::Ext3 => (&["-t", "ext3", "-F", "-q", "-m0"], "nodiscard,lazy_itable_init=1"),
+        FsType::Ext2 => (&["-t", "ext2", "-F", "-q", "-m0"], "nodiscard,lazy_itable_init=1"),
     };
-    let ended = tool::run(tool, args, &device.path, MKFS_LIMIT, TimeUp::LeaveRunning).await?;
+    options.arguments(fs_type, defaults, extended)
+}
+
+/// Makes a file system on a device that the caller has proven to hold nothing.
+pub(super) async fn make(
+    host: &Host,
+    device: &Device,
+    fs_type: FsType,
+    arguments: &[String],
+) -> Result<(), FilesystemError> {
+    let tools = &host.inner.tools;
+    let tool = match fs_type {
+        FsType::Xfs => &tools.mkfs_xfs,
+        FsType::Btrfs => &tools.mkfs_btrfs,
+        FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => &tools.mkfs_ext4,
+    };
+    let args: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let ended = tool::run(tool, &args, &device.path, MKFS_LIMIT, TimeUp::LeaveRunning).await?;
     if ended.code != Some(0) {
         return Err(ended.failed(tool, &device.path).into());
     }
@@ -60,12 +61,21 @@ pub(super) async fn make(host: &Host, device: &Device, fs_type: FsType) -> Resul
 
 /// Checks a file system that is not mounted, and repairs what can be repaired without asking anybody.
 pub(super) async fn check(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
-    if fs_type == FsType::Xfs {
-        // xfs replays its log when it is mounted, and its fsck does nothing by design.
+    if !fs_type.is_ext() {
+        // xfs and btrfs replay their logs when they are mounted, and their fsck does nothing by design.
         return Ok(());
     }
+    preen(host, device, fs_type, &["-p"]).await
+}
+
+/// The same for an ext file system that says itself that it is clean: what growing it unmounted demands.
+pub(super) async fn check_whole(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
+    preen(host, device, fs_type, &["-f", "-p"]).await
+}
+
+async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> Result<(), FilesystemError> {
     let e2fsck = &host.inner.tools.e2fsck;
-    let ended = tool::run(e2fsck, &["-p"], &device.path, FSCK_LIMIT, TimeUp::LeaveRunning).await?;
+    let ended = tool::run(e2fsck, args, &device.path, FSCK_LIMIT, TimeUp::LeaveRunning).await?;
     match Verdict::of(&ended) {
         Verdict::Clean => Ok(()),
         Verdict::Repaired => {

@@ -1,27 +1,34 @@
 //! The mark of a format that has begun and not ended (see the module above for why).
 //!
-//! One block of 4 KiB, 256 KiB before the end of the device (rounded down to a block), made of the volume's id and size
-//! alone, so that to recognise it is to compare all of it.
+//! One block of 4 KiB, 256 KiB before the end of the device, or 4 MiB before it for btrfs (rounded down to a block), made of
+//! the volume's id and size alone, so that to recognise it is to compare all of it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use super::FilesystemError;
+use super::{FilesystemError, FsType};
 use crate::device::Open;
 use crate::{Device, Host};
 
 const BLOCK: usize = 4096;
 /// From the end of the device: more than mke2fs (128 KiB) and mkfs.xfs (128 KiB) wipe there.
 const FROM_END: u64 = 256 << 10;
+/// The same for mkfs.btrfs, which wipes 2 MiB there.
+const FROM_END_BTRFS: u64 = 4 << 20;
 /// Below this a device has no room for a mark that surely no file system's own blocks reach. Cinder's smallest is 1 GiB.
 const SMALLEST: u64 = 16 << 20;
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Where the mark is, or nothing on a device too small for one.
-fn offset(device: &Device) -> Option<u64> {
-    (device.size_bytes >= SMALLEST).then(|| (device.size_bytes - FROM_END) / BLOCK as u64 * BLOCK as u64)
+fn offset(device: &Device, from_end: u64) -> Option<u64> {
+    (device.size_bytes >= SMALLEST).then(|| (device.size_bytes - from_end) / BLOCK as u64 * BLOCK as u64)
+}
+
+fn offsets(device: &Device) -> Vec<u64> {
+    let places = [FROM_END, FROM_END_BTRFS].into_iter();
+    places.filter_map(|from_end| offset(device, from_end)).collect()
 }
 
 /// The mark: a text that people can read, repeated to the end of the block.
@@ -33,25 +40,44 @@ fn content(device: &Device) -> Vec<u8> {
     text.bytes().cycle().take(BLOCK).collect()
 }
 
-/// Where the mark is and what it looks like.
-pub(super) fn place(device: &Device) -> Option<(u64, Vec<u8>)> {
-    Some((offset(device)?, content(device)))
+/// Where a mark may be and what it looks like.
+pub(super) fn places(device: &Device) -> Vec<(u64, Vec<u8>)> {
+    offsets(device)
+        .into_iter()
+        .map(|offset| (offset, content(device)))
+        .collect()
 }
 
 /// Whether the mark of this volume is on it.
 pub(super) async fn is_set(host: &Host, device: &Device) -> Result<bool, FilesystemError> {
-    let Some(offset) = offset(device) else { return Ok(false) };
+    let offsets = offsets(device);
     on(host, device, Open::Read, "read the end of", move |file, expected| {
-        let mut found = vec![0; BLOCK];
-        file.read_exact_at(&mut found, offset)?;
-        Ok(found == expected)
+        for offset in offsets {
+            if is_at(file, offset, expected)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     })
     .await
 }
 
+fn is_at(file: &File, offset: u64, expected: &[u8]) -> io::Result<bool> {
+    let mut found = vec![0; BLOCK];
+    file.read_exact_at(&mut found, offset)?;
+    Ok(found == expected)
+}
+
 /// Writes the mark and makes it durable. The caller has proven that the device holds no data.
-pub(super) async fn set(host: &Host, device: &Device) -> Result<(), FilesystemError> {
-    let Some(offset) = offset(device) else { return Ok(()) };
+pub(super) async fn set(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
+    let from_end = if fs_type == FsType::Btrfs {
+        FROM_END_BTRFS
+    } else {
+        FROM_END
+    };
+    let Some(offset) = offset(device, from_end) else {
+        return Ok(());
+    };
     on(
         host,
         device,
@@ -68,17 +94,17 @@ pub(super) async fn set(host: &Host, device: &Device) -> Result<(), FilesystemEr
 /// Overwrites the mark with zeros and makes that durable. Where something else is, such as a block of the new file system,
 /// it stays.
 pub(super) async fn clear(host: &Host, device: &Device) -> Result<(), FilesystemError> {
-    let Some(offset) = offset(device) else { return Ok(()) };
+    let offsets = offsets(device);
     on(
         host,
         device,
         Open::WriteAlone,
         "clear the mark of a finished format on",
         move |file, mark| {
-            let mut found = vec![0; BLOCK];
-            file.read_exact_at(&mut found, offset)?;
-            if found == mark {
-                file.write_all_at(&vec![0; BLOCK], offset)?;
+            for offset in offsets {
+                if is_at(file, offset, mark)? {
+                    file.write_all_at(&vec![0; BLOCK], offset)?;
+                }
             }
             // Also what mkfs wrote: the file system is durable before anybody relies on it.
             file.sync_all()

@@ -33,6 +33,10 @@ const SUPERBLOCK_END: usize = 2048;
 /// `sb_inprogress` of an xfs superblock: 1 from mkfs's first write to its last.
 const XFS_IN_PROGRESS: u64 = 126;
 
+/// Where a btrfs superblock has its magic number, and the one that mkfs.btrfs puts there until its last write.
+const BTRFS_MAGIC_AT: u64 = (64 << 10) + 0x40;
+const BTRFS_IN_PROGRESS: &[u8; 8] = b"!BHRfS_M";
+
 /// What a device holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
@@ -40,8 +44,8 @@ pub enum Content {
     Blank,
     /// A complete file system.
     Filesystem(FsType),
-    /// An xfs whose mkfs did not end. The kernel never mounted it.
-    UnfinishedXfs,
+    /// An xfs or btrfs whose mkfs did not end. The kernel never mounted it.
+    Unfinished(FsType),
     /// Something that blkid knows and this driver does not mount, in words.
     Other(String),
     /// Nothing that is known, and not zero.
@@ -58,7 +62,7 @@ impl fmt::Display for Content {
         match self {
             Self::Blank => f.write_str("nothing"),
             Self::Filesystem(fs_type) => write!(f, "{fs_type}"),
-            Self::UnfinishedXfs => f.write_str("an xfs whose making did not end"),
+            Self::Unfinished(fs_type) => write!(f, "a {fs_type} whose making did not end"),
             Self::Other(what) => f.write_str(what),
             Self::Unknown { at, .. } => write!(f, "bytes of unknown meaning (the first that was met at offset {at})"),
         }
@@ -90,7 +94,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
                 Ok(flag != [0])
             });
             Ok(if in_progress.await? {
-                Content::UnfinishedXfs
+                Content::Unfinished(FsType::Xfs)
             } else {
                 content
             })
@@ -150,17 +154,25 @@ fn sniff(file: &File, device: &Device) -> io::Result<Content> {
     let mut start = vec![0; SUPERBLOCK_END.min(usize::try_from(device.size_bytes).unwrap_or(SUPERBLOCK_END))];
     file.read_exact_at(&mut start, 0)?;
     let superblock_is_zero = first_not_zero(&start).is_none();
-    let own_mark = mark::place(device);
+    if device.size_bytes > BTRFS_MAGIC_AT + 8 {
+        let mut magic = [0; 8];
+        file.read_exact_at(&mut magic, BTRFS_MAGIC_AT)?;
+        if magic == *BTRFS_IN_PROGRESS {
+            return Ok(Content::Unfinished(FsType::Btrfs));
+        }
+    }
+    let own_marks = mark::places(device);
     for (offset, length) in regions(device.size_bytes) {
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, offset)?;
         // The mark of this volume's own unfinished format is not content.
-        if let Some((at, mark)) = &own_mark
-            && let Some(from) = at.checked_sub(offset).and_then(|from| usize::try_from(from).ok())
-            && let Some(part) = bytes.get_mut(from..from + mark.len())
-            && part == mark
-        {
-            part.fill(0);
+        for (at, mark) in &own_marks {
+            if let Some(from) = at.checked_sub(offset).and_then(|from| usize::try_from(from).ok())
+                && let Some(part) = bytes.get_mut(from..from + mark.len())
+                && part == mark
+            {
+                part.fill(0);
+            }
         }
         if let Some(index) = first_not_zero(&bytes) {
             return Ok(Content::Unknown {
@@ -197,12 +209,13 @@ mod tests {
     #[rstest]
     #[case("TYPE=ext4\nUSAGE=filesystem\n", Content::Filesystem(FsType::Ext4))]
     #[case("UUID=x\nTYPE=xfs\nUSAGE=filesystem\n", Content::Filesystem(FsType::Xfs))]
+    #[case("UUID=x\nTYPE=btrfs\nUSAGE=filesystem\n", Content::Filesystem(FsType::Btrfs))]
     fn a_file_system_that_is_mounted_is_recognised(#[case] output: &str, #[case] content: Content) {
         assert_eq!(understand(output), content);
     }
 
     #[rstest]
-    #[case("TYPE=btrfs\nUSAGE=filesystem\n", "btrfs")]
+    #[case("TYPE=f2fs\nUSAGE=filesystem\n", "f2fs")]
     #[case("TYPE=crypto_LUKS\nUSAGE=crypto\n", "crypto_LUKS")]
     #[case("TYPE=linux_raid_member\nUSAGE=raid\n", "linux_raid_member")]
     #[case("PTUUID=1\nPTTYPE=gpt\n", "gpt")]

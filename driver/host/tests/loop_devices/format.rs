@@ -22,7 +22,10 @@ fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_eve
                 fs_type: Some(fs_type),
                 ..ANY
             };
-            let prepared = host.prepare_filesystem(&device, wanted).await.expect("it is empty");
+            let prepared = host
+                .prepare_filesystem(&device, wanted.clone())
+                .await
+                .expect("it is empty");
             assert!(prepared.formatted && prepared.fs_type == fs_type);
             assert_eq!(
                 host.probe(&device).await.expect("it can be read"),
@@ -37,7 +40,7 @@ fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_eve
             assert!(host.unmount(&target).await.expect("nobody uses it"));
 
             let again = host
-                .prepare_filesystem(&device, wanted)
+                .prepare_filesystem(&device, wanted.clone())
                 .await
                 .expect("it is a file system");
             assert!(!again.formatted);
@@ -77,7 +80,7 @@ fn bytes_of_unknown_meaning_are_never_formatted_wherever_they_are() {
                     ..ANY
                 };
                 let error = host
-                    .prepare_filesystem(&device, wanted)
+                    .prepare_filesystem(&device, wanted.clone())
                     .await
                     .expect_err("it may be data");
                 assert!(matches!(error, FilesystemError::Foreign { .. }), "at {offset}: {error}");
@@ -134,7 +137,7 @@ fn a_file_system_of_another_type_is_named_and_left_alone() {
             ..ANY
         };
         let error = host
-            .prepare_filesystem(&device, wanted)
+            .prepare_filesystem(&device, wanted.clone())
             .await
             .expect_err("it is an ext4");
         assert!(
@@ -162,7 +165,7 @@ fn a_volume_of_the_ext_family_serves_a_request_for_ext4() {
             ..ANY
         };
         let prepared = host
-            .prepare_filesystem(&device, wanted)
+            .prepare_filesystem(&device, wanted.clone())
             .await
             .expect("the kernel's ext4 mounts it");
         assert_eq!((prepared.fs_type, prepared.formatted), (FsType::Ext3, false));
@@ -177,7 +180,7 @@ fn nothing_is_written_to_a_volume_that_is_asked_for_read_only() {
         let wanted = Prepare { read_only: true, ..ANY };
         let error = lab
             .host()
-            .prepare_filesystem(&device, wanted)
+            .prepare_filesystem(&device, wanted.clone())
             .await
             .expect_err("it is empty");
         assert!(matches!(error, FilesystemError::EmptyReadOnly { .. }), "{error}");
@@ -190,7 +193,7 @@ fn nothing_is_written_to_a_volume_that_is_asked_for_read_only() {
             e2fsck: PathBuf::from("/nonexistent"),
             ..Tools::default()
         });
-        host.prepare_filesystem(&device, wanted)
+        host.prepare_filesystem(&device, wanted.clone())
             .await
             .expect("it is a file system");
         assert!(everything(&device) == before);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use csi_host::{Device, Host, HostPaths, Prepare, Tools};
+use csi_host::{Device, Host, HostPaths, MkfsOptions, Prepare, Tools};
 use tempfile::TempDir;
 
 /// Set in the process that runs inside the namespace.
@@ -26,6 +26,7 @@ pub(crate) const ANY: Prepare = Prepare {
     fs_type: None,
     read_only: false,
     has_content_source: false,
+    mkfs_options: MkfsOptions::NONE,
 };
 
 /// The machine.
@@ -121,6 +122,16 @@ impl Lab {
             .find_device(volume, None, Duration::from_secs(10))
             .await
             .expect("the device is found")
+    }
+
+    /// Takes a disk away, with its link.
+    pub(crate) fn detach(&self, device: &Device) {
+        let node = Path::new("/dev").join(&device.name).display().to_string();
+        output(Command::new("losetup").args(["--detach", &node]));
+        self.loops.borrow_mut().retain(|known| *known != node);
+        let cut = device.volume_id.get(..20).unwrap_or(&device.volume_id);
+        fs::remove_file(self.at("dev/disk/by-id").join(format!("virtio-{cut}"))).expect("its link");
+        fs::remove_file(&device.path).expect("its node");
     }
 
     /// A program that stands in for another one.

@@ -7,6 +7,7 @@
 )]
 
 mod format;
+mod grow;
 mod lab;
 mod mounts;
 mod unfinished;

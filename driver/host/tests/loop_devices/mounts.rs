@@ -36,7 +36,7 @@ fn a_mount_is_found_by_path_and_by_device_with_its_options() {
             );
             assert!(mount.super_options.contains("commit=30"), "{}", mount.super_options);
             assert!(options.are_met_by(mount) && !MountOptions::default().read_only().are_met_by(mount));
-            assert_eq!(table.of_device(device.number).count(), 1);
+            assert_eq!(table.of_device(&device).count(), 1);
             host.unmount(&staging).await.expect("nobody uses it");
         },
     );
@@ -119,7 +119,7 @@ fn what_an_interrupted_bind_left_is_cleared_away() {
                 host.mounts()
                     .await
                     .expect("the list can be read")
-                    .of_device(device.number)
+                    .of_device(&device)
                     .count(),
                 1
             );
@@ -147,7 +147,7 @@ fn unmounting_takes_off_every_layer_and_is_fine_with_none() {
                 host.mounts()
                     .await
                     .expect("the list can be read")
-                    .of_device(device.number)
+                    .of_device(&device)
                     .count(),
                 1
             );

@@ -35,7 +35,7 @@ fn killed_xfs(lab: &Lab) -> Tools {
 
 async fn be_killed(host: &Host, device: &Device, wanted: Prepare) {
     let error = host
-        .prepare_filesystem(device, wanted)
+        .prepare_filesystem(device, wanted.clone())
         .await
         .expect_err("mkfs is killed");
     let killed = matches!(&error, FilesystemError::Tool(ToolError::Failed { ended, .. }) if ended.contains("SIGKILL"));
@@ -107,18 +107,54 @@ fn an_xfs_whose_mkfs_was_killed_is_made_anew() {
                 fs_type: Some(FsType::Xfs),
                 ..ANY
             };
-            be_killed(&lab.host_with(killed_xfs(&lab)), &device, wanted).await;
+            be_killed(&lab.host_with(killed_xfs(&lab)), &device, wanted.clone()).await;
             assert_eq!(
                 lab.host().probe(&device).await.expect("it can be read"),
-                Content::UnfinishedXfs
+                Content::Unfinished(FsType::Xfs)
             );
             let prepared = lab
                 .host()
-                .prepare_filesystem(&device, wanted)
+                .prepare_filesystem(&device, wanted.clone())
                 .await
                 .expect("it is made anew");
             assert!(prepared.formatted);
             is_usable(&lab, &device, FsType::Xfs).await;
+        },
+    );
+}
+
+#[test]
+fn a_btrfs_whose_mkfs_was_killed_is_made_anew() {
+    run(
+        "unfinished::a_btrfs_whose_mkfs_was_killed_is_made_anew",
+        |lab| async move {
+            let device = lab.volume(VOLUME, 256 * MIB).await;
+            let wanted = Prepare {
+                fs_type: Some(FsType::Btrfs),
+                ..ANY
+            };
+            // Before it writes the magic number of its superblock, and before it writes the superblock at all.
+            for (step, content) in [("printf '!BHRfS_M'", true), ("head -c 4096 /dev/zero", false)] {
+                let body = format!(
+                    "mkfs.btrfs -q -f -K \"$device\"\n\
+                     {step} | dd of=\"$device\" bs=1 seek=65600 conv=notrunc,fsync status=none; kill -9 $$"
+                );
+                let killed = lab.host_with(Tools {
+                    mkfs_btrfs: lab.script("killed.btrfs", &body),
+                    ..Tools::default()
+                });
+                be_killed(&killed, &device, wanted.clone()).await;
+                let found = lab.host().probe(&device).await.expect("it can be read");
+                assert_eq!(found == Content::Unfinished(FsType::Btrfs), content, "{found:?}");
+                let prepared = lab
+                    .host()
+                    .prepare_filesystem(&device, wanted.clone())
+                    .await
+                    .expect("it is made anew");
+                assert!(prepared.formatted);
+                is_usable(&lab, &device, FsType::Btrfs).await;
+                wipe(&device);
+            }
         },
     );
 }
@@ -141,18 +177,18 @@ fn an_unfinished_xfs_of_another_driver_is_made_anew_only_on_a_volume_without_a_s
         write_at(&device, 126, &[1]);
         let from_source = Prepare {
             has_content_source: true,
-            ..wanted
+            ..wanted.clone()
         };
         let error = lab
             .host()
-            .prepare_filesystem(&device, from_source)
+            .prepare_filesystem(&device, from_source.clone())
             .await
             .expect_err("it came from a source");
         assert!(matches!(error, FilesystemError::UnfinishedCopy { .. }), "{error}");
         assert_eq!(read_at(&device, 126, 1), [1]);
         let prepared = lab
             .host()
-            .prepare_filesystem(&device, wanted)
+            .prepare_filesystem(&device, wanted.clone())
             .await
             .expect("it is made anew");
         assert!(prepared.formatted);
@@ -176,7 +212,7 @@ fn a_copy_of_an_unfinished_volume_is_refused() {
                 };
                 let error = lab
                     .host()
-                    .prepare_filesystem(&copied, wanted)
+                    .prepare_filesystem(&copied, wanted.clone())
                     .await
                     .expect_err("the mark is not this volume's");
                 assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
@@ -241,8 +277,12 @@ fn no_mkfs_writes_where_the_mark_is() {
         // From our smallest to a large one, with block groups and allocation groups of every size, even an odd number.
         let sizes = [16, 64, 511, 512, 1024, 1025, 10 * 1024, 1024 * 1024].map(|mib| mib * MIB);
         for (index, size) in sizes.into_iter().enumerate() {
-            for fs_type in [FsType::Ext4, FsType::Xfs] {
-                if fs_type == FsType::Xfs && size < 300 * MIB {
+            for (fs_type, smallest, from_end) in [
+                (FsType::Ext4, 0, 256 << 10),
+                (FsType::Xfs, 300 * MIB, 256 << 10),
+                (FsType::Btrfs, 128 * MIB, 4 * MIB),
+            ] {
+                if size < smallest {
                     continue;
                 }
                 let volume = format!("{index:08}-{fs_type}-0000-0000-000000000000");
@@ -251,20 +291,21 @@ fn no_mkfs_writes_where_the_mark_is() {
                 let killed = lab.script("late.mkfs", &body);
                 let host = lab.host_with(Tools {
                     mkfs_ext4: killed.clone(),
-                    mkfs_xfs: killed,
+                    mkfs_xfs: killed.clone(),
+                    mkfs_btrfs: killed,
                     ..Tools::default()
                 });
                 let wanted = Prepare {
                     fs_type: Some(fs_type),
                     ..ANY
                 };
-                be_killed(&host, &device, wanted).await;
+                be_killed(&host, &device, wanted.clone()).await;
                 let mark = format!("cinder-csi: volume {volume} of {size} bytes");
-                let found = read_at(&device, size - 256 * 1024, mark.len());
+                let found = read_at(&device, size - from_end, mark.len());
                 assert_eq!(String::from_utf8_lossy(&found), mark, "{fs_type} of {size} bytes");
                 let prepared = lab
                     .host()
-                    .prepare_filesystem(&device, wanted)
+                    .prepare_filesystem(&device, wanted.clone())
                     .await
                     .expect("it is complete");
                 assert!(!prepared.formatted);

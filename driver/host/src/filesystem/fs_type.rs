@@ -1,0 +1,286 @@
+//! The file systems that volumes are formatted with, and the options that a class may give to their mkfs.
+
+use std::fmt;
+
+/// The file systems that volumes are formatted with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FsType {
+    /// The default.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+    /// Of the same family: mounted where it is found, made only where it is asked for by name.
+    Ext3,
+    /// Of the same family: mounted where it is found, made only where it is asked for by name.
+    Ext2,
+}
+
+impl FsType {
+    /// The kernel's and blkid's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+            Self::Ext3 => "ext3",
+            Self::Ext2 => "ext2",
+        }
+    }
+
+    /// The file system of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Ext4, Self::Xfs, Self::Btrfs, Self::Ext3, Self::Ext2]
+            .into_iter()
+            .find(|fs_type| fs_type.name() == name)
+    }
+
+    /// Whether it is ext2, ext3 or ext4: one driver in the kernel and one on-disk format with features.
+    pub fn is_ext(self) -> bool {
+        matches!(self, Self::Ext4 | Self::Ext3 | Self::Ext2)
+    }
+
+    /// Whether a volume that holds `found` can serve a request for this one. An ext3 volume serves where ext4 is asked
+    /// for, as it always did.
+    pub fn is_served_by(self, found: Self) -> bool {
+        self == found || (self.is_ext() && found.is_ext())
+    }
+
+    /// The mount option that keeps a read-only mount from writing what its journal has left to write; ext2 has none.
+    pub fn without_recovery(self) -> Option<&'static str> {
+        match self {
+            Self::Ext4 | Self::Ext3 => Some("noload"),
+            Self::Xfs => Some("norecovery"),
+            Self::Btrfs => Some("rescue=nologreplay"),
+            Self::Ext2 => None,
+        }
+    }
+}
+
+impl fmt::Display for FsType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An option that mkfs is not given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("mkfs option {option:?} is not allowed for {fs_type}: {reason}; remove it from mkfsOptions")]
+pub struct MkfsOptionError {
+    option: String,
+    fs_type: FsType,
+    reason: &'static str,
+}
+
+/// What a class wants mkfs to be told, in the words of the Go driver's parameter `mkfsOptions`: arguments separated by
+/// commas and white space, such as `-E nodiscard,-O ^metadata_csum`.
+///
+/// A word after a comma that does not begin an option belongs to the value before the comma, so that
+/// `-E stride=16,stripe_width=64` is one option.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MkfsOptions {
+    /// Option and value.
+    options: Vec<(String, Option<String>)>,
+}
+
+/// Options with a value that only shape the file system.
+fn with_value(fs_type: FsType) -> &'static [&'static str] {
+    match fs_type {
+        FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => &[
+            "-b", "-C", "-E", "-G", "-i", "-I", "-J", "-m", "-e", "-N", "-O", "-T", "-L", "-U",
+        ],
+        FsType::Xfs => &["-b", "-d", "-i", "-l", "-n", "-m", "-s", "-L"],
+        FsType::Btrfs => &[
+            "-d",
+            "-m",
+            "-n",
+            "-s",
+            "-O",
+            "-R",
+            "-L",
+            "-U",
+            "--data",
+            "--metadata",
+            "--nodesize",
+            "--sectorsize",
+            "--features",
+            "--csum",
+            "--checksum",
+            "--label",
+            "--uuid",
+        ],
+    }
+}
+
+fn without_value(fs_type: FsType) -> &'static [&'static str] {
+    match fs_type {
+        FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => &["-F", "-q"],
+        FsType::Xfs => &["-f", "-K", "-q"],
+        FsType::Btrfs => &["-f", "-K", "-M", "-q", "--nodiscard", "--mixed", "--force", "--quiet"],
+    }
+}
+
+/// Parts of values that lead off the device or make something else than a file system of its size.
+const ELSEWHERE: [&str; 7] = ["offset=", "device=", "name=", "file", "logdev=", "rtdev=", "size="];
+
+impl MkfsOptions {
+    /// Nothing beside our own defaults.
+    pub const NONE: Self = Self { options: Vec::new() };
+
+    /// Takes `text` apart. What an option means is known only with the file system: see [`MkfsOptions::arguments`].
+    pub fn parse(text: &str) -> Self {
+        let mut options: Vec<(String, Option<String>)> = Vec::new();
+        for (part, words) in text.split(',').enumerate() {
+            for (index, word) in words.split_whitespace().enumerate() {
+                let after_comma = part > 0 && index == 0;
+                match options.last_mut() {
+                    _ if word.starts_with('-') => match word.split_once('=') {
+                        Some((name, value)) if word.starts_with("--") => {
+                            options.push((name.to_owned(), Some(value.to_owned())));
+                        }
+                        _ if word.starts_with("--") || word.len() <= 2 => options.push((word.to_owned(), None)),
+                        // `-m0`
+                        _ => match word.char_indices().nth(2) {
+                            Some((at, _)) => {
+                                let (name, value) = word.split_at(at);
+                                options.push((name.to_owned(), Some(value.to_owned())));
+                            }
+                            None => options.push((word.to_owned(), None)),
+                        },
+                    },
+                    Some((_, Some(value))) if after_comma => {
+                        value.push(',');
+                        value.push_str(word);
+                    }
+                    Some((_, value @ None)) => *value = Some(word.to_owned()),
+                    // No option takes it: refused later by what it is.
+                    _ => options.push((word.to_owned(), None)),
+                }
+            }
+        }
+        Self { options }
+    }
+
+    /// The arguments for the mkfs of `fs_type`, after our own `defaults`; the extended options of ext, of which mke2fs
+    /// takes the last alone, are put together with `extended`.
+    ///
+    /// Only options that shape the file system are let through: none that names another device, an offset, a size or a
+    /// file to be copied.
+    pub fn arguments(
+        &self,
+        fs_type: FsType,
+        defaults: &[&str],
+        extended: &str,
+    ) -> Result<Vec<String>, MkfsOptionError> {
+        let mut extended = extended.to_owned();
+        let mut arguments: Vec<String> = defaults.iter().map(|&argument| argument.to_owned()).collect();
+        for (option, value) in &self.options {
+            let refused = |reason| MkfsOptionError {
+                option: option.clone(),
+                fs_type,
+                reason,
+            };
+            match value {
+                None if without_value(fs_type).contains(&option.as_str()) => arguments.push(option.clone()),
+                None if with_value(fs_type).contains(&option.as_str()) => return Err(refused("it needs a value")),
+                Some(value) if with_value(fs_type).contains(&option.as_str()) => {
+                    let elsewhere = value.split(',').any(|part| {
+                        ELSEWHERE.iter().any(|prefix| part.starts_with(prefix))
+                            // The size of a block, an inode or a log is the file system's own business.
+                            && !(part.starts_with("size=") && !(fs_type == FsType::Xfs && option == "-d"))
+                    });
+                    if elsewhere {
+                        return Err(refused("its value names another place or size than the volume's"));
+                    }
+                    if fs_type.is_ext() && option == "-E" {
+                        extended.push(',');
+                        extended.push_str(value);
+                    } else {
+                        arguments.push(option.clone());
+                        arguments.push(value.clone());
+                    }
+                }
+                _ => return Err(refused("it is not among those that only shape the file system")),
+            }
+        }
+        if fs_type.is_ext() {
+            arguments.extend(["-E".to_owned(), extended]);
+        }
+        Ok(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn arguments(fs_type: FsType, text: &str) -> Result<String, MkfsOptionError> {
+        let extended = "nodiscard";
+        MkfsOptions::parse(text)
+            .arguments(fs_type, &["-q"], extended)
+            .map(|arguments| arguments.join(" "))
+    }
+
+    #[rstest]
+    #[case::none(FsType::Ext4, "", "-q -E nodiscard")]
+    #[case::of_the_go_drivers_documentation(
+        FsType::Ext4,
+        "-E nodiscard,-O ^metadata_csum",
+        "-q -O ^metadata_csum -E nodiscard,nodiscard"
+    )]
+    #[case::a_list_as_value(
+        FsType::Ext4,
+        "-E stride=16,stripe_width=64,-i 8192",
+        "-q -i 8192 -E nodiscard,stride=16,stripe_width=64"
+    )]
+    #[case::value_attached(FsType::Ext4, "-m5 -b 4096", "-q -m 5 -b 4096 -E nodiscard")]
+    #[case::xfs(FsType::Xfs, "-m reflink=0,crc=1 -i size=512", "-q -m reflink=0,crc=1 -i size=512")]
+    #[case::btrfs(FsType::Btrfs, "--csum=xxhash,-m single", "-q --csum xxhash -m single")]
+    fn options_are_understood_as_the_go_driver_does(#[case] fs_type: FsType, #[case] text: &str, #[case] given: &str) {
+        assert_eq!(arguments(fs_type, text).as_deref(), Ok(given));
+    }
+
+    #[rstest]
+    #[case(FsType::Ext4, "/dev/sda")]
+    #[case(FsType::Ext4, "-E offset=4096")]
+    #[case(FsType::Ext4, "-J device=/dev/sda")]
+    #[case(FsType::Ext4, "-n")]
+    #[case(FsType::Ext4, "-d /etc")]
+    #[case(FsType::Ext4, "-b")]
+    #[case(FsType::Ext4, "-b 4096 8192")]
+    #[case(FsType::Xfs, "-d name=/dev/sda")]
+    #[case(FsType::Xfs, "-d size=1g")]
+    #[case(FsType::Xfs, "-l logdev=/dev/sda,size=10m")]
+    #[case(FsType::Xfs, "-r rtdev=/dev/sda")]
+    #[case(FsType::Xfs, "-p proto")]
+    #[case(FsType::Btrfs, "-r /etc")]
+    #[case(FsType::Btrfs, "--rootdir=/etc")]
+    #[case(FsType::Btrfs, "-b 1g")]
+    #[case(FsType::Btrfs, "-K,/dev/sda")]
+    fn what_leads_off_the_volume_is_refused_by_name(#[case] fs_type: FsType, #[case] text: &str) {
+        let error = arguments(fs_type, text).expect_err("it is not given to mkfs");
+        assert!(error.to_string().contains("mkfsOptions"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_an_argument_that_is_a_path(text in "[-a-zA-Z0-9=,./ ]{0,40}") {
+            for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
+                if let Ok(arguments) = MkfsOptions::parse(&text).arguments(fs_type, &[], "nodiscard") {
+                    // Every word is an option or the value of the option before it.
+                    let mut words = arguments.iter().peekable();
+                    while let Some(word) = words.next() {
+                        prop_assert!(word.starts_with('-'), "{arguments:?}");
+                        if with_value(fs_type).contains(&word.as_str()) {
+                            prop_assert!(words.next().is_some());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

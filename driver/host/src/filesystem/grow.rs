@@ -1,0 +1,94 @@
+//! A file system that is smaller than its device is made as large.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::thread::CapabilitySet;
+
+use super::{FilesystemError, FsType, format, size};
+use crate::device::Open;
+use crate::tool::{self, TimeUp};
+use crate::{Device, Host};
+
+/// Growing writes metadata alone; a slow backend and a large ext4 without lazy initialisation get plenty.
+const GROW_LIMIT: Duration = Duration::from_mins(30);
+const HEAD_LIMIT: Duration = Duration::from_secs(30);
+
+impl Host {
+    /// Size in bytes of the file system on `device`, as its superblock says. Of a mounted xfs that has just grown it may
+    /// be the old one.
+    pub async fn filesystem_size(&self, device: &Device, fs_type: FsType) -> Result<u64, FilesystemError> {
+        use std::os::unix::fs::FileExt;
+        let opened = device.clone();
+        let what = format!("reading the superblock of {}", device.path.display());
+        let read = move || {
+            let file = opened.open(Open::Read)?;
+            let mut head = vec![0; size::HEAD];
+            let read = file.read_exact_at(&mut head, 0).map(|()| head);
+            Ok::<_, FilesystemError>(read)
+        };
+        let io = |source| FilesystemError::Io {
+            what: "read the superblock of",
+            device: device.path.clone(),
+            volume_id: device.volume_id.clone(),
+            source,
+        };
+        let head = self.inner.threads.run(what, HEAD_LIMIT, read).await??.map_err(io)?;
+        size::of(fs_type, &head).ok_or_else(|| io(std::io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Whether the kernel lets this process grow an ext file system that is mounted: that takes `CAP_SYS_RESOURCE`.
+    pub fn may_grow_mounted_ext(&self) -> bool {
+        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+    }
+
+    /// Makes the file system that is mounted at `mounted_at` as large as `device`. Nothing to do is fine. Bounded by the
+    /// limits of the programs; dropping the future leaves them going on.
+    pub async fn grow_mounted(
+        &self,
+        device: &Device,
+        fs_type: FsType,
+        mounted_at: &Path,
+    ) -> Result<(), FilesystemError> {
+        let tools = &self.inner.tools;
+        let (tool, args, place): (&Path, &[&str], &Path) = match fs_type {
+            FsType::Xfs => (&tools.xfs_growfs, &["-d"], mounted_at),
+            FsType::Btrfs => (&tools.btrfs, &["filesystem", "resize", "max"], mounted_at),
+            FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => {
+                if !self.may_grow_mounted_ext() {
+                    return Err(FilesystemError::NotOnline {
+                        device: device.path.clone(),
+                        volume_id: device.volume_id.clone(),
+                        fs_type,
+                    });
+                }
+                (&tools.resize2fs, &[], &device.path)
+            }
+        };
+        self.grow(device, fs_type, tool, args, place).await
+    }
+
+    /// The same for an ext file system that is not mounted anywhere: it is checked whole first, as resize2fs demands.
+    pub async fn grow_unmounted_ext(&self, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
+        format::check_whole(self, device, fs_type).await?;
+        let resize2fs = self.inner.tools.resize2fs.clone();
+        self.grow(device, fs_type, &resize2fs, &[], &device.path).await
+    }
+
+    async fn grow(
+        &self,
+        device: &Device,
+        fs_type: FsType,
+        tool: &Path,
+        args: &[&str],
+        place: &Path,
+    ) -> Result<(), FilesystemError> {
+        let ended = tool::run(tool, args, place, GROW_LIMIT, TimeUp::LeaveRunning).await?;
+        if ended.code != Some(0) {
+            return Err(ended.failed(tool, place).into());
+        }
+        let (volume, device, said) = (&device.volume_id, device.path.display(), ended.stdout.trim());
+        tracing::info!(volume, %device, %fs_type, said, "the file system is as large as its device");
+        Ok(())
+    }
+}

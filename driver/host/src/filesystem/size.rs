@@ -1,0 +1,73 @@
+//! How large a file system thinks it is, read from its superblock.
+
+use super::FsType;
+
+/// How much of a device's beginning holds every superblock that is read here. A multiple of every sector size.
+pub(crate) const HEAD: usize = 128 << 10;
+
+/// Size in bytes of the file system whose first [`HEAD`] bytes are `head`; nothing if that is no such superblock.
+///
+/// The fields are those of the kernel's own headers (`ext4_super_block`, `xfs_dsb`, `btrfs_super_block`).
+pub(crate) fn of(fs_type: FsType, head: &[u8]) -> Option<u64> {
+    match fs_type {
+        FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => ext(head.get(1024..2048)?),
+        FsType::Xfs => xfs(head),
+        FsType::Btrfs => btrfs(head.get(64 << 10..)?),
+    }
+}
+
+fn ext(superblock: &[u8]) -> Option<u64> {
+    const IS_64_BIT: u32 = 0x80;
+    if superblock.get(0x38..0x3A)? != [0x53, 0xEF] {
+        return None;
+    }
+    let low = u64::from(little(superblock, 0x04)?);
+    let high = if little(superblock, 0x60)? & IS_64_BIT == 0 {
+        0
+    } else {
+        u64::from(little(superblock, 0x150)?)
+    };
+    let block = 1024_u64.checked_shl(little(superblock, 0x18)?)?;
+    (high << 32 | low).checked_mul(block)
+}
+
+fn xfs(superblock: &[u8]) -> Option<u64> {
+    if superblock.get(..4)? != b"XFSB" {
+        return None;
+    }
+    let block = u32::from_be_bytes(superblock.get(4..8)?.try_into().ok()?);
+    let blocks = u64::from_be_bytes(superblock.get(8..16)?.try_into().ok()?);
+    blocks.checked_mul(u64::from(block))
+}
+
+fn btrfs(superblock: &[u8]) -> Option<u64> {
+    if superblock.get(0x40..0x48)? != b"_BHRfS_M" {
+        return None;
+    }
+    Some(u64::from_le_bytes(superblock.get(0x70..0x78)?.try_into().ok()?))
+}
+
+fn little(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parsers_panic(head in proptest::collection::vec(any::<u8>(), 0..2048), shift in any::<u32>()) {
+            let mut ext = vec![0; 2048];
+            ext[1024 + 0x38..1024 + 0x3A].copy_from_slice(&[0x53, 0xEF]);
+            ext[1024 + 0x18..1024 + 0x1C].copy_from_slice(&shift.to_le_bytes());
+            ext.splice(..head.len().min(1024), head.iter().take(1024).copied());
+            for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
+                let _ = of(fs_type, &head);
+                let _ = of(fs_type, &ext);
+            }
+        }
+    }
+}
