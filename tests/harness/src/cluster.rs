@@ -22,7 +22,7 @@ pub(crate) use network::METADATA_ADDRESS;
 pub use node::Node;
 use node::Site;
 
-use crate::forward::Forward;
+use crate::forward::{self, Forward};
 use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};
 use crate::simulator::{Simulator, SimulatorConfig};
 use crate::{Command, Image, Progress, Tools, images, wait_for};
@@ -310,6 +310,11 @@ impl Cluster {
         let local = forward.local();
         self.forwards.push(forward);
         Ok(local)
+    }
+
+    /// A listener on the loopback of the first node, where the API server runs: what the API server calls can be there.
+    pub async fn listen_beside_the_api_server(&self) -> Result<tokio::net::TcpListener> {
+        forward::listen_inside(self.first_node()?.pid()).await
     }
 
     /// Runs kubectl as the administrator and returns what it printed; an error carries what it said.

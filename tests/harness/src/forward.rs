@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -60,10 +60,34 @@ impl Forward {
     }
 }
 
-fn enter(pid: u32) -> Result<tokio::runtime::Runtime> {
+/// A listener in the network namespace of process `pid`, at a free port of its loopback. A socket stays in the namespace that it
+/// was made in, whatever thread uses it afterwards.
+pub(crate) async fn listen_inside(pid: u32) -> Result<TcpListener> {
+    let listen = move || -> Result<std::net::TcpListener> {
+        enter_network(pid)?;
+        let listener =
+            std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on the loopback")?;
+        listener.set_nonblocking(true).context("cannot make it asynchronous")?;
+        Ok(listener)
+    };
+    // A thread of its own: it is spoilt for everything else.
+    let (sender, answer) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("listen".to_owned())
+        .spawn(move || sender.send(listen()))
+        .context("cannot start a thread")?;
+    let listener = answer.await.map_err(|_| anyhow!("the thread that listens ended"))??;
+    TcpListener::from_std(listener).context("cannot take the listener over")
+}
+
+fn enter_network(pid: u32) -> Result<()> {
     let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net")).context("the cluster's network is gone")?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .context("cannot enter the cluster's network")?;
+        .context("cannot enter the cluster's network")
+}
+
+fn enter(pid: u32) -> Result<tokio::runtime::Runtime> {
+    enter_network(pid)?;
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

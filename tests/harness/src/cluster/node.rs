@@ -257,6 +257,8 @@ impl Node {
             // A volume is detached once the node's status says that it is not in use any more.
             "nodeStatusUpdateFrequency": "1s",
             "syncFrequency": "10s", "volumeStatsAggPeriod": "10s",
+            // Tests that kill the same container again and again need not wait minutes for its next start.
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         });
         let config = self.write("kubelet.yaml", &config.to_string())?;
         let kubeconfig = self.directory.join("kubelet.kubeconfig");

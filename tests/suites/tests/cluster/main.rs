@@ -5,8 +5,10 @@
 //! scenarios that contain them: `cargo test -p suites --test cluster -- kill`.
 
 mod bad_input;
+mod gate;
 mod kills;
 mod life;
+mod operator_kills;
 mod upkeep;
 mod world;
 
@@ -46,7 +48,10 @@ fn main() -> ExitCode {
         kills::the_controller_killed_during_a_create_makes_no_second_volume,
         kills::the_controller_killed_during_an_attach_finishes_it,
         kills::the_node_plugin_killed_under_a_running_pod_stays_registered,
-        kills::the_operator_killed_during_repairs_finishes_them,
+        operator_kills::killed_before_its_first_write_of_a_repair_the_operator_makes_it_whole,
+        operator_kills::killed_between_its_writes_the_operator_makes_no_second_deployment,
+        operator_kills::killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole,
+        operator_kills::killed_before_it_tells_what_it_did_the_operator_tells_it_afterwards,
         upkeep::both_programs_tell_what_they_do_in_metrics,
         upkeep::removal_waits_for_the_volume_and_says_which,
         upkeep::removed_takes_the_driver_away_and_keeps_the_object,

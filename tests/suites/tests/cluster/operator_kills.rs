@@ -1,0 +1,128 @@
+//! The operator ends with SIGKILL in the middle of a reconcile. Which middle is no matter of timing: one of its writes
+//! stands still in the API server when it is killed, and never takes effect.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+
+use crate::gate::{Gate, Writes};
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
+
+/// What the operator made and finds missing: something of every stage.
+const DELETED: &str = "clusterroles,clusterrolebindings,csidrivers,storageclasses";
+
+pub(crate) async fn killed_before_its_first_write_of_a_repair_the_operator_makes_it_whole(world: &World) -> Result<()> {
+    let writes = Writes {
+        group: "rbac.authorization.k8s.io",
+        resource: "clusterroles",
+    };
+    killed_at(world, writes, Some("clusterroles")).await
+}
+
+pub(crate) async fn killed_between_its_writes_the_operator_makes_no_second_deployment(world: &World) -> Result<()> {
+    let writes = Writes {
+        group: "apps",
+        resource: "deployments",
+    };
+    killed_at(world, writes, Some("deployments")).await
+}
+
+pub(crate) async fn killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole(world: &World) -> Result<()> {
+    let writes = Writes {
+        group: "storage.k8s.io",
+        resource: "storageclasses",
+    };
+    killed_at(world, writes, Some("storageclasses")).await
+}
+
+pub(crate) async fn killed_before_it_tells_what_it_did_the_operator_tells_it_afterwards(world: &World) -> Result<()> {
+    let writes = Writes {
+        group: "csi.openstack.org",
+        resource: "cindercsidrivers/status",
+    };
+    killed_at(world, writes, None).await
+}
+
+async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Result<()> {
+    world.healthy().await?;
+    let before = operands(world).await?;
+    let mut gate = Gate::close(world, writes).await?;
+    let outcome = kill_at(world, &mut gate, missing).await;
+    drop(gate);
+    // Also after a failure: the other scenarios need the operator.
+    Gate::remove(world).await?;
+    outcome?;
+    wait_for("what was deleted", PATIENCE, async || {
+        let now = operands(world).await?;
+        ensure!(now == before, "there is {now:?}, there was {before:?}");
+        let sets = instances(world, "replicasets").await?;
+        ensure!(sets.len() == 1, "the Deployment has the ReplicaSets {sets:?}");
+        // The status may still tell what was before the kill.
+        let words = [
+            "rollout",
+            "status",
+            "deployment,daemonset",
+            "-n",
+            NAMESPACE,
+            "--watch=false",
+        ];
+        let told = world.cluster.kubectl(&words).await?;
+        let done = |line: &str| line.contains("successfully rolled out");
+        ensure!(told.lines().all(done), "{told}");
+        Ok(())
+    })
+    .await?;
+    world.healthy().await
+}
+
+async fn kill_at(world: &World, gate: &mut Gate, missing: Option<&str>) -> Result<()> {
+    let selector = format!("csi.openstack.org/instance={DRIVER}");
+    world.cluster.kubectl(&["delete", DELETED, "-l", &selector]).await?;
+    // Without it the status has something to tell.
+    if matches!(missing, None | Some("deployments")) {
+        let namespaced = ["delete", "deployments", "-n", NAMESPACE, "-l", &selector];
+        world.cluster.kubectl(&namespaced).await?;
+    }
+    gate.holds_a_write().await?;
+    let mut killed = 0;
+    for node in world.cluster.nodes() {
+        for container in node.containers(NAMESPACE, "operator").await? {
+            node.signal(&container, "SIGKILL").await?;
+            killed += 1;
+        }
+    }
+    ensure!(killed == 1, "{killed} operators were killed");
+    if let Some(kind) = missing {
+        let left = instances(world, kind).await?;
+        ensure!(
+            left.is_empty(),
+            "the write that was held took effect: there is {left:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The names of everything that the operator made for the driver.
+async fn operands(world: &World) -> Result<Vec<String>> {
+    let mut names = instances(world, DELETED).await?;
+    let namespaced = "deployments,daemonsets,serviceaccounts,secrets,roles,rolebindings";
+    names.extend(instances(world, namespaced).await?);
+    names.sort();
+    ensure!(!names.is_empty(), "the operator made nothing");
+    Ok(names)
+}
+
+/// The names of the driver's objects of these kinds, without those that are going away.
+async fn instances(world: &World, kinds: &str) -> Result<Vec<String>> {
+    let selector = format!("csi.openstack.org/instance={DRIVER}");
+    let list = world.cluster.get(&[kinds, "-n", NAMESPACE, "-l", &selector]).await?;
+    let items = list["items"].as_array().context("a list without items")?;
+    let present = items
+        .iter()
+        .filter(|item| item["metadata"]["deletionTimestamp"].is_null());
+    Ok(present
+        .map(|item| {
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            format!("{}/{}", text(&item["kind"]), text(&item["metadata"]["name"]))
+        })
+        .collect())
+}
