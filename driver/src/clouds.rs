@@ -1,19 +1,36 @@
 //! The clouds that one driver works on, and which of them a call is about.
 //!
-//! Handles are bare ids and say nothing about their cloud. What is new is made in the cloud that the call's secrets name; for
-//! what exists all clouds are asked. "Nobody has it" is an answer only when every cloud gave it: one that cannot be reached
-//! may be the one.
+//! Handles are bare ids and say nothing about their cloud. What is new is made in the cloud that the call's secrets name or bring
+//! credentials for, else in the one whose nodes are to use it. For what exists all clouds are asked. "Nobody has it" is an answer
+//! only when every cloud gave it: one that cannot be reached may be the one.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use cinder_cloud::{Cloud, VolumeId};
+use cinder_cloud::{Cloud, CloudError, CloudOptions, VolumeId};
+use csi_proto::csi::v1::TopologyRequirement;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tonic::Status;
 
-use crate::parameters::SECRET_CLOUD;
-use crate::status;
+mod sessions;
 
-/// All clouds of the process, by name. Cheap to clone.
+use sessions::Sessions;
+
+use crate::parameters::SECRET_CLOUD;
+use crate::status::{self, Act};
+use crate::topology::Marks;
+
+/// The cloud without a name.
+const UNNAMED: &str = "";
+/// How many ids are remembered with their clouds; then the memory starts anew.
+const PLACES: usize = 20_000;
+/// How long other clouds may take to say whether they have a volume of a new one's name.
+const NAME_PATIENCE: Duration = Duration::from_secs(5);
+
+/// All clouds of the process, by name. Cheap to clone; clones share sessions and memory. Which clouds there are is fixed for the
+/// process's life: one that vanished would turn its volumes into deleted ones.
 #[derive(Debug, Clone)]
 pub struct Clouds {
     inner: Arc<Inner>,
@@ -21,58 +38,230 @@ pub struct Clouds {
 
 #[derive(Debug)]
 struct Inner {
-    /// The cloud that is used where none is named.
-    default: Cloud,
     named: BTreeMap<String, Cloud>,
+    sessions: Sessions,
+    /// Where ids were found. An id never moves to another cloud.
+    places: Mutex<HashMap<String, String>>,
+}
+
+/// Where a new volume goes.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The cloud.
+    pub cloud: Cloud,
+    /// What of the request's requirement is about this cloud's nodes.
+    pub requirement: Option<TopologyRequirement>,
 }
 
 impl Clouds {
-    /// One cloud without a name.
-    pub fn one(cloud: Cloud) -> Self {
+    /// These clouds, by their names in `cloud.conf`. `options` are for the sessions with credentials from secrets.
+    pub fn new(named: BTreeMap<String, Cloud>, options: CloudOptions) -> Self {
         Self {
             inner: Arc::new(Inner {
-                default: cloud.clone(),
-                named: BTreeMap::from([(String::new(), cloud)]),
+                named,
+                sessions: Sessions::new(options),
+                places: Mutex::default(),
             }),
         }
     }
 
-    /// The cloud that new things are made in: the one that the secrets name, else the default. `INVALID_ARGUMENT` for a name
-    /// that nobody knows; asks nobody.
+    /// One cloud without a name.
+    pub fn one(cloud: Cloud) -> Self {
+        Self::new(BTreeMap::from([(UNNAMED.to_owned(), cloud)]), CloudOptions::default())
+    }
+
+    /// The cloud that new things are made in: the one that the secrets bring credentials for or name, else the default, which is the
+    /// cloud without a name or the only one. `INVALID_ARGUMENT` for a name that nobody knows and for malformed credentials; asks
+    /// nobody.
     pub fn chosen(&self, secrets: &BTreeMap<String, String>) -> Result<Cloud, Status> {
-        match secrets.get(SECRET_CLOUD).map_or("", String::as_str) {
-            "" => Ok(self.inner.default.clone()),
-            name => self.inner.named.get(name).cloned().ok_or_else(|| {
-                // Without its value: what comes as a secret goes into no message.
+        match self.of_secrets(secrets)? {
+            Some(cloud) => Ok(cloud),
+            None => self.default_cloud().ok_or_else(|| {
                 status::invalid(
                     "secrets",
-                    format_args!("the cloud that {SECRET_CLOUD} names is not known to this driver"),
+                    format_args!(
+                        "this driver serves several clouds; name one under {SECRET_CLOUD} in the Secret of the class, or tell them \
+                         apart by topology"
+                    ),
                 )
             }),
         }
     }
 
-    /// The cloud that has a volume; `None` when none has. A single cloud is not asked: the call that follows asks it.
+    /// The cloud for a new volume of this name: as [`Clouds::chosen`], and where the secrets say nothing, the cloud whose nodes are
+    /// asked for, preferred ones first. A cloud that has the volume already goes before: a repeated request may prefer another one.
+    pub async fn place(
+        &self,
+        secrets: &BTreeMap<String, String>,
+        requirement: Option<&TopologyRequirement>,
+        name: &str,
+    ) -> Result<Place, Status> {
+        let whole = |cloud: Cloud| Place {
+            cloud,
+            requirement: requirement.cloned(),
+        };
+        if let Some(cloud) = self.of_secrets(secrets)? {
+            return Ok(whole(cloud));
+        }
+        let Some(asked) = requirement.filter(|_| self.inner.named.len() > 1) else {
+            return self.chosen(secrets).map(whole);
+        };
+        let mut wanted: Vec<(&Cloud, Marks)> = Vec::new();
+        for topology in asked.preferred.iter().chain(&asked.requisite) {
+            for cloud in self.inner.named.values() {
+                let config = cloud.config();
+                let marks = Marks::new(&config.topology, config.region.as_deref());
+                if marks.meet(topology) && wanted.iter().all(|(_, known)| *known != marks) {
+                    wanted.push((cloud, marks));
+                }
+            }
+        }
+        let place = |(cloud, marks): &(&Cloud, Marks)| Place {
+            cloud: (*cloud).clone(),
+            requirement: Some(marks.only(asked)),
+        };
+        match wanted.as_slice() {
+            [] => self.chosen(secrets).map(whole),
+            [only] => Ok(place(only)),
+            [first, others @ ..] => {
+                let looks = others.iter().map(|other| async move {
+                    let found = tokio::time::timeout(NAME_PATIENCE, other.0.volumes_named(name)).await;
+                    match found {
+                        Ok(Ok(volumes)) => (!volumes.is_empty()).then_some(other),
+                        // The provisioner repeats an uncertain request with the same preference, so this is a precaution only, and
+                        // no reason to refuse volumes while another cloud is away.
+                        Ok(Err(_)) | Err(_) => None,
+                    }
+                });
+                let found = futures::future::join_all(looks).await.into_iter().flatten().next();
+                Ok(place(found.unwrap_or(first)))
+            }
+        }
+    }
+
+    /// The cloud that has a volume; `None` when none has. A single cloud is not asked: the call that follows asks it. `UNAVAILABLE`
+    /// when it was not found and a cloud did not answer.
     pub async fn of_volume(
         &self,
-        _volume: &VolumeId,
+        volume: &VolumeId,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        self.chosen(secrets).map(Some)
+        let ask = |cloud: Cloud| async move { cloud.volume(volume).await.map(|found| found.is_some()) };
+        self.holder("volume", volume.as_str(), secrets, ask).await
     }
 
     /// The cloud that has a snapshot or a backup, as [`Clouds::of_volume`].
     pub async fn of_snapshot(
         &self,
-        _snapshot: &str,
+        snapshot: &str,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        self.chosen(secrets).map(Some)
+        let ask = |cloud: Cloud| async move { cloud.has_point_in_time(snapshot).await };
+        self.holder("snapshot", snapshot, secrets, ask).await
     }
 
-    /// Every cloud with its name, in the order of their names.
+    /// Every cloud with its name, in the order of their names; without those of credentials in secrets.
     pub fn all(&self) -> Vec<(String, Cloud)> {
         let all = self.inner.named.iter();
         all.map(|(name, cloud)| (name.clone(), cloud.clone())).collect()
     }
+
+    /// Ends the use of sessions that were made with a cloud's options before they changed.
+    pub fn forget_sessions(&self) {
+        self.inner.sessions.clear();
+    }
+
+    fn default_cloud(&self) -> Option<Cloud> {
+        let named = &self.inner.named;
+        let only = || named.values().next().filter(|_| named.len() == 1);
+        named.get(UNNAMED).or_else(only).cloned()
+    }
+
+    fn of_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<Option<Cloud>, Status> {
+        let named = match secrets.get(SECRET_CLOUD).map_or(UNNAMED, String::as_str) {
+            UNNAMED => None,
+            // Without its value: what comes as a secret goes into no message.
+            name => Some(self.inner.named.get(name).cloned().ok_or_else(|| {
+                status::invalid(
+                    "secrets",
+                    format_args!("the cloud that {SECRET_CLOUD} names is not known to this driver"),
+                )
+            })?),
+        };
+        let base = named.clone().or_else(|| self.default_cloud());
+        let base = base.or_else(|| self.inner.named.values().next().cloned());
+        let session = base
+            .map(|base| self.inner.sessions.session(secrets, &base))
+            .transpose()?;
+        Ok(session.flatten().or(named))
+    }
+
+    /// Asks the cloud that the secrets name first, then all others at once.
+    async fn holder<A, F>(
+        &self,
+        what: &str,
+        id: &str,
+        secrets: &BTreeMap<String, String>,
+        ask: A,
+    ) -> Result<Option<Cloud>, Status>
+    where
+        A: Fn(Cloud) -> F,
+        F: Future<Output = Result<bool, CloudError>>,
+    {
+        let first = self.of_secrets(secrets)?;
+        let named = &self.inner.named;
+        if let (None, 1) = (&first, named.len()) {
+            return Ok(named.values().next().cloned());
+        }
+        let known = self.places().get(id).and_then(|name| named.get(name).cloned());
+        if known.is_some() {
+            return Ok(known);
+        }
+        if let Some(first) = &first {
+            let found = ask(first.clone())
+                .await
+                .map_err(|error| status::cloud(Act::Look, &error))?;
+            if found {
+                return Ok(Some(first.clone()));
+            }
+        }
+        let mut asked: FuturesUnordered<_> = named
+            .iter()
+            .filter(|(_, cloud)| first.as_ref().is_none_or(|first| !first.is(cloud)))
+            .map(|(name, cloud)| {
+                let answer = ask(cloud.clone());
+                async move { (name, answer.await) }
+            })
+            .collect();
+        let mut silent = None;
+        while let Some((name, answer)) = asked.next().await {
+            match answer {
+                Ok(true) => {
+                    self.remember(id, name);
+                    return Ok(named.get(name).cloned());
+                }
+                Ok(false) => {}
+                Err(error) => silent = Some((name, error)),
+            }
+        }
+        match silent {
+            None => Ok(None),
+            Some((name, error)) => Err(status::cloud_silent(what, id, name, &error)),
+        }
+    }
+
+    fn remember(&self, id: &str, name: &str) {
+        let mut places = self.places();
+        if places.len() >= PLACES {
+            places.clear();
+        }
+        places.insert(id.to_owned(), name.to_owned());
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.inner.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,6 +177,14 @@ pub fn bad_token(token: &str) -> Status {
     ))
 }
 
+/// An id was not found, and a cloud that may have it gave no answer.
+pub fn cloud_silent(what: &str, id: &str, cloud: &str, error: &CloudError) -> Status {
+    let cloud = if cloud.is_empty() { "without a name" } else { cloud };
+    Status::unavailable(format!(
+        "{what} {id} was not found, and cloud {cloud}, which may have it, gave no answer: {error}"
+    ))
+}
+
 /// A call whose capability was turned off.
 pub fn turned_off(capability: &str) -> Status {
     Status::unimplemented(format!(

@@ -1,5 +1,7 @@
 //! One cloud, ready to use: the crate's front door.
 
+mod lookup;
+
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -139,6 +141,11 @@ impl Cloud {
         self.inner.transport.reconnect(connection);
         *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         Ok(Login::of(&token))
+    }
+
+    /// Whether both are handles of one session.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Logs in, or tells about the login that is in use. Whoever wants to know whether credentials are good asks here.

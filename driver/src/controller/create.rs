@@ -6,6 +6,7 @@ use tonic::Status;
 
 use super::{ControllerService, capacity, encode, follow};
 use crate::capability::Access;
+use crate::clouds::Place;
 use crate::operations::{Deadline, Target};
 use crate::parameters::{CreateParameters, DESCRIPTION};
 use crate::status::Act;
@@ -26,7 +27,18 @@ pub(super) async fn create(
     request: CreateVolumeRequest,
     deadline: Deadline,
 ) -> Result<CreateVolumeResponse, Status> {
-    let cloud = service.clouds.chosen(&request.secrets)?;
+    let asked = request
+        .accessibility_requirements
+        .as_ref()
+        .filter(|_| service.settings.topology);
+    let place = service.clouds.place(&request.secrets, asked, &request.name);
+    let Place { cloud, requirement } = tokio::time::timeout(deadline.left(), place)
+        .await
+        .map_err(|_| status::look_timed_out("the choice of the cloud"))??;
+    let request = CreateVolumeRequest {
+        accessibility_requirements: requirement,
+        ..request
+    };
     let wanted = read(service, &cloud, request)?;
     let target = Target::Name(wanted.new.name.clone());
     service

@@ -1,0 +1,247 @@
+use cinder_cloud::{CloudConfig, GiB, NewVolume};
+use csi_proto::csi::v1::Topology;
+use openstack_sim::{Effect, Fault, Sim, SimConfig};
+use rstest::rstest;
+use tonic::Code;
+
+use super::*;
+
+const NOTHING: &str = "99999999-9999-4999-8999-999999999999";
+
+async fn sim() -> Sim {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Sim::start(SimConfig::default()).await.expect("a cloud")
+}
+
+fn cloud(sim: &Sim, more: &str) -> Cloud {
+    let conf = format!("{}{more}", sim.access().cloud_conf());
+    let config = CloudConfig::from_cloud_conf(&conf).expect("a configuration");
+    Cloud::new(config, CloudOptions::default()).expect("a client")
+}
+
+fn site(name: &str) -> String {
+    format!("\n[Topology]\nsegment = example.com/site={name}\n")
+}
+
+/// Two clouds, named as their nodes' sites are.
+async fn two() -> (Sim, Sim, Clouds) {
+    let (east, west) = (sim().await, sim().await);
+    let named = [("east", &east), ("west", &west)];
+    let clouds = named.map(|(name, sim)| (name.to_owned(), cloud(sim, &site(name))));
+    let clouds = Clouds::new(clouds.into(), CloudOptions::default());
+    (east, west, clouds)
+}
+
+fn secrets(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn credentials(sim: &Sim, secret: &str) -> BTreeMap<String, String> {
+    let access = sim.access();
+    secrets(&[
+        ("auth-url", &access.auth_url),
+        ("application-credential-id", &access.application_credential_id),
+        ("application-credential-secret", secret),
+    ])
+}
+
+async fn volume(cloud: &Cloud, name: &str) -> VolumeId {
+    let new = NewVolume {
+        name: name.into(),
+        size: GiB::new(1).expect("a size"),
+        volume_type: None,
+        availability_zone: None,
+        acceptable_zones: Vec::new(),
+        description: String::new(),
+        metadata: BTreeMap::new(),
+    };
+    cloud.create_volume(new).await.expect("a volume").volume.id
+}
+
+fn at_sites(preferred: &[&str], requisite: &[&str]) -> TopologyRequirement {
+    let at = |sites: &[&str]| -> Vec<Topology> {
+        let segments = sites
+            .iter()
+            .map(|site| BTreeMap::from([("example.com/site".to_owned(), (*site).to_owned())]));
+        segments.map(|segments| Topology { segments }).collect()
+    };
+    TopologyRequirement {
+        preferred: at(preferred),
+        requisite: at(requisite),
+    }
+}
+
+#[tokio::test]
+async fn a_single_cloud_is_chosen_without_a_question() {
+    let sim = sim().await;
+    let clouds = Clouds::one(cloud(&sim, ""));
+    let none = BTreeMap::new();
+    clouds.chosen(&none).expect("the only one");
+    let found = clouds
+        .of_volume(&VolumeId::new(NOTHING), &none)
+        .await
+        .expect("not asked");
+    assert!(found.is_some() && sim.log().is_empty());
+}
+
+#[tokio::test]
+async fn a_cloud_is_chosen_by_the_name_in_the_secrets() {
+    let (east, west, clouds) = two().await;
+    let chosen = clouds.chosen(&secrets(&[("cloud", "west")])).expect("known");
+    volume(&chosen, "v").await;
+    assert_eq!((east.state().volumes.len(), west.state().volumes.len()), (0, 1));
+    for (pairs, text) in [(&[("cloud", "geheim")][..], "not known"), (&[], "several clouds")] {
+        let refusal = clouds.chosen(&secrets(pairs)).expect_err("no such cloud");
+        assert_eq!(refusal.code(), Code::InvalidArgument);
+        assert!(
+            refusal.message().contains(text) && !refusal.message().contains("geheim"),
+            "{refusal}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_volume_is_found_in_whichever_cloud_has_it_and_its_place_is_remembered() {
+    let (east, west, clouds) = two().await;
+    let id = volume(&clouds.all()[1].1, "v").await;
+    let none = BTreeMap::new();
+    // The Secret names another cloud meanwhile: the volume is where it is.
+    for secrets in [none.clone(), secrets(&[("cloud", "east")])] {
+        let found = clouds
+            .of_volume(&id, &secrets)
+            .await
+            .expect("both answered")
+            .expect("found");
+        assert!(found.is(&clouds.all()[1].1));
+    }
+    east.clear_log();
+    west.clear_log();
+    clouds.of_volume(&id, &none).await.expect("remembered").expect("found");
+    assert!(east.log().is_empty() && west.log().is_empty());
+}
+
+// Absent means absent everywhere.
+#[tokio::test]
+async fn a_volume_is_absent_only_when_every_cloud_says_so() {
+    let (east, west, clouds) = two().await;
+    let (id, none) = (VolumeId::new(NOTHING), BTreeMap::new());
+    assert!(clouds.of_volume(&id, &none).await.expect("both answered").is_none());
+    for secrets in [none, secrets(&[("cloud", "east")])] {
+        west.fault(Fault::on("get_volume").effect(Effect::status(500)))
+            .expect("a rule");
+        let refusal = clouds.of_volume(&id, &secrets).await.expect_err("west did not answer");
+        assert_eq!(refusal.code(), Code::Unavailable);
+        assert!(
+            refusal.message().contains("west") && refusal.message().contains(NOTHING),
+            "{refusal}"
+        );
+    }
+    let there = volume(&clouds.all()[0].1, "v").await;
+    let found = clouds.of_volume(&there, &BTreeMap::new()).await.expect("east has it");
+    assert!(
+        found.is_some_and(|found| found.is(&clouds.all()[0].1)),
+        "{}",
+        east.auth_url()
+    );
+}
+
+// kubernetes/cloud-provider-openstack#2963
+#[tokio::test]
+async fn full_credentials_in_the_secrets_make_a_session_that_is_kept_issue_2963() {
+    let (east, west, clouds) = two().await;
+    let secrets = credentials(&west, &west.access().application_credential_secret);
+    let id = volume(&clouds.chosen(&secrets).expect("good"), "v").await;
+    assert!(
+        clouds
+            .chosen(&secrets)
+            .expect("good")
+            .is(&clouds.chosen(&secrets).expect("good"))
+    );
+    let found = clouds.of_volume(&id, &secrets).await.expect("asked");
+    assert!(found.is_some() && east.log().is_empty());
+    assert_eq!(west.count("issue_token"), 1);
+    assert!(!format!("{clouds:?}").contains(&west.access().application_credential_secret));
+}
+
+#[tokio::test]
+async fn refused_credentials_of_the_secrets_are_told_to_the_caller() {
+    let (_east, west, clouds) = two().await;
+    let refusal = clouds
+        .of_volume(&VolumeId::new(NOTHING), &credentials(&west, "geheim"))
+        .await
+        .expect_err("a wrong secret");
+    assert_eq!(refusal.code(), Code::Unauthenticated);
+    assert!(!refusal.message().contains("geheim"), "{refusal}");
+}
+
+#[tokio::test]
+async fn sessions_are_bounded_and_the_longest_unused_one_makes_room() {
+    let sim = sim().await;
+    let clouds = Clouds::one(cloud(&sim, ""));
+    let session = |number: usize| clouds.chosen(&credentials(&sim, &number.to_string())).expect("good");
+    let (first, second) = (session(0), session(1));
+    for number in 2..32 {
+        session(number);
+    }
+    assert!(session(0).is(&first), "it is still there");
+    session(32);
+    assert!(session(0).is(&first) && !session(1).is(&second));
+}
+
+// kubernetes/cloud-provider-openstack#2843, #2035
+#[rstest]
+#[case(&["west"], &["east", "west"], "west")]
+#[case(&[], &["west"], "west")]
+#[case(&["east"], &[], "east")]
+#[tokio::test]
+async fn one_class_serves_several_clouds_by_topology_issue_2843_issue_2035(
+    #[case] preferred: &[&str],
+    #[case] requisite: &[&str],
+    #[case] expected: &str,
+) {
+    let (_east, _west, clouds) = two().await;
+    let asked = at_sites(preferred, requisite);
+    let place = clouds
+        .place(&BTreeMap::new(), Some(&asked), "v")
+        .await
+        .expect("a place");
+    let all: BTreeMap<String, Cloud> = clouds.all().into_iter().collect();
+    assert!(place.cloud.is(&all[expected]));
+    let requirement = place.requirement.expect("what is about this cloud");
+    let sites = requirement.requisite.iter().chain(&requirement.preferred);
+    assert!(
+        sites
+            .into_iter()
+            .all(|topology| topology.segments["example.com/site"] == expected)
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_request_stays_in_the_cloud_that_has_the_volume() {
+    let (_east, west, clouds) = two().await;
+    let all = clouds.all();
+    volume(&all[1].1, "pvc-1").await;
+    let asked = at_sites(&["east"], &["east", "west"]);
+    let none = BTreeMap::new();
+    let place = clouds.place(&none, Some(&asked), "pvc-1").await.expect("a place");
+    assert!(place.cloud.is(&all[1].1));
+    west.fault(Fault::on("list_volumes_detail").effect(Effect::status(500)))
+        .expect("a rule");
+    let place = clouds.place(&none, Some(&asked), "pvc-2").await.expect("a place");
+    assert!(place.cloud.is(&all[0].1), "another cloud that is away stops nobody");
+}
+
+#[tokio::test]
+async fn a_topology_that_no_cloud_knows_is_refused() {
+    let (_east, _west, clouds) = two().await;
+    let asked = at_sites(&["north"], &["north"]);
+    let refusal = clouds
+        .place(&BTreeMap::new(), Some(&asked), "v")
+        .await
+        .expect_err("nowhere");
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+}
