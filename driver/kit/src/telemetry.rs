@@ -4,8 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt::layer as lines};
+
+mod requests;
+
+pub use requests::{REQUEST_FIELD, openstack_requests};
 
 /// How a log line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,19 +82,27 @@ pub fn check_level(level: &str) -> Result<(), TelemetryError> {
 
 /// Sets up logging for the whole process. `level` is one level for everything or a list of directives (`info,h2=warn`).
 pub fn init(level: &str, format: LogFormat) -> Result<(), TelemetryError> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(level)?)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Json => builder
+    let lines = match format {
+        LogFormat::Json => lines()
+            .with_writer(std::io::stderr)
             .json()
             .flatten_event(true)
             .with_current_span(true)
             .with_span_list(false)
-            .try_init(),
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-    }
-    .map_err(|_already_set| TelemetryError::Install)
+            .with_filter(filter(level)?)
+            .boxed(),
+        LogFormat::Text => lines()
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .with_filter(filter(level)?)
+            .boxed(),
+    };
+    // Each with a filter of its own: what is remembered for a call does not depend on what is written.
+    Registry::default()
+        .with(lines)
+        .with(requests::RequestIds.with_filter(filter_fn(requests::concerns)))
+        .try_init()
+        .map_err(|_already_set| TelemetryError::Install)
 }
 
 fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {

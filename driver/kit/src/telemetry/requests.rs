@@ -1,0 +1,122 @@
+//! Which requests to OpenStack were made in a span, so that one line can name them all: the keys to the logs of its services.
+
+use std::fmt;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Metadata, Span, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::{LookupSpan, Registry};
+
+/// The field of an event that holds the id of a request.
+pub const REQUEST_FIELD: &str = "openstack_request";
+/// More than any call makes; what comes after them is not remembered.
+const MOST: usize = 64;
+
+/// Remembers, for each outermost span, the values of [`REQUEST_FIELD`] of the events in it and in the spans below.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RequestIds;
+
+/// Whether [`RequestIds`] has any use for a span or an event. Spans count whatever their level: they are the place to remember.
+pub(super) fn concerns(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() || metadata.fields().field(REQUEST_FIELD).is_some()
+}
+
+#[derive(Debug, Default)]
+struct Remembered(Vec<String>);
+
+#[derive(Default)]
+struct Value(Option<String>);
+
+impl Visit for Value {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == REQUEST_FIELD {
+            self.0 = Some(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == REQUEST_FIELD {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+}
+
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for RequestIds {
+    fn on_new_span(&self, _attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if span.parent().is_none() {
+            span.extensions_mut().insert(Remembered::default());
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut value = Value::default();
+        event.record(&mut value);
+        let (Some(id), Some(scope)) = (value.0, context.event_scope(event)) else {
+            return;
+        };
+        if let Some(outermost) = scope.from_root().next()
+            && let Some(Remembered(ids)) = outermost.extensions_mut().get_mut::<Remembered>()
+            && ids.len() < MOST
+        {
+            ids.push(id);
+        }
+    }
+}
+
+/// The requests that were made in `span`, an outermost one, in their order. None where [`RequestIds`] is not in use.
+pub fn openstack_requests(span: &Span) -> Vec<String> {
+    let ids = span.with_subscriber(|(id, subscriber)| {
+        let span = subscriber.downcast_ref::<Registry>()?.span(id)?;
+        let extensions = span.extensions();
+        extensions.get::<Remembered>().map(|Remembered(ids)| ids.clone())
+    });
+    ids.flatten().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::filter::filter_fn;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    fn with_layer(test: impl FnOnce()) {
+        let layer = RequestIds.with_filter(filter_fn(concerns));
+        let quiet = tracing_subscriber::fmt::layer()
+            .with_writer(std::io::sink)
+            .with_filter(tracing_subscriber::filter::LevelFilter::WARN);
+        tracing::subscriber::with_default(Registry::default().with(layer).with(quiet), test);
+    }
+
+    #[test]
+    fn the_outermost_span_knows_the_requests_of_all_below_it_whatever_the_log_shows() {
+        with_layer(|| {
+            let (call, other) = (tracing::info_span!("call"), tracing::info_span!("other"));
+            call.in_scope(|| {
+                tracing::debug!(openstack_request = "req-1", "answered");
+                tracing::debug_span!("within").in_scope(|| tracing::debug!(openstack_request = Some("req-2")));
+                tracing::debug!(openstack_request = None::<&str>, "without an id");
+                tracing::debug!(request = "of somebody else", "no id of ours");
+            });
+            tracing::debug!(openstack_request = "req-3", "outside");
+            assert_eq!(openstack_requests(&call), ["req-1", "req-2"]);
+            assert!(openstack_requests(&other).is_empty());
+        });
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_a_line_can_hold() {
+        with_layer(|| {
+            let call = tracing::info_span!("call");
+            call.in_scope(|| (0..2 * MOST).for_each(|_| tracing::debug!(openstack_request = "req")));
+            assert_eq!(openstack_requests(&call).len(), MOST);
+        });
+    }
+
+    #[test]
+    fn without_the_layer_nothing_is_known() {
+        assert!(openstack_requests(&tracing::info_span!("call")).is_empty());
+    }
+}
