@@ -169,6 +169,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable_capability: Vec<Switchable>,
 
+    /// Refuse to delete volumes and snapshots that bear the mark of another cluster than --cluster; what bears none was imported by
+    /// hand and can be deleted
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
+    pub protect_other_clusters: bool,
+
     /// Register with the kubelet, in place of the node-driver-registrar sidecar
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
@@ -240,6 +246,7 @@ impl Default for Args {
             volume_metadata: Vec::new(),
             zone_labels: ZoneLabels::Encoded,
             disable_capability: Vec::new(),
+            protect_other_clusters: false,
             register: false,
             unregister: false,
             kubelet_dir: DEFAULT_KUBELET_DIR.into(),
@@ -321,6 +328,11 @@ impl Args {
         for capability in &self.disable_capability {
             argv.push("disable-capability", capability);
         }
+        argv.differing(
+            "protect-other-clusters",
+            self.protect_other_clusters,
+            defaults.protect_other_clusters,
+        );
         argv.differing("register", self.register, defaults.register);
         argv.differing("unregister", self.unregister, defaults.unregister);
         argv.differing(

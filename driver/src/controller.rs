@@ -9,11 +9,16 @@ use cinder_cloud::Cloud;
 use csi_proto::csi::v1::controller_server::Controller;
 use csi_proto::csi::v1::controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
-    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest,
-    ControllerGetVolumeResponse, ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
-    ControllerServiceCapability, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest,
-    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,
+    ControllerListVolumeHealthResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -27,8 +32,16 @@ mod capacity;
 mod create;
 mod delete;
 mod encode;
+mod expand;
+mod health;
 mod look;
+mod modify;
 mod publish;
+mod room;
+mod snapshots;
+mod token;
+
+pub(crate) use snapshots::creation_time;
 
 /// What the controller is told at its start and does not change.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +56,8 @@ pub struct Settings {
     pub zone_labels: ZoneLabels,
     /// What is turned off.
     pub switches: Switches,
+    /// Whether volumes and snapshots that bear the mark of another cluster are refused to be deleted.
+    pub protect_other_clusters: bool,
     /// Whether the node service knows the access modes with a single writer.
     pub single_node_multi_writer: bool,
 }
@@ -65,6 +80,14 @@ impl ControllerService {
         }
     }
 
+    pub(crate) fn clouds(&self) -> &Clouds {
+        &self.clouds
+    }
+
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.operations
+    }
+
     /// How a cloud's zones are named.
     fn zone_names(&self, cloud: &Cloud) -> ZoneNames {
         ZoneNames::new(&cloud.config().topology, self.settings.zone_labels)
@@ -78,6 +101,16 @@ impl ControllerService {
             rpc::Type::ListVolumes,
             rpc::Type::ListVolumesPublishedNodes,
             rpc::Type::GetVolume,
+            rpc::Type::ExpandVolume,
+            rpc::Type::CloneVolume,
+            rpc::Type::CreateDeleteSnapshot,
+            rpc::Type::ListSnapshots,
+            rpc::Type::GetSnapshot,
+            rpc::Type::GetCapacity,
+            rpc::Type::PublishReadonly,
+            rpc::Type::ModifyVolume,
+            rpc::Type::GetVolumeHealth,
+            rpc::Type::ListVolumeHealth,
         ];
         if self.settings.single_node_multi_writer {
             capabilities.push(rpc::Type::SingleNodeMultiWriter);
@@ -94,7 +127,7 @@ fn follow(progress: &Progress, cloud: &Cloud, volume: impl Into<String>) {
         let wait = cloud.progress(&volume)?;
         Some(format!(
             "volume {} was last seen {}, {:.1} s after the request",
-            wait.volume,
+            wait.id,
             wait.status,
             wait.waited.as_secs_f64()
         ))
@@ -159,6 +192,77 @@ impl Controller for ControllerService {
         .await
     }
 
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerExpandVolume",
+            request,
+            |request| request.volume_id.clone(),
+            |request| expand::expand(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "CreateSnapshot",
+            request,
+            |request| request.source_volume_id.clone(),
+            |request| snapshots::create(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "DeleteSnapshot",
+            request,
+            |request| request.snapshot_id.clone(),
+            |request| snapshots::delete(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<ListSnapshotsRequest>,
+    ) -> Result<Response<ListSnapshotsResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ListSnapshots",
+            request,
+            |request| request.snapshot_id.clone(),
+            |request| snapshots::look::list(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<GetSnapshotRequest>,
+    ) -> Result<Response<GetSnapshotResponse>, Status> {
+        self.settings.switches.serve(Switchable::GetSnapshot)?;
+        let deadline = self.operations.deadline(&request);
+        call(
+            "GetSnapshot",
+            request,
+            |request| request.snapshot_id.clone(),
+            |request| snapshots::look::get(self, request, deadline),
+        )
+        .await
+    }
+
     async fn validate_volume_capabilities(
         &self,
         request: Request<ValidateVolumeCapabilitiesRequest>,
@@ -198,6 +302,64 @@ impl Controller for ControllerService {
             request,
             |request| request.volume_id.clone(),
             |request| look::get(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "GetCapacity",
+            request,
+            |_| String::new(),
+            |request| room::capacity(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<ControllerModifyVolumeRequest>,
+    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerModifyVolume",
+            request,
+            |request| request.volume_id.clone(),
+            |request| modify::modify(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_get_volume_health(
+        &self,
+        request: Request<ControllerGetVolumeHealthRequest>,
+    ) -> Result<Response<ControllerGetVolumeHealthResponse>, Status> {
+        self.settings.switches.serve(Switchable::GetVolumeHealth)?;
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerGetVolumeHealth",
+            request,
+            |request| request.volume_id.clone(),
+            |request| health::get(self, request, deadline),
+        )
+        .await
+    }
+
+    async fn controller_list_volume_health(
+        &self,
+        request: Request<ControllerListVolumeHealthRequest>,
+    ) -> Result<Response<ControllerListVolumeHealthResponse>, Status> {
+        self.settings.switches.serve(Switchable::ListVolumeHealth)?;
+        let deadline = self.operations.deadline(&request);
+        call(
+            "ControllerListVolumeHealth",
+            request,
+            |_| String::new(),
+            |request| health::list(self, request, deadline),
         )
         .await
     }

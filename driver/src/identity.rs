@@ -3,26 +3,30 @@
 use std::collections::BTreeMap;
 
 use csi_proto::csi::v1::identity_server::Identity;
-use csi_proto::csi::v1::plugin_capability::{Service, Type, service};
+use csi_proto::csi::v1::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
 use csi_proto::csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     PluginCapability, ProbeRequest, ProbeResponse,
 };
 use tonic::{Request, Response, Status};
 
+use crate::switches::{Switchable, Switches};
+
 /// The service of one process.
 #[derive(Debug, Clone)]
 pub struct IdentityService {
     driver_name: String,
     topology: bool,
+    snapshot_topology: bool,
 }
 
 impl IdentityService {
-    /// `topology` tells whether zones are told.
-    pub fn new(driver_name: impl Into<String>, topology: bool) -> Self {
+    /// `topology` tells whether zones are told; of snapshots, too, unless that is turned off.
+    pub fn new(driver_name: impl Into<String>, topology: bool, switches: &Switches) -> Self {
         Self {
             driver_name: driver_name.into(),
             topology,
+            snapshot_topology: topology && switches.on(Switchable::SnapshotAccessibilityConstraints),
         }
     }
 }
@@ -48,14 +52,20 @@ impl Identity for IdentityService {
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         let capabilities = [
             (true, service::Type::ControllerService),
+            (true, service::Type::GroupControllerService),
             (self.topology, service::Type::VolumeAccessibilityConstraints),
+            (self.snapshot_topology, service::Type::SnapshotAccessibilityConstraints),
         ]
         .into_iter()
         .filter(|(claimed, _)| *claimed)
-        .map(|(_, kind)| PluginCapability {
-            r#type: Some(Type::Service(Service { r#type: kind as i32 })),
-        })
-        .collect();
+        .map(|(_, kind)| Type::Service(Service { r#type: kind as i32 }));
+        // What is attached and what is not can both grow.
+        let expansion = [volume_expansion::Type::Online, volume_expansion::Type::Offline]
+            .map(|kind| Type::VolumeExpansion(VolumeExpansion { r#type: kind as i32 }));
+        let capabilities = capabilities
+            .chain(expansion)
+            .map(|kind| PluginCapability { r#type: Some(kind) })
+            .collect();
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }
 

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use csi_kit::telemetry;
 use tonic::body::Body;
 use tonic::{Code, Request, Response, Status};
 use tower::{Layer, Service};
@@ -148,14 +149,19 @@ where
     tracing::debug!(rpc, ?request, "request");
     let answer = handler(request).await;
     let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    // The keys to the logs of Keystone, Cinder and Nova. A call that joined an operation has none: they are told by the one that
+    // started it.
+    let openstack_requests = telemetry::openstack_requests(&Span::current()).join(",");
     match &answer {
         Ok(answer) => {
             tracing::debug!(rpc, ?answer, "answer");
-            tracing::info!(rpc, volume, code = status::code_name(Code::Ok), elapsed_ms, "done");
+            let code = status::code_name(Code::Ok);
+            tracing::info!(rpc, volume, code, elapsed_ms, openstack_requests, "done");
         }
         Err(refusal) => {
             let code = status::code_name(refusal.code());
-            tracing::warn!(rpc, volume, code, elapsed_ms, reason = refusal.message(), "refused");
+            let reason = refusal.message();
+            tracing::warn!(rpc, volume, code, elapsed_ms, openstack_requests, reason, "refused");
         }
     }
     answer.map(Response::new)

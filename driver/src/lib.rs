@@ -16,6 +16,7 @@ pub mod capability;
 pub mod clouds;
 pub mod controller;
 pub mod fields;
+pub mod group_controller;
 pub mod identity;
 pub mod layers;
 pub mod liveness;

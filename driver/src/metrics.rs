@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use cinder_cloud::Observer;
 use csi_kit::metrics::{Metrics, MetricsError};
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, PullingGauge};
 use tonic::Code;
+
+use crate::operations::Operations;
 
 /// As in csi-lib-utils, so that one dashboard shows sidecars and driver.
 const RPC_BUCKETS: [f64; 14] = [
@@ -15,6 +17,8 @@ const RPC_BUCKETS: [f64; 14] = [
 ];
 /// From 50 ms to 25.6 s, doubling.
 const API_BUCKETS: [f64; 10] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6];
+/// The label of the cloud that has no name.
+const DEFAULT_CLOUD: &str = "default";
 /// Methods that nobody serves are one value of the label, whatever they are called.
 const UNKNOWN_METHOD: &str = "unknown";
 
@@ -35,6 +39,7 @@ struct Families {
     waits: HistogramVec,
     polls: IntCounterVec,
     tokens: IntCounterVec,
+    queues: IntGaugeVec,
 }
 
 impl DriverMetrics {
@@ -55,6 +60,13 @@ impl DriverMetrics {
                     name: name.to_owned(),
                     source,
                 })?;
+            metrics.register(family.clone()).map(|()| family)
+        };
+        let gauge = |name: &str, help: &str, labels: &[&str]| {
+            let family = IntGaugeVec::new(Opts::new(name, help), labels).map_err(|source| MetricsError::Register {
+                name: name.to_owned(),
+                source,
+            })?;
             metrics.register(family.clone()).map(|()| family)
         };
         Ok(Self {
@@ -80,24 +92,29 @@ impl DriverMetrics {
                 )?,
                 api_answers: counter(
                     "openstack_api_answers_total",
-                    "Answers of OpenStack by service and HTTP status; 0 stands for no answer.",
-                    &["service", "request", "code"],
+                    "Answers of OpenStack by cloud, service, request and HTTP status; 0 stands for no answer.",
+                    &["cloud", "service", "request", "code"],
                 )?,
                 waits: histogram(
                     "cinder_csi_wait_seconds",
                     "Time from the first accepted request until OpenStack had finished.",
-                    &["operation"],
+                    &["cloud", "operation"],
                     &RPC_BUCKETS,
                 )?,
                 polls: counter(
                     "cinder_csi_wait_polls_total",
-                    "Looks at volumes that were waited for, shared ones counted for each.",
-                    &["operation"],
+                    "Looks at objects that were waited for, shared ones counted for each.",
+                    &["cloud", "operation"],
                 )?,
                 tokens: counter(
                     "cinder_csi_token_requests_total",
                     "Tokens asked of Keystone.",
-                    &["result"],
+                    &["cloud", "result"],
+                )?,
+                queues: gauge(
+                    "cinder_csi_queue_depth",
+                    "Who waits now: for what OpenStack has accepted (wait), for a turn at a server (attach, detach).",
+                    &["cloud", "queue"],
                 )?,
             }),
         })
@@ -115,7 +132,40 @@ impl DriverMetrics {
     }
 }
 
-impl Observer for DriverMetrics {
+/// What one cloud's traffic is counted with.
+#[derive(Debug, Clone)]
+pub struct CloudMetrics {
+    families: Arc<Families>,
+    cloud: String,
+}
+
+impl DriverMetrics {
+    /// Counts under the name of one cloud of the configuration; the unnamed one is `default`.
+    pub fn of_cloud(&self, name: &str) -> CloudMetrics {
+        CloudMetrics {
+            families: self.families.clone(),
+            cloud: if name.is_empty() { DEFAULT_CLOUD } else { name }.to_owned(),
+        }
+    }
+
+    /// Shows how many operations run, asked at each scrape.
+    pub fn watch_operations(metrics: &Metrics, operations: &Operations) -> Result<(), MetricsError> {
+        let name = "cinder_csi_operations_running";
+        let operations = operations.clone();
+        let look = Box::new(move || operations.running() as f64);
+        let gauge = PullingGauge::new(
+            name,
+            "Operations that run now, with or without a call that waits.",
+            look,
+        );
+        metrics.register(gauge.map_err(|source| MetricsError::Register {
+            name: name.to_owned(),
+            source,
+        })?)
+    }
+}
+
+impl Observer for CloudMetrics {
     fn request(&self, service: &'static str, operation: &'static str, code: u16, elapsed: Duration) {
         let families = &self.families;
         families
@@ -128,23 +178,32 @@ impl Observer for DriverMetrics {
         }
         families
             .api_answers
-            .with_label_values(&[service, operation, &code.to_string()])
+            .with_label_values(&[self.cloud.as_str(), service, operation, &code.to_string()])
             .inc();
     }
 
     fn token_issued(&self, ok: bool) {
+        let result = if ok { "issued" } else { "refused" };
         self.families
             .tokens
-            .with_label_values(&[if ok { "issued" } else { "refused" }])
+            .with_label_values(&[self.cloud.as_str(), result])
             .inc();
     }
 
     fn wait_finished(&self, operation: &'static str, waited: Duration, polls: u32) {
+        let labels = [self.cloud.as_str(), operation];
         self.families
             .waits
-            .with_label_values(&[operation])
+            .with_label_values(&labels)
             .observe(waited.as_secs_f64());
-        self.families.polls.with_label_values(&[operation]).inc_by(polls.into());
+        self.families.polls.with_label_values(&labels).inc_by(polls.into());
+    }
+
+    fn queue_changed(&self, queue: &'static str, change: i8) {
+        self.families
+            .queues
+            .with_label_values(&[self.cloud.as_str(), queue])
+            .add(change.into());
     }
 }
 
@@ -213,16 +272,39 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_under_the_go_drivers_names_and_a_404_is_no_error() {
+    fn requests_are_counted_under_the_go_drivers_names_and_a_404_is_no_error_issue_913() {
         let text = text(|metrics| {
-            metrics.request("block-storage", "volume_get", 404, Duration::from_millis(1));
-            metrics.request("block-storage", "volume_get", 0, Duration::from_millis(1));
+            let cloud = metrics.of_cloud("");
+            cloud.request("block-storage", "volume_get", 404, Duration::from_millis(1));
+            cloud.request("block-storage", "volume_get", 0, Duration::from_millis(1));
         });
         for line in [
             r#"openstack_api_requests_total{request="volume_get"} 2"#,
             r#"openstack_api_request_errors_total{request="volume_get"} 1"#,
             r#"openstack_api_request_duration_seconds_count{request="volume_get"} 2"#,
-            r#"openstack_api_answers_total{code="0",request="volume_get",service="block-storage"} 1"#,
+            r#"openstack_api_answers_total{cloud="default",code="0",request="volume_get",service="block-storage"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is missing in {text}");
+        }
+    }
+
+    #[test]
+    fn each_cloud_is_counted_under_its_name() {
+        let text = text(|metrics| {
+            let (one, other) = (metrics.of_cloud("east"), metrics.of_cloud("west"));
+            one.request("compute", "server_get", 200, Duration::ZERO);
+            other.token_issued(false);
+            other.wait_finished("attach", Duration::from_secs(1), 3);
+            one.queue_changed("wait", 1);
+            one.queue_changed("wait", 1);
+            one.queue_changed("wait", -1);
+        });
+        for line in [
+            r#"openstack_api_answers_total{cloud="east",code="200",request="server_get",service="compute"} 1"#,
+            r#"cinder_csi_token_requests_total{cloud="west",result="refused"} 1"#,
+            r#"cinder_csi_wait_seconds_count{cloud="west",operation="attach"} 1"#,
+            r#"cinder_csi_wait_polls_total{cloud="west",operation="attach"} 3"#,
+            r#"cinder_csi_queue_depth{cloud="east",queue="wait"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is missing in {text}");
         }

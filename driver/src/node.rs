@@ -7,14 +7,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use csi_host::Host;
+use csi_host::{Device, Host};
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
-    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
-    NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest,
-    NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetStorageHealthRequest, NodeGetStorageHealthResponse,
+    NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse,
 };
 use tonic::{Request, Response, Status};
 
@@ -26,7 +28,9 @@ use crate::switches::Switches;
 use crate::topology::ZoneLabels;
 
 pub(crate) mod error;
+mod expand;
 mod fields;
+mod health;
 pub(crate) mod info;
 mod publish;
 mod stage;
@@ -86,6 +90,7 @@ pub struct NodeService {
     host: Host,
     operations: Operations,
     instance: info::Instance,
+    known: health::Known,
 }
 
 impl NodeService {
@@ -95,6 +100,7 @@ impl NodeService {
             host,
             operations,
             instance: info::Instance::new(config),
+            known: health::Known::default(),
         }
     }
 
@@ -103,6 +109,20 @@ impl NodeService {
     pub async fn info(&self) -> Result<NodeGetInfoResponse, InstanceError> {
         self.instance.describe().await
     }
+}
+
+/// Takes the kernel's own flag off a device that an earlier read-only publish left on it. What the hypervisor wants
+/// read-only stays so, and is an error.
+async fn make_writable(host: &Host, device: &Device) -> Result<Device, NodeError> {
+    host.set_read_only(device, false).await?;
+    let device = host.find_device(&device.volume_id, None, Duration::ZERO).await?;
+    if device.read_only {
+        return Err(NodeError::ReadOnlyDevice {
+            volume_id: device.volume_id,
+            device: device.path,
+        });
+    }
+    Ok(device)
 }
 
 #[tonic::async_trait]
@@ -166,11 +186,48 @@ impl Node for NodeService {
         .await
     }
 
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        let deadline = self.operations.deadline(&request);
+        let volume = |request: &NodeExpandVolumeRequest| request.volume_id.clone();
+        call("NodeExpandVolume", request, volume, |request| {
+            expand::expand(self, request, deadline)
+        })
+        .await
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        request: Request<NodeGetVolumeHealthRequest>,
+    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
+        let volume = |request: &NodeGetVolumeHealthRequest| request.volume_id.clone();
+        call("NodeGetVolumeHealth", request, volume, |request| {
+            health::volume(self, request)
+        })
+        .await
+    }
+
+    async fn node_get_storage_health(
+        &self,
+        request: Request<NodeGetStorageHealthRequest>,
+    ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
+        let none = |_: &NodeGetStorageHealthRequest| String::new();
+        call("NodeGetStorageHealth", request, none, |_| health::storage(self)).await
+    }
+
     async fn node_get_capabilities(
         &self,
         _request: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let mut kinds = vec![rpc::Type::StageUnstageVolume, rpc::Type::GetVolumeStats];
+        let mut kinds = vec![
+            rpc::Type::StageUnstageVolume,
+            rpc::Type::GetVolumeStats,
+            rpc::Type::ExpandVolume,
+            rpc::Type::GetVolumeHealth,
+            rpc::Type::GetStorageHealth,
+        ];
         if SINGLE_NODE_MULTI_WRITER {
             kinds.push(rpc::Type::SingleNodeMultiWriter);
         }

@@ -57,6 +57,12 @@ pub enum Target {
     Volume(String),
     /// A volume that is to be created, by its name.
     Name(String),
+    /// A snapshot or backup, by its id.
+    PointInTime(String),
+    /// A snapshot or backup that is to be made, by its name.
+    PointInTimeName(String),
+    /// A group snapshot, by its id, or by its name while it is made.
+    GroupSnapshot(String),
 }
 
 impl fmt::Display for Target {
@@ -64,6 +70,9 @@ impl fmt::Display for Target {
         match self {
             Self::Volume(id) => write!(f, "volume {id}"),
             Self::Name(name) => write!(f, "volume named {name}"),
+            Self::PointInTime(id) => write!(f, "snapshot {id}"),
+            Self::PointInTimeName(name) => write!(f, "snapshot named {name}"),
+            Self::GroupSnapshot(group) => write!(f, "group snapshot {group}"),
         }
     }
 }

@@ -1,22 +1,35 @@
 //! Every key that crosses the border between Kubernetes, this driver and OpenStack. They are a contract: volumes, classes
 //! and manifests of the Go driver carry the same ones.
 
+mod group;
+mod mutable;
+mod snapshot;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::value::{Error as DecodeError, MapDeserializer};
 
+pub use cinder_cloud::marks;
+pub use group::GroupParameters;
+pub use mutable::MutableParameters;
+pub use snapshot::{SnapshotKind, SnapshotParameters};
+
 /// Topology segment of nodes and volumes: the availability zone.
 pub const TOPOLOGY_ZONE: &str = "topology.cinder.csi.openstack.org/zone";
 /// Publish context: the device name that Nova thought of. Nodes find the device by its serial and ignore it.
 pub const PUBLISH_DEVICE_PATH: &str = "DevicePath";
+/// Publish context: `true` for a volume that is at the node to be read only.
+pub const PUBLISH_READONLY: &str = "readonly";
 /// Volume context: `true` on a volume that was made from a snapshot or another volume, whose file system may have to grow.
 pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
+/// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
+pub const MKFS_OPTIONS: &str = "mkfsOptions";
 /// Volume metadata: the value of `--cluster`.
 pub const METADATA_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
 /// Secrets: the name of the cloud to work on.
 pub const SECRET_CLOUD: &str = "cloud";
-/// Description of every volume that is made here.
+/// Description of every volume, snapshot and backup that is made here.
 pub const DESCRIPTION: &str = "Created by OpenStack Cinder CSI driver";
 
 const PVC_NAME: &str = "csi.storage.k8s.io/pvc/name";

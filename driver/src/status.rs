@@ -11,7 +11,7 @@ mod node;
 use std::fmt;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, Failure, ObjectKind};
+use cinder_cloud::{CloudError, Failure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
 pub use node::{instance, node, not_staged};
@@ -21,7 +21,13 @@ pub use node::{instance, node, not_staged};
 pub enum Act {
     /// Making a volume, the look-ups before it included.
     Create,
-    /// Removing a volume.
+    /// Making a snapshot, a backup or a group snapshot, the look-ups before it included.
+    Snapshot,
+    /// Making a volume larger.
+    Expand,
+    /// Giving a volume another type or other metadata.
+    Modify,
+    /// Removing a volume, a snapshot or a backup.
     Delete,
     /// Attaching a volume to a server.
     Attach,
@@ -48,55 +54,91 @@ fn code(act: Act, error: &CloudError) -> Code {
         CloudError::Unauthenticated(_) => Code::Unauthenticated,
         CloudError::Forbidden(_) => match act {
             // An earlier try may have made something, and nobody has looked since.
-            Act::Create | Act::Attach => Code::Unavailable,
-            Act::Delete | Act::Detach | Act::Look => Code::PermissionDenied,
+            Act::Create | Act::Snapshot | Act::Attach => Code::Unavailable,
+            _ => Code::PermissionDenied,
         },
         // Of a look, or of removing a failed volume: an earlier try may have made one.
-        CloudError::Quota(failure) if act == Act::Create && !refused_creation(failure) => Code::Unavailable,
+        CloudError::Quota(failure) if makes(act) && !refused_creation(failure) => Code::Unavailable,
         CloudError::Quota(_) | CloudError::TooManyAttachments { .. } => Code::ResourceExhausted,
         CloudError::NotFound { kind, .. } => match (act, kind) {
             // The volume vanished while it was waited for: the next try makes it anew.
-            (Act::Create, ObjectKind::Volume) => Code::Aborted,
-            (Act::Create, _) => Code::Unavailable,
-            (Act::Delete | Act::Attach | Act::Detach | Act::Look, _) => Code::NotFound,
+            (Act::Create, ObjectKind::Volume) | (Act::Snapshot, ObjectKind::Snapshot | ObjectKind::Backup) => {
+                Code::Aborted
+            }
+            // Its source, which was looked for before anything was made.
+            (Act::Snapshot, ObjectKind::Volume) => Code::NotFound,
+            (Act::Create | Act::Snapshot, _) => Code::Unavailable,
+            _ => Code::NotFound,
         },
-        CloudError::Conflict(_) => Code::Aborted,
+        CloudError::NoSource { .. } => Code::NotFound,
+        CloudError::SourceTooLarge { .. } => Code::OutOfRange,
+        CloudError::CannotModify { .. } | CloudError::OtherMembers { .. } => Code::InvalidArgument,
+        // Only this code makes the resizer call a class infeasible: without leave to migrate it is.
+        CloudError::RetypeFailed { migration, .. } if *migration == MigrationPolicy::Never => Code::InvalidArgument,
+        CloudError::RetypeFailed { .. } => Code::Internal,
+        CloudError::CannotGroup { .. } => Code::FailedPrecondition,
+        CloudError::AttachedDifferently { .. } => Code::AlreadyExists,
+        CloudError::Conflict(_) | CloudError::Busy { .. } => Code::Aborted,
         CloudError::BadRequest(failure) => match act {
             // Final only when the creation itself was refused: then nothing was made.
-            Act::Create if refused_creation(failure) => Code::InvalidArgument,
-            Act::Create => Code::Aborted,
-            Act::Delete | Act::Attach | Act::Detach | Act::Look => Code::Internal,
+            Act::Create | Act::Snapshot if refused_creation(failure) => Code::InvalidArgument,
+            Act::Create | Act::Snapshot => Code::Aborted,
+            // Nothing has changed then: the type goes first.
+            Act::Modify if failure.operation == "volume_retype" => Code::InvalidArgument,
+            _ => Code::Internal,
         },
         CloudError::Server(failure) => match (act, failure.status) {
             // A gateway that lost its service, or a service in maintenance.
-            (_, Some(502..=504)) | (Act::Create | Act::Attach, _) => Code::Unavailable,
-            (Act::Delete | Act::Detach | Act::Look, _) => Code::Internal,
+            (_, Some(502..=504)) | (Act::Create | Act::Snapshot | Act::Attach, _) => Code::Unavailable,
+            _ => Code::Internal,
         },
         CloudError::Decode(_) => match act {
-            Act::Create | Act::Attach => Code::Unavailable,
-            Act::Delete | Act::Detach | Act::Look => Code::Internal,
+            Act::Create | Act::Snapshot | Act::Attach => Code::Unavailable,
+            _ => Code::Internal,
         },
         CloudError::VolumeInUse { .. }
         | CloudError::VolumeHasDependents { .. }
         | CloudError::AttachedElsewhere { .. } => match act {
             // A failed volume of this name could not be removed: it is still there.
             Act::Create => Code::Aborted,
-            Act::Delete | Act::Attach | Act::Detach | Act::Look => Code::FailedPrecondition,
+            _ => Code::FailedPrecondition,
         },
+        // Before anything was made, or of the failed one of this name, which is still there.
+        CloudError::StillNeeded { .. } if makes(act) => Code::Aborted,
+        CloudError::Broken { .. }
+        | CloudError::OnlineExpansion { .. }
+        | CloudError::StillNeeded { .. }
+        | CloudError::SnapshotRefused { .. }
+        | CloudError::NoBackups(_) => Code::FailedPrecondition,
+        CloudError::NotMultiattach { .. } | CloudError::MemberOfGroup { .. } => Code::InvalidArgument,
+        CloudError::ExpandFailed { message, .. } if no_room(message) => Code::ResourceExhausted,
+        CloudError::ExpandFailed { .. } => Code::Internal,
+        CloudError::SnapshotFailed { removed: false, .. } if act == Act::Snapshot => Code::Aborted,
+        CloudError::SnapshotFailed { .. } => Code::Internal,
         CloudError::VolumeFailed { message, removed, .. } => match (act, removed) {
             (Act::Create, true) if no_room(message) => Code::ResourceExhausted,
             (Act::Create, false) => Code::Aborted,
             _ => Code::Internal,
         },
+        // Nothing was given up: it is under way, or it is as it was before.
+        CloudError::Obstructed { .. } => Code::Aborted,
         CloudError::AttachFailed { .. } => Code::Internal,
-        CloudError::AlreadyExists { .. } => Code::AlreadyExists,
+        CloudError::AlreadyExists { .. } | CloudError::SnapshotExists { .. } => Code::AlreadyExists,
         CloudError::Timeout { .. } => Code::DeadlineExceeded,
     }
 }
 
-/// Whether it was the POST of the volume that was refused, and not a look-up before it.
+/// Whether something comes into being that would leak after a final code.
+fn makes(act: Act) -> bool {
+    matches!(act, Act::Create | Act::Snapshot)
+}
+
+/// Whether it was the POST of the new thing that was refused, and not a look-up before it.
 fn refused_creation(failure: &Failure) -> bool {
-    failure.operation == "volume_create"
+    matches!(
+        failure.operation,
+        "volume_create" | "snapshot_create" | "backup_create" | "group_create" | "group_snapshot_create"
+    )
 }
 
 /// Whether Cinder's scheduler found no backend: another zone may have one. The texts are those of cinder.message.defined_messages
@@ -170,6 +212,13 @@ pub fn already_exists(problem: impl fmt::Display) -> Status {
     Status::already_exists(problem.to_string())
 }
 
+/// Volumes of several clouds cannot be cut at one moment.
+pub fn not_together(one: &str, other: &str) -> Status {
+    Status::failed_precondition(format!(
+        "volumes {one} and {other} are in different clouds, which cannot cut them at one moment; snapshot those of each cloud by themselves"
+    ))
+}
+
 /// A page token that is none of ours, or whose volume is gone.
 pub fn bad_token(token: &str) -> Status {
     Status::aborted(format!(
@@ -196,6 +245,31 @@ pub fn turned_off(capability: &str) -> Status {
 pub fn look_timed_out(what: &str) -> Status {
     Status::deadline_exceeded(format!(
         "{what}: OpenStack did not answer in the time that the call had; try again"
+    ))
+}
+
+/// A snapshot or backup exists and has failed.
+pub fn point_in_time_failed(id: &str, state: &str, words: &str) -> Status {
+    let separator = if words.is_empty() { "" } else { ": " };
+    Status::internal(format!(
+        "snapshot {id} is in status {state}{separator}{words}; delete it and take another one"
+    ))
+}
+
+/// A backup that is not done in the time that its class gives it. It goes on.
+pub fn backup_late(id: &str, limit: Duration) -> Status {
+    Status::deadline_exceeded(format!(
+        "backup {id} is still being made after the {} s that backup-max-duration-seconds-per-gb gives it; it goes on, and the same \
+         request finds it when it is done",
+        limit.as_secs()
+    ))
+}
+
+/// Something that another cluster made.
+pub fn foreign(kind: &str, id: &str, cluster: &str) -> Status {
+    Status::failed_precondition(format!(
+        "{kind} {id} bears the mark of cluster {cluster} and stays; delete it from there, or remove \
+         --protect-other-clusters"
     ))
 }
 

@@ -15,6 +15,7 @@ use csi_kit::metrics::{BuildInfo, Metrics, MetricsError};
 use csi_kit::socket::SocketError;
 use csi_kit::telemetry::TelemetryError;
 use csi_proto::csi::v1::controller_server::ControllerServer;
+use csi_proto::csi::v1::group_controller_server::GroupControllerServer;
 use csi_proto::csi::v1::identity_server::IdentityServer;
 use csi_proto::csi::v1::node_server::NodeServer;
 use thiserror::Error;
@@ -33,6 +34,7 @@ use plan::Plan;
 use crate::args::Args;
 use crate::clouds::Clouds;
 use crate::controller::{ControllerService, Settings};
+use crate::group_controller::GroupControllerService;
 use crate::identity::IdentityService;
 use crate::layers::{self, RpcLayer};
 use crate::liveness::Liveness;
@@ -147,16 +149,23 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let registry = Metrics::new(build)?;
     let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
     let operations = Operations::new(Limits::default());
+    DriverMetrics::watch_operations(&registry, &operations)?;
     let cloud = plan.cloud.map(|config| connect(&args, config, &metrics)).transpose()?;
     let controller = cloud.clone().map(|cloud| controller(&args, cloud, operations.clone()));
     let node = args
         .provide_node_service
         .then(|| node(&args, plan.volumes_per_node, operations.clone()));
-    let identity = IdentityService::new(&args.driver_name, args.with_topology);
+    let group_controller = controller.clone().map(GroupControllerService::new);
+    let identity = IdentityService::new(
+        &args.driver_name,
+        args.with_topology,
+        &Switches::without(args.disable_capability.iter().copied()),
+    );
     let router = Server::builder()
         .layer(RpcLayer::new(metrics))
         .layer(layers::catch_panic())
         .add_service(IdentityServer::new(identity))
+        .add_optional_service(group_controller.map(GroupControllerServer::new))
         .add_optional_service(controller.map(ControllerServer::new))
         .add_optional_service(node.clone().map(NodeServer::new));
 
@@ -262,7 +271,7 @@ fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<
     let options = CloudOptions {
         user_agent: user_agent.join(" "),
         request_timeout: args.request_timeout,
-        observer: Arc::new(metrics.clone()),
+        observer: Arc::new(metrics.of_cloud("")),
         ..own
     };
     Ok(Cloud::new(config, options)?)
@@ -277,6 +286,7 @@ fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerSe
         volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
         zone_labels: args.zone_labels,
         switches: Switches::without(args.disable_capability.iter().copied()),
+        protect_other_clusters: args.protect_other_clusters,
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
     ControllerService::new(Clouds::one(cloud), operations, settings)

@@ -1,8 +1,14 @@
 //! Cinder, typed: the few calls that this product makes, in the shapes of API v3, by noun.
 
 mod attachments;
+mod changes;
+mod backups;
+mod groups;
+mod limits;
 mod messages;
+mod snapshots;
 mod status;
+mod types;
 mod volumes;
 
 use reqwest::Method;
@@ -10,8 +16,16 @@ use serde::{Deserialize, Deserializer};
 
 use crate::transport::{Request, Service, Transport};
 
+pub(crate) use attachments::Attachment;
+pub(crate) use groups::{Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup};
+pub(crate) use limits::{Backend, Pool, PoolCapabilities, Quota, Quotas};
+pub use backups::{Backup, BackupStatus, NewBackup};
+pub use snapshots::{NewSnapshot, Snapshot, SnapshotStatus};
 pub use status::VolumeStatus;
-pub use volumes::{Created, NewVolume, Volume, VolumeAttachment, VolumePage};
+pub(crate) use types::is_true;
+pub use types::{MigrationPolicy, VolumeType};
+pub(crate) use volumes::Filling;
+pub use volumes::{Created, NewVolume, Source, Volume, VolumeAttachment, VolumePage};
 
 /// The calls to Cinder.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,10 @@
 //! One cloud, ready to use: the crate's front door.
 
+mod groups;
+mod modify;
+mod snapshots;
+mod volumes;
+
 mod lookup;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,16 +12,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jiff::Timestamp;
 
 use crate::auth::Token;
-use crate::block_storage::{BlockStorage, Created, NewVolume, Volume, VolumePage};
+use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume, VolumePage};
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::connection::Connection;
 use crate::error::CloudError;
+use crate::gone::Gone;
 use crate::ids::{ServerId, VolumeId};
+use crate::groups::UnderWork;
+use crate::listing::Listing;
 use crate::options::CloudOptions;
-use crate::per_server::{Records, Turns};
+use crate::per_server::Turns;
+use crate::room::Known;
 use crate::transport::Transport;
-use crate::watch::{Progress, Watch};
+use crate::watch::{Progress, ServerRecords, Watch};
 
 /// What a login told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +62,10 @@ impl Login {
 pub struct Attached {
     /// The device name that Nova thought of; the guest may see another one.
     pub device: Option<String>,
+    /// The volume as it was seen attached.
+    pub volume: Option<Volume>,
+    /// Whether it was there before it was asked for.
+    pub already: bool,
 }
 
 /// How to attach.
@@ -62,6 +75,8 @@ pub struct AttachOptions {
     pub exclusive: bool,
     /// How many volumes the server may have in all; checked beforehand, at the price of one more request. Nova's own limit when `None`.
     pub server_limit: Option<u32>,
+    /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
+    pub read_only: bool,
 }
 
 /// One cloud. Cheap to clone; clones share the session, the token and the watch.
@@ -78,9 +93,15 @@ pub(crate) struct Inner {
     config: RwLock<Arc<CloudConfig>>,
     pub(crate) options: CloudOptions,
     pub(crate) transport: Arc<Transport>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Watch<Volume>,
+    pub(crate) servers: Watch<ServerRecords>,
+    pub(crate) snapshots: Watch<Snapshot>,
+    pub(crate) backups: Watch<Backup>,
     pub(crate) turns: Turns,
-    pub(crate) records: Records,
+    pub(crate) gone: Gone,
+    pub(crate) known: Known,
+    pub(crate) listing: Listing,
+    pub(crate) group_names: UnderWork,
 }
 
 impl Inner {
@@ -95,14 +116,23 @@ impl Cloud {
     pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
         let transport = Arc::new(Transport::new(Connection::new(&config, &options)?, &options));
         let watch = Watch::new(Arc::clone(&transport));
+        let servers = Watch::new(Arc::clone(&transport));
+        let snapshots = Watch::new(Arc::clone(&transport));
+        let backups = Watch::new(Arc::clone(&transport));
         Ok(Self {
             inner: Arc::new(Inner {
                 config: RwLock::new(Arc::new(config)),
                 options,
                 transport,
                 watch,
+                servers,
+                snapshots,
+                backups,
                 turns: Turns::default(),
-                records: Records::default(),
+                gone: Gone::default(),
+                known: Known::default(),
+                listing: Listing::default(),
+                group_names: UnderWork::default(),
             }),
         })
     }
@@ -202,13 +232,13 @@ impl Cloud {
     /// uncertain answer the name is looked up again. A volume in `error` is removed only if it carries the name and all of the
     /// metadata; then [`CloudError::VolumeFailed`] tells Cinder's message.
     pub async fn create_volume(&self, new: NewVolume) -> Result<Created, CloudError> {
-        self.inner.create_volume(&new).await
+        self.inner.then_list_anew(self.inner.create_volume(&new)).await
     }
 
     /// Deletes a volume, by its id, and waits until Cinder no longer knows it. A volume that is not there is deleted. An attached
     /// one is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
     pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
-        self.inner.delete_volume(volume).await
+        self.inner.then_list_anew(self.inner.delete_volume(volume)).await
     }
 
     /// Attaches a volume and waits until it has arrived. Does nothing for one that is there. A volume on its way from or to a
@@ -219,12 +249,13 @@ impl Cloud {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<Attached, CloudError> {
-        self.inner.attach(volume, server, options).await
+        let attachment = self.inner.attach_in_mode(volume, server, options);
+        self.inner.then_list_anew(attachment).await
     }
 
     /// Detaches a volume from a server, or from all with `None`, and waits until Cinder and Nova agree on it. A volume or a server
     /// that is not there, or not together, is detached. What a deleted server left behind in Cinder is cleared away.
     pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        self.inner.detach(volume, server).await
+        self.inner.then_list_anew(self.inner.detach(volume, server)).await
     }
 }

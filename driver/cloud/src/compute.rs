@@ -1,16 +1,21 @@
 //! Nova, typed: servers and their volume attachments.
 
+mod servers;
+
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::block_storage::null_as_default;
-use crate::error::CloudError;
+use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
 use crate::transport::{Answer, MicroVersion, Request, Service, Transport};
 
 /// Nova attaches a multiattach volume from here on.
 pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);
+
+/// Nova attaches to and detaches from shelved servers from here on.
+pub(crate) const SHELVED: MicroVersion = MicroVersion(2, 20);
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -39,6 +44,11 @@ struct AttachedVolume {
 }
 
 impl Server {
+    /// Whether its guest is put away, on its host or off it.
+    pub(crate) fn is_shelved(&self) -> bool {
+        self.status.starts_with("SHELVED")
+    }
+
     /// The volumes that Nova counts as attached, those on their way included.
     pub fn volumes(&self) -> impl ExactSizeIterator<Item = &VolumeId> {
         self.attached.iter().map(|volume| &volume.id)
@@ -117,13 +127,13 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Asks Nova to attach. Never repeated once it may have reached Nova. `None`: Nova knows no such server or volume.
+    /// Asks Nova to attach. Never repeated once it may have reached Nova. The inner failure: Nova knows no such server or volume.
     pub(crate) async fn attach(
         &self,
         server: &ServerId,
         volume: &VolumeId,
         version: Option<MicroVersion>,
-    ) -> Result<Option<Accepted>, CloudError> {
+    ) -> Result<Result<Accepted, Failure>, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments"];
         let mut request = Request::new(
             Service::Compute,
@@ -137,17 +147,22 @@ impl<'a> Compute<'a> {
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if answer.missing() {
-            return Ok(None);
+            return Ok(Err(answer.into_failure()));
         }
         let request_id = answer.request_id().map(str::to_owned);
-        Ok(Some(Accepted {
+        Ok(Ok(Accepted {
             device: answer.json::<AttachmentBody>()?.attachment.device,
             request_id,
         }))
     }
 
     /// Asks Nova to detach; the answer may be a 404.
-    pub(crate) async fn detach(&self, server: &ServerId, volume: &VolumeId) -> Result<Answer, CloudError> {
+    pub(crate) async fn detach(
+        &self,
+        server: &ServerId,
+        volume: &VolumeId,
+        version: Option<MicroVersion>,
+    ) -> Result<Answer, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
         let mut request = Request::new(
             Service::Compute,
@@ -156,6 +171,7 @@ impl<'a> Compute<'a> {
             &path,
             pair(server, volume),
         );
+        request.version = version;
         request.may_be_missing = true;
         self.transport.send(request).await
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::ids::{ServerId, VolumeId};
+use crate::block_storage::MigrationPolicy;
+use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
 
 /// One failed exchange with OpenStack: what was attempted on what, and what came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,14 @@ impl fmt::Display for Failure {
 pub enum ObjectKind {
     /// A Cinder volume.
     Volume,
+    /// A Cinder snapshot.
+    Snapshot,
+    /// A Cinder backup.
+    Backup,
+    /// A group of volumes in Cinder.
+    Group,
+    /// A snapshot of a group in Cinder.
+    GroupSnapshot,
     /// A Nova server.
     Server,
     /// What a path of the API names, when it cannot be told more exactly.
@@ -57,8 +66,36 @@ impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
+            Self::Backup => "backup",
+            Self::Group => "group",
+            Self::GroupSnapshot => "group snapshot",
             Self::Server => "server",
             Self::Resource => "resource",
+        })
+    }
+}
+
+/// Why an attachment or a detachment cannot go on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It has been under way for too long.
+    Stuck,
+    /// Something else is being done to the volume.
+    Busy,
+    /// The server is in a state in which nothing is attached to it or detached from it.
+    Server,
+    /// Cinder has an attachment of which Nova knows nothing.
+    Disagreement,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stuck => "it is stuck",
+            Self::Busy => "something else is being done to the volume",
+            Self::Server => "the server's state does not allow it",
+            Self::Disagreement => "Cinder and Nova disagree",
         })
     }
 }
@@ -149,15 +186,21 @@ pub enum CloudError {
         request_id: Option<String>,
     },
     /// A volume has snapshots or other dependents and cannot be deleted.
-    #[error("volume {volume} has dependents: {failure}; delete its snapshots first")]
+    #[error("volume {volume} has snapshots and stays: {}; delete them first: {failure}", if .dependents.is_empty() { "none that Cinder lists" } else { .dependents })]
     VolumeHasDependents {
         /// The volume.
         volume: VolumeId,
+        /// Its snapshots, each by name and id, as text; may be empty.
+        dependents: String,
         /// The refusal.
         failure: Failure,
     },
     /// A volume that only one server may have is attached to another one.
-    #[error("volume {volume} is attached to {} and cannot be attached to server {server}", servers_text(.servers))]
+    #[error(
+        "volume {volume} is attached to {} and cannot be attached to server {server}{}; detach it there first",
+        servers_text(.servers),
+        request_text(.request_id.as_deref())
+    )]
     AttachedElsewhere {
         /// The volume.
         volume: VolumeId,
@@ -165,6 +208,8 @@ pub enum CloudError {
         server: ServerId,
         /// The servers that have it.
         servers: Vec<ServerId>,
+        /// The last request that was refused.
+        request_id: Option<String>,
     },
     /// The volume went into an error state.
     #[error("volume {volume} ended in status {status} after {:.1} s{}{}", .elapsed.as_secs_f64(), message_text(.message), if *.removed { "; the volume was removed again" } else { "" })]
@@ -198,6 +243,30 @@ pub enum CloudError {
         /// The request that Nova accepted.
         request_id: Option<String>,
     },
+    /// An attachment or a detachment cannot go on before somebody does something. What is there stays as it is.
+    #[error(
+        "[cloud-state] {act} of volume {volume}, server {server}: {obstacle}: {states} (after {:.1} s{}); {remedy}",
+        .elapsed.as_secs_f64(),
+        .request_id.as_deref().map(|id| format!(", request {id}")).unwrap_or_default()
+    )]
+    Obstructed {
+        /// `attachment` or `detachment`.
+        act: &'static str,
+        /// The volume.
+        volume: VolumeId,
+        /// The server.
+        server: ServerId,
+        /// What is in the way.
+        obstacle: Obstacle,
+        /// What Cinder and Nova say, in words.
+        states: String,
+        /// What to do about it.
+        remedy: String,
+        /// Time since the operation began.
+        elapsed: Duration,
+        /// The last request that was refused.
+        request_id: Option<String>,
+    },
     /// The server cannot take one more volume.
     #[error(
         "server {server} cannot take one more volume: {failure}; lower the node's attach limit or move pods to other nodes"
@@ -218,6 +287,198 @@ pub enum CloudError {
         /// What differs, wanted and found.
         difference: String,
     },
+    /// The source of a new volume does not exist.
+    #[error("{kind} {id}, from which the volume shall be made, does not exist{}", request_text(.request_id.as_deref()))]
+    NoSource {
+        /// What was looked for; a snapshot also stands for a backup.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// The request that said so; `None` when OpenStack was not asked.
+        request_id: Option<String>,
+    },
+    /// The source of a new volume is larger than the volume shall be.
+    #[error("{kind} {id} has {size}, and no volume of {wanted} can be made from it; ask for {size} at least")]
+    SourceTooLarge {
+        /// What the source is.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// Its size.
+        size: GiB,
+        /// The size asked for.
+        wanted: GiB,
+    },
+    /// An object is in a status in which the operation is not possible; it may pass.
+    #[error("{kind} {id} is in status {status}, and has to be {wanted} first")]
+    Busy {
+        /// What it is.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// Its status.
+        status: String,
+        /// The statuses that it could be used in.
+        wanted: &'static str,
+    },
+    /// An object is in an error status, which does not pass by itself.
+    #[error("{kind} {id} is in status {status} and cannot be used{}", message_text(.message))]
+    Broken {
+        /// What it is.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// Its status.
+        status: String,
+        /// What Cinder says about it; may be empty.
+        message: String,
+    },
+    /// A volume was to be usable by several servers at once, and its type does not allow that.
+    #[error(
+        "a volume of type {volume_type} can be attached to one server only; name a type with multiattach in parameter type of the \
+         StorageClass"
+    )]
+    NotMultiattach {
+        /// The type that Cinder gave to the volume.
+        volume_type: String,
+    },
+    /// The volume did not grow.
+    #[error("volume {volume} has {size} in status {status} and did not grow to {wanted} within {:.1} s{}", .elapsed.as_secs_f64(), message_text(.message))]
+    ExpandFailed {
+        /// The volume.
+        volume: VolumeId,
+        /// Its size.
+        size: GiB,
+        /// The size asked for.
+        wanted: GiB,
+        /// Its status.
+        status: String,
+        /// What Cinder's user messages say; may be empty.
+        message: String,
+        /// Time from the request.
+        elapsed: Duration,
+    },
+    /// This Cinder cannot grow what is in use.
+    #[error(
+        "volume {volume} is in use by {} and this Cinder grows only volumes that are not (it has no microversion 3.42, or the \
+         configuration says ignore-volume-microversion); stop the pods that use it",
+        servers_text(.servers)
+    )]
+    OnlineExpansion {
+        /// The volume.
+        volume: VolumeId,
+        /// The servers that have it.
+        servers: Vec<ServerId>,
+    },
+    /// A snapshot or backup of this name exists and is one of another volume.
+    #[error("{kind} {id} has the name {name} already and differs: {difference}")]
+    SnapshotExists {
+        /// What it is.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// The wanted name.
+        name: String,
+        /// What differs, wanted and found.
+        difference: String,
+    },
+    /// A snapshot or backup went into an error status.
+    #[error("{kind} {id} ended in status {status}{}{}", message_text(.message), if *.removed { "; it was removed again" } else { "" })]
+    SnapshotFailed {
+        /// What it is.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// `error`, `error_deleting`, …
+        status: String,
+        /// What Cinder's user messages, the backup service or the clean-up say; may be empty.
+        message: String,
+        /// Whether the failed one was removed again, so that nothing is left behind.
+        removed: bool,
+    },
+    /// Something that others are built on cannot be deleted.
+    #[error("{kind} {id} is still needed and stays: {dependents}; delete those first{}", message_text(.message))]
+    StillNeeded {
+        /// What it is.
+        kind: ObjectKind,
+        /// Its id.
+        id: String,
+        /// What is built on it, as text.
+        dependents: String,
+        /// The refusal; may be empty.
+        message: String,
+    },
+    /// A snapshot that belongs to a group snapshot cannot be deleted alone.
+    #[error("snapshot {snapshot} is a member of group snapshot {group}; delete that")]
+    MemberOfGroup {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// The group snapshot.
+        group: String,
+    },
+    /// The cloud makes no backups.
+    #[error("this cloud has no backup service: {0}; use type: snapshot in the VolumeSnapshotClass")]
+    NoBackups(Failure),
+    /// No snapshot of the volume can be made as it is asked for.
+    #[error("no snapshot of volume {volume} can be made in its status {status}: {failure}{}", if status == "in-use" { "; set force-create to true in the VolumeSnapshotClass, or leave it out" } else { "" })]
+    SnapshotRefused {
+        /// The volume.
+        volume: VolumeId,
+        /// Its status.
+        status: String,
+        /// The refusal.
+        failure: Failure,
+    },
+    /// A volume cannot become what is asked for; nothing was changed.
+    #[error("volume {volume} cannot be changed so: {reason}")]
+    CannotModify {
+        /// The volume.
+        volume: VolumeId,
+        /// Why, and what would help.
+        reason: String,
+    },
+    /// A volume did not get another type, and is as it was before.
+    #[error("volume {volume} is still of type {found}: Cinder gave up its change to {wanted} with migration policy {} after {:.1} s{}{}", .migration.as_str(), .elapsed.as_secs_f64(), message_text(.message), if *.migration == MigrationPolicy::Never { "; if the new type is on another backend, set migration-policy: on-demand" } else { "" })]
+    RetypeFailed {
+        /// The volume.
+        volume: VolumeId,
+        /// The name of the type asked for.
+        wanted: String,
+        /// The name of its type.
+        found: String,
+        /// Whether the data might have moved.
+        migration: MigrationPolicy,
+        /// What Cinder's user messages say; may be empty.
+        message: String,
+        /// Time from the request.
+        elapsed: Duration,
+    },
+    /// Volumes cannot be cut together at one moment; nothing was made.
+    #[error("group snapshot {name} cannot be made: {reason}")]
+    CannotGroup {
+        /// The group snapshot's name.
+        name: String,
+        /// Why, and what would help.
+        reason: String,
+    },
+    /// A group snapshot has other members than those named; it stays.
+    #[error("group snapshot {id} has other members than those named: {}", .members.iter().map(SnapshotId::as_str).collect::<Vec<_>>().join(", "))]
+    OtherMembers {
+        /// The group snapshot.
+        id: GroupSnapshotId,
+        /// The members that it has.
+        members: Vec<SnapshotId>,
+    },
+    /// A volume is attached to the server, and not in the mode asked for.
+    #[error("volume {volume} is attached to server {server} {} already; detach it first", if *.read_only { "read-only" } else { "for writing" })]
+    AttachedDifferently {
+        /// The volume.
+        volume: VolumeId,
+        /// The server.
+        server: ServerId,
+        /// Whether it is attached read-only.
+        read_only: bool,
+    },
     /// OpenStack did not finish within the operation's time.
     #[error("{what} did not finish within {:.0} s, last status {last_status}{}", .elapsed.as_secs_f64(), message_text(.last_error))]
     Timeout {
@@ -237,8 +498,11 @@ impl CloudError {
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::NotFound { request_id, .. }
+            | Self::NoSource { request_id, .. }
             | Self::VolumeInUse { request_id, .. }
-            | Self::AttachFailed { request_id, .. } => request_id.as_deref(),
+            | Self::AttachFailed { request_id, .. }
+            | Self::AttachedElsewhere { request_id, .. }
+            | Self::Obstructed { request_id, .. } => request_id.as_deref(),
             other => other.failure().and_then(|failure| failure.request_id.as_deref()),
         }
     }
@@ -278,6 +542,8 @@ impl CloudError {
             | Self::Throttled { failure, .. }
             | Self::Unreachable { failure, .. }
             | Self::VolumeHasDependents { failure, .. }
+            | Self::SnapshotRefused { failure, .. }
+            | Self::NoBackups(failure)
             | Self::TooManyAttachments { failure, .. } => Some(failure),
             _ => None,
         }

@@ -91,6 +91,12 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default())
 }
 
+/// What time it is for the service.
+pub(crate) fn date(headers: &HeaderMap) -> Option<jiff::Timestamp> {
+    let text = headers.get("date")?.to_str().ok()?.trim();
+    Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
+}
+
 /// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

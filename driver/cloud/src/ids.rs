@@ -68,6 +68,18 @@ id! {
     AttachmentId
 }
 id! {
+    /// A Cinder snapshot.
+    SnapshotId
+}
+id! {
+    /// A snapshot of several volumes in Cinder.
+    GroupSnapshotId
+}
+id! {
+    /// A Cinder backup.
+    BackupId
+}
+id! {
     /// A Keystone project.
     ProjectId
 }
@@ -79,6 +91,10 @@ pub struct GiB(u64);
 
 impl GiB {
     const BYTES: u64 = 1 << 30;
+    /// None at all: no volume has it, but a cloud may have no more room than this.
+    pub const ZERO: Self = Self(0);
+    /// The largest size whose bytes fit into 64 bits.
+    pub const MAX: Self = Self(u64::MAX / Self::BYTES);
 
     /// A size of so many gibibytes; `None` when its bytes would not fit into 64 bits.
     pub fn new(gibibytes: u64) -> Option<Self> {

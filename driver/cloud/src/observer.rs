@@ -16,10 +16,16 @@ pub trait Observer: Send + Sync + Debug {
         let _ = ok;
     }
 
-    /// A wait for a volume ended, well or not. `operation` is `create`, `delete`, `attach`, `detach` or `settle`; `waited` runs
+    /// A wait for a volume ended, well or not. `operation` is `create`, `delete`, `attach`, `detach`, `extend` or `settle`; `waited` runs
     /// from the first accepted request to the end; `polls` counts the looks taken for this volume, shared lists included.
     fn wait_finished(&self, operation: &'static str, waited: Duration, polls: u32) {
         let _ = (operation, waited, polls);
+    }
+
+    /// Somebody joined (1) or left (-1) a queue: `wait` for what OpenStack has accepted, `attach` and `detach` for a turn at a
+    /// server.
+    fn queue_changed(&self, queue: &'static str, change: i8) {
+        let _ = (queue, change);
     }
 }
 

@@ -13,11 +13,13 @@ pub(crate) enum Kind {
     Delete,
     Attach,
     Detach,
+    Extend,
+    Retype,
     /// An operation that somebody else began comes to its end.
     Settle,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 7;
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
@@ -26,6 +28,8 @@ impl Kind {
             Self::Delete => "delete",
             Self::Attach => "attach",
             Self::Detach => "detach",
+            Self::Extend => "extend",
+            Self::Retype => "retype",
             Self::Settle => "settle",
         }
     }
@@ -41,6 +45,8 @@ impl Kind {
             Self::Delete => 0.4,
             Self::Attach => 1.2,
             Self::Detach => 0.7,
+            Self::Extend => 0.7,
+            Self::Retype => 1.0,
             Self::Settle => 0.5,
         }
     }
@@ -133,7 +139,7 @@ impl Pace {
                 }
                 // One slow operation moves the aim only part of the way.
                 let usual = if before.good > 0.0 { before.good } else { kind.prior() };
-                let good = found.min(usual * 1.5).max(SOONEST);
+                let good = found.min(usual * 1.25).max(SOONEST);
                 Learned {
                     aim: good,
                     good,

@@ -1,89 +1,97 @@
-//! What goes by server: turns at asking Nova to attach, and Nova's records, asked for once for all that want to know.
+//! What goes by server: turns at asking Nova to attach and to detach.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OwnedMutexGuard;
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::compute::Compute;
-use crate::error::CloudError;
-use crate::ids::{ServerId, VolumeId};
-use crate::transport::Transport;
+use crate::ids::ServerId;
 
-/// A lock per server that exists while somebody holds or wants it.
-#[derive(Debug)]
-struct Locks<T> {
-    servers: Mutex<HashMap<ServerId, Arc<tokio::sync::Mutex<T>>>>,
-}
+/// How many requests to one server may wait for their turn: more volumes than Nova attaches to any.
+const QUEUE: usize = 512;
+/// How many detachments of one server are under way at most. Nova does them one by one, and an attachment that is asked for
+/// meanwhile waits behind them, for no longer than its message queue allows.
+const DETACHING: usize = 16;
 
-impl<T> Default for Locks<T> {
-    fn default() -> Self {
-        Self {
-            servers: Mutex::default(),
-        }
-    }
-}
-
-impl<T: Default> Locks<T> {
-    fn of(&self, server: &ServerId) -> Arc<tokio::sync::Mutex<T>> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.retain(|_, lock| Arc::strong_count(lock) > 1);
-        Arc::clone(servers.entry(server.clone()).or_default())
-    }
-}
-
-/// One request to attach at a time per server: Nova does them one by one anyway, and those that wait there longest fail.
+/// The queues of the servers that somebody asks for just now.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    locks: Locks<()>,
+    servers: Mutex<HashMap<ServerId, Arc<Queues>>>,
+}
+
+#[derive(Debug)]
+struct Queues {
+    attach: Queue,
+    detach: Queue,
+}
+
+#[derive(Debug)]
+struct Queue {
+    turns: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+}
+
+/// A turn. Ends with its drop.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _turn: OwnedSemaphorePermit,
+    _queues: Arc<Queues>,
+}
+
+/// So many are waiting that nobody else may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Crowded(pub(crate) usize);
+
+impl Queue {
+    fn new(at_once: usize) -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(at_once)),
+            places: Arc::new(Semaphore::new(QUEUE)),
+        }
+    }
+
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, Crowded> {
+        let _place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Crowded(QUEUE))?;
+        // First come, first served. The semaphore is never closed.
+        Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Crowded(0))
+    }
 }
 
 impl Turns {
-    pub(crate) async fn take(&self, server: &ServerId) -> OwnedMutexGuard<()> {
-        self.locks.of(server).lock_owned().await
+    fn of(&self, server: &ServerId) -> Arc<Queues> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.retain(|_, queues| Arc::strong_count(queues) > 1);
+        let queues = servers.entry(server.clone()).or_insert_with(|| {
+            Arc::new(Queues {
+                attach: Queue::new(1),
+                detach: Queue::new(DETACHING),
+            })
+        });
+        Arc::clone(queues)
     }
-}
 
-/// Nova's records of the volumes at a server, and when they were asked for.
-type Known = Option<(Instant, HashSet<VolumeId>)>;
+    /// One request to attach at a time per server: Nova does them one by one anyway, and those that wait there longest fail.
+    pub(crate) async fn to_attach(&self, server: &ServerId) -> Result<Turn, Crowded> {
+        let queues = self.of(server);
+        Ok(Turn {
+            _turn: queues.attach.turn().await?,
+            _queues: queues,
+        })
+    }
 
-/// Nova's records. Whoever asks alone costs one small request; those who ask about one server at the same time share a list.
-#[derive(Debug, Default)]
-pub(crate) struct Records {
-    locks: Locks<Known>,
-}
-
-impl Records {
-    /// Whether Nova has a record of the volume at the server, as of now or later. No server, no record.
-    pub(crate) async fn has(
-        &self,
-        transport: &Transport,
-        server: &ServerId,
-        volume: &VolumeId,
-    ) -> Result<bool, CloudError> {
-        let nova = Compute::new(transport);
-        let asked = Instant::now();
-        let lock = self.locks.of(server);
-        if let Ok(_alone) = lock.try_lock() {
-            return Ok(nova.attachment(server, volume).await?.is_some());
-        }
-        let mut known = lock.lock().await;
-        // A list that was asked for after this question came up answers it.
-        if let Some((_, volumes)) = known.as_ref().filter(|(at, _)| *at >= asked) {
-            return Ok(volumes.contains(volume));
-        }
-        let at = Instant::now();
-        let volumes: HashSet<VolumeId> = nova.attachments(server).await?.into_iter().collect();
-        let has = volumes.contains(volume);
-        *known = Some((at, volumes));
-        Ok(has)
+    /// A few detachments at a time per server.
+    pub(crate) async fn to_detach(&self, server: &ServerId) -> Result<Turn, Crowded> {
+        let queues = self.of(server);
+        Ok(Turn {
+            _turn: queues.detach.turn().await?,
+            _queues: queues,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use futures::FutureExt;
 
     use super::*;
 
@@ -91,15 +99,27 @@ mod tests {
     async fn requests_to_one_server_take_turns_and_leave_nothing_behind() {
         let turns = Turns::default();
         let (here, there) = (ServerId::new("here"), ServerId::new("there"));
-        let first = turns.take(&here).await;
-        let other = turns.take(&there).await;
-        assert!(
-            tokio::time::timeout(Duration::from_millis(20), turns.take(&here))
-                .await
-                .is_err()
-        );
-        drop((first, other));
-        let _again = turns.take(&here).await;
-        assert_eq!(turns.locks.servers.lock().expect("lock").len(), 1);
+        let first = turns.to_attach(&here).await.expect("room");
+        let other = turns.to_attach(&there).await.expect("room");
+        assert!(turns.to_attach(&here).now_or_never().is_none());
+        let detaching = turns.to_detach(&here).await.expect("another queue");
+        drop((first, other, detaching));
+        let _again = turns.to_attach(&here).await.expect("free again");
+        assert_eq!(turns.servers.lock().expect("lock").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_queue_is_served_in_order_and_no_longer_than_it_may_be() {
+        let turns = Turns::default();
+        let here = ServerId::new("here");
+        let held = turns.to_attach(&here).await.expect("room");
+        let mut waiting: Vec<_> = (0..QUEUE).map(|_| Box::pin(turns.to_attach(&here))).collect();
+        for turn in &mut waiting {
+            assert!(turn.as_mut().now_or_never().is_none());
+        }
+        assert_eq!(turns.to_attach(&here).await.err(), Some(Crowded(QUEUE)));
+        drop(held);
+        assert!(waiting[1].as_mut().now_or_never().is_none(), "not its turn");
+        assert!(waiting[0].as_mut().now_or_never().is_some(), "the first in the queue");
     }
 }

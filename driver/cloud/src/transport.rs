@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::SignedDuration;
 use openstack::session::ServiceType;
 use reqwest::Method;
 use serde::Deserialize;
@@ -16,10 +17,11 @@ use crate::catalog;
 use crate::connection::Connection;
 use crate::error::{CloudError, Failure};
 use crate::fault;
-use crate::http_client::{chain, request_id, retry_after};
+use crate::http_client::{chain, date, request_id, retry_after};
 use crate::observer::Observer;
 use crate::options::CloudOptions;
 use crate::retry::Retry;
+use crate::throttle::{Held, Throttle};
 
 /// A service that we talk to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,10 @@ impl Service {
             Self::BlockStorage => "block-storage",
             Self::Compute => "compute",
         }
+    }
+
+    fn index(self) -> usize {
+        self as usize
     }
 
     /// The service's name in `OpenStack-API-Version`.
@@ -153,6 +159,7 @@ pub(crate) struct Transport {
     request_timeout: Duration,
     observer: Arc<dyn Observer>,
     of_request: bool,
+    throttle: Throttle,
 }
 
 impl Transport {
@@ -162,6 +169,7 @@ impl Transport {
             request_timeout: options.request_timeout,
             observer: Arc::clone(&options.observer),
             of_request: options.credentials_of_request,
+            throttle: Throttle::default(),
         }
     }
 
@@ -191,21 +199,31 @@ impl Transport {
         self.observer.as_ref()
     }
 
+    /// By how much Cinder's clock is ahead of ours, as its last answer told.
+    pub(crate) fn cinder_is_ahead(&self) -> SignedDuration {
+        self.throttle.ahead()
+    }
+
     /// Sends a request. Repeated are: any request that certainly did not reach the service (no connection) or that it turned away
-    /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit, `Retry-After` heeded.
-    /// After a 401 once more with a new token.
+    /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit. After a 401 once more
+    /// with a new token. A service that names a time in `Retry-After` is left alone by all requests of this cloud until then.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
         self.send_repeatedly(&request).await.map_err(|error| self.told(error))
     }
 
     async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
         let started = Instant::now();
+        let deadline = started + self.request_timeout;
         let mut retry = Retry::within(self.request_timeout);
         let mut token_renewed = false;
         loop {
             let connection = self.connection();
             let token = connection.keystone().token().await?;
-            let error = match self.attempt(&connection, request, &token, started).await {
+            let slot = self.throttle.turn(request.service.index(), deadline).await;
+            let slot = slot.map_err(|held| held_back(held, request, started))?;
+            let answer = self.attempt(&connection, request, &token, started).await;
+            drop(slot);
+            let error = match answer {
                 Err(CloudError::Auth(_)) if !token_renewed => {
                     token_renewed = true;
                     connection.keystone().invalidate(token.generation).await;
@@ -271,13 +289,30 @@ impl Transport {
         }
         .await;
         let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
+        let took = asked.elapsed();
         self.observer
-            .request(request.service.name(), request.operation, code, asked.elapsed());
+            .request(request.service.name(), request.operation, code, took);
         let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
             sent: !error.is_connect() && !error.is_builder(),
             failure: failure(None, chain(&error.without_url()), None),
         })?;
         let id = request_id(&headers);
+        tracing::debug!(
+            service = request.service.name(),
+            operation = request.operation,
+            object = request.object,
+            status = code,
+            openstack_request = id.as_deref(),
+            took_ms = took.as_millis(),
+            "OpenStack answered"
+        );
+        if let Some(time) = date(&headers).filter(|_| request.service == Service::BlockStorage) {
+            self.throttle.set_clock(time);
+        }
+        let wanted = retry_after(&headers);
+        if let Some(pause) = wanted.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
+            self.throttle.pause(request.service.index(), pause);
+        }
         // 300 is how a service says that it has several versions.
         if status.is_success() || (request.version_root && code == 300) {
             return Ok(Answer {
@@ -289,7 +324,7 @@ impl Transport {
         if code == 404 && request.may_be_missing {
             return Ok(Answer { body, failure });
         }
-        Err(fault::classify(failure, retry_after(&headers)))
+        Err(fault::classify(failure, wanted))
     }
 
     /// The highest microversion of a service; `None` for a service without microversions, or one that the
@@ -309,6 +344,28 @@ impl Transport {
         let mut request = Request::new(service, "version_get", Method::GET, &[], service.name().to_owned());
         request.version_root = true;
         Ok(self.send(request).await?.json::<VersionDocument>()?.highest(service))
+    }
+}
+
+/// What a request would have met that was not sent.
+fn held_back(held: Held, request: &Request<'_>, started: Instant) -> CloudError {
+    let (fault, retry_after) = match held {
+        Held::Paused(left) => {
+            let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
+            (format!("not asked: {service} wants no request for another {seconds} s"), Some(left))
+        }
+        Held::Crowded => ("not asked: too many requests to the cloud are waiting for an answer".to_owned(), None),
+    };
+    CloudError::Throttled {
+        failure: Failure {
+            operation: request.operation,
+            object: request.object.clone(),
+            status: None,
+            fault,
+            request_id: None,
+            elapsed: started.elapsed(),
+        },
+        retry_after,
     }
 }
 

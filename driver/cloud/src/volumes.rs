@@ -2,6 +2,9 @@
 
 mod create;
 mod delete;
+mod expand;
+mod judge;
+mod source;
 
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ pub(crate) const SETTLE_LIMIT: Duration = Duration::from_mins(2);
 
 impl Inner {
     /// What Cinder tells users about a failed volume. Never fails: it only adds to an error.
-    async fn message(&self, id: &VolumeId) -> String {
+    pub(crate) async fn message(&self, id: &VolumeId) -> String {
         BlockStorage::new(&self.transport)
             .messages(id.as_str())
             .await
@@ -41,12 +44,12 @@ impl Inner {
         let started = Instant::now();
         let wait = Wait {
             kind: Kind::Settle,
-            volume: &volume.id,
+            id: &volume.id,
             name: None,
             status: Some(volume.status.clone()),
             started,
             deadline: deadline.min(started + SETTLE_LIMIT),
-            looked: None,
+            at_most_every: None,
             what,
         };
         self.watch

@@ -1,113 +1,156 @@
-//! The shared status watch: one task per cloud looks at all volumes that somebody waits for.
+//! The shared status watch: one task per cloud and kind of thing looks at all that somebody waits for.
 //!
-//! A volume alone in its status is looked at directly. Where several wait in one status, one list of that status serves them all;
-//! those that have left it are looked up, many at once by one list of the newest volumes in the status they should have now. So
-//! polling costs by time and not by the number of volumes. The task lives while somebody waits.
+//! A thing that is waited for alone is looked at directly. Where several are waited for, one list of what has changed since the
+//! oldest of their requests tells about all of them, whatever was asked for: polling costs by time and not by number. A Cinder
+//! that cannot list changes is asked by status, and what has left its status is looked up. The task lives while somebody waits.
 
+mod look;
 mod task;
+mod watched;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
 
-use crate::block_storage::{Volume, VolumeStatus};
 use crate::error::CloudError;
-use crate::ids::VolumeId;
 use crate::pace::{Kind, Pace};
 use crate::transport::Transport;
 
-type Look = Result<Option<Volume>, CloudError>;
+pub(crate) use watched::{List, ServerRecords, Watched, timestamp};
 
-/// The watch of one cloud.
+type Look<T> = Result<Option<T>, CloudError>;
+
+/// How many things are remembered that were seen lately.
+const SEEN: usize = 4096;
+
+/// The watch of one cloud over one kind of thing.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    shared: Arc<Shared>,
+pub(crate) struct Watch<T: Watched> {
+    shared: Arc<Shared<T>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Shared<T: Watched> {
     transport: Arc<Transport>,
-    state: Mutex<State>,
+    state: Mutex<State<T>>,
     wake: Notify,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    waiters: HashMap<u64, Waiter>,
+#[derive(Debug)]
+struct State<T: Watched> {
+    waiters: HashMap<u64, Waiter<T>>,
     next_id: u64,
     running: bool,
-    listed: HashMap<VolumeStatus, Instant>,
-    /// Who looks without the watch, by kind of operation.
-    alone: HashSet<Kind>,
+    /// When each look was last taken.
+    looked: HashMap<KeyOf<T>, Instant>,
     pace: Pace,
+    /// Whether a list of changes was refused.
+    no_changes: bool,
+    /// Whether a list of changes has told of something that was waited for: then what it does not tell of can be believed, too.
+    proven: bool,
+    /// When what was seen last had changed, by Cinder's own account.
+    seen: HashMap<T::Id, Timestamp>,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    volume: VolumeId,
-    name: Option<String>,
-    kind: Kind,
-    status: VolumeStatus,
-    started: Instant,
-    due: Instant,
-    looks: u32,
-    last_look: Option<Duration>,
-    look_before: Option<Duration>,
-    looks_out: mpsc::UnboundedSender<Look>,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock; if it did, the table would still be whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T: Watched> Default for State<T> {
+    fn default() -> Self {
+        Self {
+            waiters: HashMap::new(),
+            next_id: 0,
+            running: false,
+            looked: HashMap::new(),
+            pace: Pace::default(),
+            no_changes: false,
+            proven: false,
+            seen: HashMap::new(),
+        }
     }
 }
 
-/// The status in which an operation of this kind is under way.
-fn under_way(kind: Kind) -> VolumeStatus {
-    match kind {
-        Kind::Create => VolumeStatus::Creating,
-        Kind::Delete => VolumeStatus::Deleting,
-        Kind::Attach => VolumeStatus::Attaching,
-        Kind::Detach | Kind::Settle => VolumeStatus::Detaching,
+impl<T: Watched> State<T> {
+    fn remember(&mut self, thing: &T) {
+        if let Some(at) = thing.changed_at() {
+            if self.seen.len() >= SEEN {
+                self.seen.clear();
+            }
+            self.seen.insert(thing.id().clone(), at);
+        }
+    }
+}
+
+/// One way of looking.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key<I, S> {
+    Changes,
+    Status(S),
+    One(I),
+}
+
+type KeyOf<T> = Key<<T as Watched>::Id, <T as Watched>::Status>;
+
+#[derive(Debug)]
+struct Waiter<T: Watched> {
+    id: T::Id,
+    name: Option<String>,
+    kind: Kind,
+    status: T::Status,
+    started: Instant,
+    /// No look that was begun before tells about the operation.
+    registered: Instant,
+    /// `started`, by the calendar.
+    since: Timestamp,
+    due: Instant,
+    at_most_every: Option<Duration>,
+    looks: u32,
+    last_look: Option<Duration>,
+    look_before: Option<Duration>,
+    looks_out: mpsc::UnboundedSender<Look<T>>,
+}
+
+impl<T: Watched> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing panics while it holds the lock; if it did, the table would still be whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How far a wait has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// `create`, `delete`, `attach`, `detach` or `settle`.
+    /// `create`, `delete`, `attach` and so on.
     pub operation: &'static str,
-    /// The volume.
-    pub volume: VolumeId,
+    /// What is waited for: the id of a volume, for instance.
+    pub id: String,
     /// The status seen last, or expected where none was seen yet.
-    pub status: VolumeStatus,
+    pub status: String,
     /// Time since the request.
     pub waited: Duration,
 }
 
 /// What to wait for.
 #[derive(Debug)]
-pub(crate) struct Wait<'a> {
+pub(crate) struct Wait<'a, T: Watched> {
     pub(crate) kind: Kind,
-    pub(crate) volume: &'a VolumeId,
+    pub(crate) id: &'a T::Id,
     /// The name by which a progress report can be asked for besides the id.
     pub(crate) name: Option<&'a str>,
     /// The status seen last, where one was seen.
-    pub(crate) status: Option<VolumeStatus>,
+    pub(crate) status: Option<T::Status>,
     /// When the request was accepted.
     pub(crate) started: Instant,
     pub(crate) deadline: Instant,
-    /// When the caller itself has looked once, in vain.
-    pub(crate) looked: Option<Duration>,
+    /// No look for this wait's sake comes sooner or more often, though looks for others serve it, too; and it teaches nothing
+    /// about how long operations take.
+    pub(crate) at_most_every: Option<Duration>,
     /// For the error: `volume …, server …`.
     pub(crate) what: String,
 }
 
-impl Watch {
+impl<T: Watched> Watch<T> {
     pub(crate) fn new(transport: Arc<Transport>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -118,13 +161,13 @@ impl Watch {
         }
     }
 
-    /// Looks until `verdict` gives one about the volume (`None`: Cinder does not know it), or the deadline comes. A look that
-    /// fails for reasons that pass is forgotten. May be cancelled: the looking ends with the last waiter.
-    pub(crate) async fn until<T>(
+    /// Looks until `verdict` gives one (`None`: the cloud does not know the thing), or the deadline comes. A look that fails for
+    /// reasons that pass is forgotten. May be cancelled: the looking ends with the last waiter.
+    pub(crate) async fn until<R>(
         &self,
-        wait: Wait<'_>,
-        mut verdict: impl FnMut(Option<&Volume>) -> Option<Result<T, CloudError>>,
-    ) -> Result<T, CloudError> {
+        wait: Wait<'_, T>,
+        mut verdict: impl FnMut(Option<&T>) -> Option<Result<R, CloudError>>,
+    ) -> Result<R, CloudError> {
         let mut registration = self.register(&wait);
         let mut last_status = wait
             .status
@@ -141,13 +184,13 @@ impl Watch {
                 });
             };
             match look {
-                Ok(volume) => {
-                    if let Some(result) = verdict(volume.as_ref()) {
+                Ok(thing) => {
+                    if let Some(result) = verdict(thing.as_ref()) {
                         registration.learn(result.is_ok());
                         return result;
                     }
                     last_status =
-                        volume.map_or_else(|| "unknown to Cinder".to_owned(), |volume| volume.status.to_string());
+                        thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
                     last_error.clear();
                 }
                 Err(error) if error.is_transient() => last_error = error.to_string(),
@@ -156,59 +199,48 @@ impl Watch {
         }
     }
 
-    /// A first look by the caller itself, if nobody else waits for an operation of this kind: then another look than ours may be
-    /// the cheaper one. `None` in company, which one list serves best.
-    pub(crate) fn alone(&self, kind: Kind) -> Option<Lone> {
-        let mut state = self.shared.state();
-        if state.alone.contains(&kind) || state.waiters.values().any(|waiter| waiter.kind == kind) {
-            return None;
-        }
-        state.alone.insert(kind);
-        Some(Lone {
-            kind,
-            shared: Arc::clone(&self.shared),
-            first_look: state.pace.first_look(kind),
-        })
-    }
-
-    /// What is waited for about a volume, by id or name; the longest wait where there are several.
-    pub(crate) fn progress(&self, volume: &str) -> Option<Progress> {
+    /// What is waited for about a thing, by id or name; the longest wait where there are several.
+    pub(crate) fn progress(&self, what: &str) -> Option<Progress> {
         let state = self.shared.state();
         let about = state
             .waiters
             .values()
-            .filter(|waiter| waiter.volume.as_str() == volume || waiter.name.as_deref() == Some(volume));
+            .filter(|waiter| waiter.name.as_deref() == Some(what) || waiter.id.to_string() == what);
         about.min_by_key(|waiter| waiter.started).map(|waiter| Progress {
-            operation: waiter.kind.name(),
-            volume: waiter.volume.clone(),
-            status: waiter.status.clone(),
+            operation: T::operation(waiter.kind),
+            id: waiter.id.to_string(),
+            status: waiter.status.to_string(),
             waited: waiter.started.elapsed(),
         })
     }
 
-    fn register(&self, wait: &Wait<'_>) -> Registration {
+    fn register(&self, wait: &Wait<'_, T>) -> Registration<T> {
         let (looks_out, looks) = mpsc::unbounded_channel();
+        let registered = Instant::now();
+        let age = wait.started.elapsed();
         let mut state = self.shared.state();
         let id = state.next_id;
         state.next_id += 1;
-        let due = wait.started
-            + match wait.looked {
-                Some(elapsed) => elapsed + state.pace.next_gap(wait.kind, elapsed, 1),
-                None => state.pace.first_look(wait.kind),
-            };
+        let first_look = wait.at_most_every.unwrap_or_else(|| state.pace.first_look(wait.kind));
         let waiter = Waiter {
-            volume: wait.volume.clone(),
+            id: wait.id.clone(),
             name: wait.name.map(str::to_owned),
             kind: wait.kind,
-            status: wait.status.clone().unwrap_or_else(|| under_way(wait.kind)),
+            status: wait.status.clone().unwrap_or_else(|| T::under_way(wait.kind)),
             started: wait.started,
-            due,
-            looks: u32::from(wait.looked.is_some()),
-            last_look: wait.looked,
+            registered,
+            since: Timestamp::now()
+                .checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::ZERO))
+                .unwrap_or(Timestamp::MIN),
+            due: wait.started + first_look,
+            at_most_every: wait.at_most_every,
+            looks: 0,
+            last_look: None,
             look_before: None,
             looks_out,
         };
         state.waiters.insert(id, waiter);
+        self.shared.transport.observer().queue_changed("wait", 1);
         if state.running {
             self.shared.wake.notify_one();
         } else {
@@ -224,45 +256,18 @@ impl Watch {
     }
 }
 
-/// A first look that the caller takes itself. Ends with its drop.
-#[derive(Debug)]
-pub(crate) struct Lone {
-    kind: Kind,
-    shared: Arc<Shared>,
-    /// When to look, from the request on.
-    pub(crate) first_look: Duration,
-}
-
-impl Lone {
-    /// The look found the operation finished.
-    pub(crate) fn found(self, started: Instant) {
-        let waited = started.elapsed();
-        self.shared.state().pace.finished(self.kind, 1, waited, None);
-        self.shared
-            .transport
-            .observer()
-            .wait_finished(self.kind.name(), waited, 1);
-    }
-}
-
-impl Drop for Lone {
-    fn drop(&mut self) {
-        self.shared.state().alone.remove(&self.kind);
-    }
-}
-
-struct Registration {
+struct Registration<T: Watched> {
     id: u64,
-    shared: Arc<Shared>,
-    looks: mpsc::UnboundedReceiver<Look>,
+    shared: Arc<Shared<T>>,
+    looks: mpsc::UnboundedReceiver<Look<T>>,
 }
 
-impl Registration {
+impl<T: Watched> Registration<T> {
     /// Teaches the pace how long this took. A failure teaches nothing.
     fn learn(&self, succeeded: bool) {
         let mut state = self.shared.state();
         let State { waiters, pace, .. } = &mut *state;
-        if let Some(waiter) = waiters.get(&self.id).filter(|_| succeeded)
+        if let Some(waiter) = waiters.get(&self.id).filter(|waiter| succeeded && waiter.at_most_every.is_none())
             && let Some(found) = waiter.last_look
         {
             pace.finished(waiter.kind, waiter.looks, found, waiter.look_before);
@@ -270,13 +275,18 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl<T: Watched> Drop for Registration<T> {
     fn drop(&mut self) {
         let waiter = self.shared.state().waiters.remove(&self.id);
-        if let Some(waiter) = waiter {
+        // A wait that serves another one is not counted besides it.
+        if let Some(waiter) = waiter.filter(|waiter| waiter.at_most_every.is_none()) {
             let observer = self.shared.transport.observer();
-            observer.wait_finished(waiter.kind.name(), waiter.started.elapsed(), waiter.looks);
+            observer.queue_changed("wait", -1);
+            observer.wait_finished(T::operation(waiter.kind), waiter.started.elapsed(), waiter.looks);
         }
         self.shared.wake.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests;

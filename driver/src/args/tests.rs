@@ -40,6 +40,7 @@ fn everything_changed() -> Args {
         volume_metadata: vec![("owner".into(), "${pvc.namespace}, ${pvc.name}".into())],
         zone_labels: ZoneLabels::Sanitised,
         disable_capability: vec![Switchable::GetVolumeHealth, Switchable::GetSnapshot],
+        protect_other_clusters: true,
         register: true,
         unregister: true,
         kubelet_dir: "/kubelet".into(),

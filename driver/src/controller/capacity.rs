@@ -33,6 +33,16 @@ pub(super) fn size(range: Option<&CapacityRange>) -> Result<GiB, Status> {
     Ok(size)
 }
 
+/// The most bytes that are allowed; `None` where the range sets no limit.
+pub(super) fn limit(range: &CapacityRange) -> Option<u64> {
+    u64::try_from(range.limit_bytes).ok().filter(|limit| *limit > 0)
+}
+
+/// The largest whole size within the limit; `None` where the range sets none.
+pub(super) fn largest(range: Option<&CapacityRange>) -> Option<GiB> {
+    limit(range?).and_then(|limit| GiB::new(limit >> 30))
+}
+
 fn smallest(bytes: u64) -> Result<GiB, Status> {
     GiB::from_bytes_rounded_up(bytes)
         .filter(|size| i64::try_from(size.bytes()).is_ok())

@@ -1,14 +1,17 @@
 //! CreateVolume: a volume of the given name, made once however often it is asked for.
 
-use cinder_cloud::{Cloud, Created, NewVolume};
-use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse};
+use std::collections::BTreeMap;
+
+use cinder_cloud::{Cloud, Created, NewVolume, Source, VolumeId};
+use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
+use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeContentSource};
 use tonic::Status;
 
 use super::{ControllerService, capacity, encode, follow};
 use crate::capability::Access;
 use crate::clouds::Place;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{CreateParameters, DESCRIPTION};
+use crate::parameters::{CreateParameters, DESCRIPTION, MutableParameters};
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
@@ -59,24 +62,9 @@ pub(super) async fn create(
 fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest) -> Result<Wanted, Status> {
     fields::required_name("name", &request.name)?;
     let accesses = Access::of_all("volume_capabilities", &request.volume_capabilities)?;
-    if accesses.iter().any(|access| access.multi_node) {
-        return Err(status::invalid(
-            "volume_capabilities",
-            "new volumes for several nodes are not served; use access mode ReadWriteOnce or ReadWriteOncePod",
-        ));
-    }
-    if request.volume_content_source.is_some() {
-        return Err(status::invalid(
-            "volume_content_source",
-            "volumes from snapshots and other volumes are not served; remove dataSource from the claim",
-        ));
-    }
-    if let Some(key) = request.mutable_parameters.keys().next() {
-        return Err(status::invalid(
-            "mutable_parameters",
-            format_args!("{key} is not known; remove volumeAttributesClassName from the claim"),
-        ));
-    }
+    let mutable = MutableParameters::decode(&request.mutable_parameters)
+        .map_err(|error| status::invalid("mutable_parameters", error))?;
+    let source = request.volume_content_source.map(source).transpose()?;
     let parameters =
         CreateParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
     for key in parameters.unknown() {
@@ -91,10 +79,13 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
     } else {
         Zones::default()
     };
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         new: NewVolume {
             name: request.name,
             size,
+            largest: capacity::largest(request.capacity_range.as_ref()),
+            source,
+            multiattach: accesses.iter().any(|access| access.multi_node),
             availability_zone: parameters
                 .availability
                 .clone()
@@ -106,10 +97,14 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
             },
             description: DESCRIPTION.into(),
             metadata: parameters.metadata(&service.settings.cluster),
+            same_host: Vec::new(),
+            different_host: Vec::new(),
+            mutable_metadata: BTreeMap::new(),
             volume_type: parameters.volume_type,
         },
         zones,
     };
+    mutable.apply(&mut wanted.new);
     if let Some(zone) = parameters
         .availability
         .filter(|zone| !reachable(cloud, &wanted.zones, zone))
@@ -121,6 +116,22 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         )));
     }
     Ok(wanted)
+}
+
+/// What the volume is to be filled with. An id that none of OpenStack's objects can have is found missing when it is looked for.
+fn source(source: VolumeContentSource) -> Result<Source, Status> {
+    const FIELD: &str = "volume_content_source";
+    match source.r#type {
+        Some(volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id })) => {
+            fields::required(FIELD, &snapshot_id)?;
+            Ok(Source::PointInTime(snapshot_id))
+        }
+        Some(volume_content_source::Type::Volume(VolumeSource { volume_id })) => {
+            fields::required(FIELD, &volume_id)?;
+            Ok(Source::Volume(VolumeId::new(volume_id)))
+        }
+        None => Err(status::invalid(FIELD, "it names neither a snapshot nor a volume")),
+    }
 }
 
 /// The answer is made from what Cinder has, never from what was asked for: it may place a volume elsewhere. A new volume

@@ -27,12 +27,20 @@ pub(super) async fn delete(
             (),
             deadline,
             |progress| {
-                let (clouds, secrets) = (service.clouds.clone(), request.secrets);
+                let (service, secrets) = (service.clone(), request.secrets);
                 async move {
                     progress.set("looking for the volume's cloud");
-                    let Some(cloud) = clouds.of_volume(&volume, &secrets).await? else {
+                    let Some(cloud) = service.clouds.of_volume(&volume, &secrets).await? else {
                         return Ok(DeleteVolumeResponse {});
                     };
+                    if service.settings.protect_other_clusters {
+                        let found = cloud.volume(&volume).await;
+                        let found = found.map_err(|error| status::cloud(Act::Delete, &error))?;
+                        let Some(found) = found else {
+                            return Ok(DeleteVolumeResponse {});
+                        };
+                        service.refuse_foreign("volume", volume.as_str(), &found.metadata)?;
+                    }
                     progress.set("deleting the volume and waiting until it is gone");
                     follow(&progress, &cloud, volume.as_str());
                     cloud

@@ -1,30 +1,101 @@
 //! Volumes of Cinder as CSI shows them. One builder for every RPC, so that they never tell different stories.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use cinder_cloud::{Cloud, ServerId, Volume};
-use csi_proto::csi::v1::{self as csi, Topology};
+use cinder_cloud::{Cloud, GiB, PointInTime, ServerId, Volume};
+use csi_proto::Timestamp;
+use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
+use csi_proto::csi::v1::{self as csi, Topology, VolumeContentSource};
 
 use super::ControllerService;
+use crate::parameters::{RESIZE_REQUIRED, marks};
 
-/// A volume with its topology. Its context is empty: blank volumes need nothing at the node.
+/// A volume with its topology. Its context is empty where it was made blank: nodes need nothing to know.
 pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi::Volume {
+    let content_source = source(volume);
     csi::Volume {
-        capacity_bytes: i64::try_from(volume.size.bytes()).unwrap_or(i64::MAX),
+        capacity_bytes: bytes(volume.size),
         volume_id: volume.id.to_string(),
-        volume_context: BTreeMap::new(),
-        content_source: None,
+        // The source may be smaller, and its file system with it.
+        volume_context: content_source
+            .iter()
+            .map(|_| (RESIZE_REQUIRED.to_owned(), "true".to_owned()))
+            .collect(),
+        content_source,
         accessible_topology,
     }
+}
+
+/// What a volume was made from, as it tells itself: Cinder keeps the snapshot or the volume, and metadata the backup.
+fn source(volume: &Volume) -> Option<VolumeContentSource> {
+    let snapshot = volume
+        .snapshot_id
+        .as_ref()
+        .or_else(|| volume.metadata.get(marks::SOURCE_BACKUP));
+    let kind = match (snapshot, &volume.source_volid) {
+        (Some(id), _) => volume_content_source::Type::Snapshot(SnapshotSource {
+            snapshot_id: id.clone(),
+        }),
+        (None, Some(id)) => volume_content_source::Type::Volume(VolumeSource {
+            volume_id: id.to_string(),
+        }),
+        (None, None) => return None,
+    };
+    Some(VolumeContentSource { r#type: Some(kind) })
+}
+
+/// A snapshot or a backup.
+pub(super) fn point_in_time(point: &PointInTime, accessible_topology: Vec<Topology>) -> csi::Snapshot {
+    let (size, frozen, group) = match point {
+        PointInTime::Snapshot(snapshot) => (
+            Some(snapshot.size),
+            snapshot.created_at.as_str(),
+            snapshot.group_snapshot_id.clone(),
+        ),
+        PointInTime::Backup(backup) => (
+            backup.size,
+            backup.data_timestamp.as_deref().unwrap_or(&backup.created_at),
+            None,
+        ),
+    };
+    csi::Snapshot {
+        size_bytes: size.map_or(0, bytes),
+        snapshot_id: point.id().to_owned(),
+        source_volume_id: point.volume().to_string(),
+        creation_time: moment(frozen),
+        ready_to_use: point.is_complete(),
+        group_snapshot_id: group.unwrap_or_default(),
+        accessible_topology,
+    }
+}
+
+/// A moment that Cinder wrote, UTC without a zone.
+pub(super) fn moment(text: &str) -> Option<Timestamp> {
+    let moment: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
+    let moment = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+    Some(Timestamp {
+        seconds: moment.as_second(),
+        nanos: moment.subsec_nanosecond(),
+    })
+}
+
+/// A size as CSI writes it.
+pub(super) fn bytes(size: GiB) -> i64 {
+    i64::try_from(size.bytes()).unwrap_or(i64::MAX)
 }
 
 /// Where a volume can be used: its own zone, or nothing said where zones are off or of no interest.
 pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &Volume) -> Vec<Topology> {
     if service.settings.topology && !cloud.config().block_storage.ignore_volume_az {
-        service.zone_names(cloud).of_zone(volume.availability_zone.as_deref())
+        zone(service, cloud, volume.availability_zone.as_deref())
     } else {
         Vec::new()
     }
+}
+
+/// A zone of Cinder's as Kubernetes is told of it.
+pub(super) fn zone(service: &ControllerService, cloud: &Cloud, zone: Option<&str>) -> Vec<Topology> {
+    service.zone_names(cloud).of_zone(zone)
 }
 
 /// The nodes on which a volume is, each once.

@@ -1,8 +1,9 @@
 //! The RPCs that only look: ValidateVolumeCapabilities, ListVolumes, ControllerGetVolume.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
-use cinder_cloud::{Cloud, CloudError, Volume, VolumeId, VolumePage};
+use cinder_cloud::{Cloud, Volume, VolumeId};
 use csi_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use csi_proto::csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest, ListVolumesResponse,
@@ -11,14 +12,15 @@ use csi_proto::csi::v1::{
 };
 use tonic::Status;
 
+use super::token::{List, Place};
 use super::{ControllerService, encode};
 use crate::capability::Access;
 use crate::operations::Deadline;
 use crate::status::Act;
 use crate::{fields, status};
 
-/// The most entries of one answer: gRPC clients take 4 MiB by default, and an entry has about 200 bytes.
-const PAGE: usize = 10_000;
+/// The most entries of one answer: gRPC clients take 4 MiB by default, and one volume on many nodes makes a long entry.
+const PAGE: usize = 500;
 
 /// Confirms the capabilities, with everything that was asked, only when all of them can be met.
 pub(super) async fn validate(
@@ -61,42 +63,80 @@ fn first_unmet(capabilities: &[VolumeCapability], volume: &Volume) -> Option<Str
         })
 }
 
-/// Lists the volumes of the project, whoever made them: volumes that were imported by hand bear no mark of ours, and one that
-/// is missing here counts as detached.
+/// Lists the volumes of the projects, whoever made them: volumes that were imported by hand bear no mark of ours, and one that
+/// is missing here counts as detached. All pages come from one list per cloud that is kept for a few seconds; a cloud that does
+/// not answer fails the list, for its volumes would count as detached, too.
 pub(super) async fn list(
     service: &ControllerService,
     request: ListVolumesRequest,
     deadline: Deadline,
 ) -> Result<ListVolumesResponse, Status> {
-    let max =
-        usize::try_from(request.max_entries).map_err(|_| status::invalid("max_entries", "it cannot be negative"))?;
-    // Without a limit the cloud gives all its pages in one go.
-    let limit = (max > 0).then(|| u32::try_from(max.min(PAGE)).unwrap_or(u32::MAX));
-    let token = request.starting_token.as_str();
-    let marker = (!token.is_empty()).then(|| VolumeId::new(token));
-    if marker.as_ref().is_some_and(|marker| !marker.is_uuid()) {
-        return Err(status::bad_token(token));
+    let (limit, mut place) = page(
+        service,
+        List::Volumes,
+        request.max_entries,
+        &request.starting_token,
+        PAGE,
+    )?;
+    let look = async {
+        let mut entries = Vec::new();
+        let mut last = None;
+        for (name, cloud) in service.clouds.all() {
+            if place.as_ref().is_some_and(|place| place.cloud > name) {
+                continue;
+            }
+            let volumes = cloud.listed_volumes().await;
+            let volumes = volumes.map_err(|error| status::cloud(Act::Look, &error))?;
+            let begin = match place.take_if(|place| place.cloud == name) {
+                Some(place) => Bound::Excluded(place.after),
+                None => Bound::Unbounded,
+            };
+            for (id, volume) in volumes.range((begin, Bound::Unbounded)) {
+                if entries.len() == limit {
+                    return Ok::<_, Status>((entries, last));
+                }
+                entries.push(entry(service, &cloud, volume));
+                last = Some(Place {
+                    cloud: name.clone(),
+                    after: id.clone(),
+                });
+            }
+        }
+        Ok((entries, None))
+    };
+    let (entries, next) = within(deadline, "ListVolumes", look).await??;
+    Ok(ListVolumesResponse {
+        entries,
+        next_token: next.map(|place| place.token(List::Volumes)).unwrap_or_default(),
+    })
+}
+
+/// How many entries an answer may have, and behind what it begins.
+pub(super) fn page(
+    service: &ControllerService,
+    list: List,
+    max_entries: i32,
+    token: &str,
+    most: usize,
+) -> Result<(usize, Option<Place>), Status> {
+    let max = usize::try_from(max_entries).map_err(|_| status::invalid("max_entries", "it cannot be negative"))?;
+    let limit = if max == 0 { most } else { max.min(most) };
+    if token.is_empty() {
+        return Ok((limit, None));
     }
-    let cloud = service.clouds.chosen(&BTreeMap::new())?;
-    let found = within(deadline, "ListVolumes", cloud.list_volumes(limit, marker.as_ref())).await?;
-    let VolumePage { mut volumes, mut next } = found.map_err(|error| match error {
-        CloudError::BadRequest(_) | CloudError::NotFound { .. } if marker.is_some() => status::bad_token(token),
-        error => status::cloud(Act::Look, &error),
-    })?;
-    if volumes.len() > PAGE {
-        volumes.truncate(PAGE);
-        next = volumes.last().map(|volume| volume.id.clone());
-    }
-    let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
-        volume: Some(encode::volume(volume, encode::topology(service, &cloud, volume))),
+    let clouds = service.clouds.all();
+    let place = Place::read(list, token, clouds.iter().map(|(name, _)| name.as_str()));
+    let place = place.ok_or_else(|| status::bad_token(token))?;
+    Ok((limit, Some(place)))
+}
+
+fn entry(service: &ControllerService, cloud: &Cloud, volume: &Volume) -> list_volumes_response::Entry {
+    list_volumes_response::Entry {
+        volume: Some(encode::volume(volume, encode::topology(service, cloud, volume))),
         status: Some(list_volumes_response::VolumeStatus {
             published_node_ids: encode::nodes(volume),
         }),
-    });
-    Ok(ListVolumesResponse {
-        entries: entries.collect(),
-        next_token: next.map(|marker| marker.to_string()).unwrap_or_default(),
-    })
+    }
 }
 
 /// One volume, as [`list`] shows it.
@@ -106,36 +146,39 @@ pub(super) async fn get(
     deadline: Deadline,
 ) -> Result<ControllerGetVolumeResponse, Status> {
     let id = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
+    // The request has no secrets.
     let (cloud, volume) = find(service, &id, &BTreeMap::new(), deadline).await?;
+    let list_volumes_response::Entry { volume, status } = entry(service, &cloud, &volume);
     Ok(ControllerGetVolumeResponse {
-        volume: Some(encode::volume(&volume, encode::topology(service, &cloud, &volume))),
-        status: Some(controller_get_volume_response::VolumeStatus {
-            published_node_ids: encode::nodes(&volume),
+        volume,
+        status: status.map(|status| controller_get_volume_response::VolumeStatus {
+            published_node_ids: status.published_node_ids,
         }),
     })
 }
 
-async fn find(
+/// A volume and its cloud.
+pub(super) async fn find(
     service: &ControllerService,
     id: &VolumeId,
     secrets: &BTreeMap<String, String>,
     deadline: Deadline,
 ) -> Result<(Cloud, Volume), Status> {
+    let unknown = || status::not_found("volume", id.as_str());
     if !id.is_uuid() {
-        return Err(status::not_found("volume", id.as_str()));
+        return Err(unknown());
     }
-    let absent = || status::not_found("volume", id.as_str());
     let look = async {
-        let cloud = service.clouds.of_volume(id, secrets).await?.ok_or_else(absent)?;
+        let cloud = service.clouds.of_volume(id, secrets).await?.ok_or_else(unknown)?;
         let volume = cloud.volume(id).await;
         let volume = volume.map_err(|error| status::cloud(Act::Look, &error))?;
-        Ok((cloud, volume.ok_or_else(absent)?))
+        Ok((cloud, volume.ok_or_else(unknown)?))
     };
     within(deadline, "the look at the volume", look).await?
 }
 
 /// Waits for a look at the cloud until the deadline. Nothing is lost when it is given up.
-async fn within<T>(deadline: Deadline, what: &str, look: impl Future<Output = T>) -> Result<T, Status> {
+pub(super) async fn within<T>(deadline: Deadline, what: &str, look: impl Future<Output = T>) -> Result<T, Status> {
     tokio::time::timeout(deadline.left(), look)
         .await
         .map_err(|_| status::look_timed_out(what))

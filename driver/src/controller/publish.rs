@@ -1,7 +1,5 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach, done when Nova and Cinder agree.
 
-use std::collections::BTreeMap;
-
 use cinder_cloud::{AttachOptions, Cloud, ServerId, VolumeId};
 use csi_proto::csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
@@ -12,7 +10,7 @@ use tonic::Status;
 use super::{ControllerService, follow};
 use crate::capability::Access;
 use crate::operations::{Deadline, Target};
-use crate::parameters::PUBLISH_DEVICE_PATH;
+use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY};
 use crate::status::Act;
 use crate::{fields, status};
 
@@ -29,12 +27,7 @@ pub(super) async fn publish(
         .as_ref()
         .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
     let access = Access::of("volume_capability", capability)?;
-    if request.readonly {
-        return Err(status::invalid(
-            "readonly",
-            "this driver does not claim PUBLISH_READONLY; ask for a read-only mount at the node",
-        ));
-    }
+    let read_only = request.readonly;
     if !volume.is_uuid() {
         return Err(status::not_found("volume", volume.as_str()));
     }
@@ -46,7 +39,7 @@ pub(super) async fn publish(
         .run(
             "ControllerPublishVolume",
             Target::Volume(volume.to_string()),
-            (server.clone(), access),
+            (server.clone(), access, read_only),
             deadline,
             |progress| {
                 let service = service.clone();
@@ -57,7 +50,7 @@ pub(super) async fn publish(
                         "attaching to server {server} and waiting until Nova and Cinder agree"
                     ));
                     follow(&progress, &cloud, volume.as_str());
-                    attach(&service, &cloud, &volume, &server, access).await
+                    attach(&service, &cloud, (&volume, &server), access, read_only).await
                 }
             },
         )
@@ -108,19 +101,22 @@ pub(super) async fn unpublish(
 async fn attach(
     service: &ControllerService,
     cloud: &Cloud,
-    volume: &VolumeId,
-    server: &ServerId,
+    (volume, server): (&VolumeId, &ServerId),
     access: Access,
+    read_only: bool,
 ) -> Result<ControllerPublishVolumeResponse, Status> {
     let options = AttachOptions {
         // A single-node mode holds also for a volume whose type would allow more.
         exclusive: !access.multi_node,
         server_limit: service.settings.volumes_per_node,
+        read_only,
     };
     let attached = cloud.attach(volume, server, options).await;
     let attached = attached.map_err(|error| status::cloud(Act::Attach, &error))?;
     let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
+    // Nova attaches for writing; the node keeps the promise.
+    let mode = read_only.then(|| (PUBLISH_READONLY.to_owned(), "true".to_owned()));
     Ok(ControllerPublishVolumeResponse {
-        publish_context: BTreeMap::from_iter(device),
+        publish_context: device.into_iter().chain(mode).collect(),
     })
 }

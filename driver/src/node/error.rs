@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use csi_host::{DeviceError, FilesystemError, FsType, MountError, UsageError};
+use csi_host::{DeviceError, FilesystemError, FsType, MountError, ToolError, UsageError};
 use thiserror::Error;
 
 /// Why the node service could not do what it was asked.
@@ -95,6 +95,34 @@ pub enum NodeError {
         /// One of the places.
         path: PathBuf,
     },
+    /// This node does not see the size that the volume has grown to.
+    #[error("the volume has not grown on this node yet: {0}")]
+    NotGrown(#[source] DeviceError),
+    /// The file system cannot grow where it may not be written.
+    #[error(
+        "volume {volume_id} is mounted read-only on this node ({}) and its file system cannot grow: it grows when it is staged \
+         writable", path.display()
+    )]
+    GrowReadOnly {
+        /// The volume.
+        volume_id: String,
+        /// Where it is mounted.
+        path: PathBuf,
+    },
+    /// The device refuses writes and its hypervisor or an administrator wants it so.
+    #[error(
+        "{} (volume {volume_id}) can only be read on this node, and is asked for writable: it was attached read-only, or its \
+         backend protects it", device.display()
+    )]
+    ReadOnlyDevice {
+        /// The volume.
+        volume_id: String,
+        /// The device.
+        device: PathBuf,
+    },
+    /// The device could not be set read-only or back.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
     /// The path is not a place where the volume is.
     #[error("volume {volume_id} is not at {} on this node", path.display())]
     NotThere {

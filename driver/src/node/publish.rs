@@ -19,7 +19,7 @@ use super::NodeService;
 use super::error::NodeError;
 use super::fields::{self, Use, Wanted};
 use crate::operations::{Deadline, Progress, Target};
-use crate::status;
+use crate::{parameters, status};
 
 /// The device was there when the volume was staged: this is for a udev that is redoing its links.
 const DEVICE_WAIT: Duration = Duration::from_secs(5);
@@ -53,7 +53,11 @@ pub(super) async fn publish(
         "staging_target_path",
         fields::path("staging_target_path", &request.staging_target_path)?,
     )?;
-    let read_only = request.readonly || wanted.reads_only();
+    let attached_read_only = request
+        .publish_context
+        .get(parameters::PUBLISH_READONLY)
+        .is_some_and(|value| value == "true");
+    let read_only = request.readonly || attached_read_only || wanted.reads_only();
     let publish = Publish {
         volume_id: volume_id.clone(),
         staging,
@@ -61,7 +65,7 @@ pub(super) async fn publish(
         wanted,
         read_only,
     };
-    let host = service.host.clone();
+    let (host, known) = (service.host.clone(), service.known.clone());
     let work = |progress: Progress| {
         let publish = publish.clone();
         async move {
@@ -69,6 +73,7 @@ pub(super) async fn publish(
                 .run(&host, &progress)
                 .await
                 .map_err(|error| status::node(&error))?;
+            known.saw(&publish.volume_id, &[publish.staging.clone(), publish.target.clone()]);
             Ok(NodePublishVolumeResponse {})
         }
     };
@@ -161,12 +166,36 @@ impl Publish {
         }
         self.check_alone(&others)?;
         let options = if self.read_only {
+            self.protect(host, device, &others).await?;
+            // It keeps nobody from writing, and tells the next call how the volume was published.
             MountOptions::default().read_only()
         } else {
+            if device.read_only {
+                super::make_writable(host, device).await?;
+            }
             MountOptions::default()
         };
         self.bind(host, &device.path, &target, Place::File, 0o640, &options)
             .await
+    }
+
+    /// Lets the kernel refuse writes to the whole device, unless it is published writable at another place of this node:
+    /// the flag is the device's and not the place's, and then only the container runtime's rules for devices, which the
+    /// kubelet gives it, keep this pod from writing.
+    async fn protect(&self, host: &Host, device: &Device, others: &[&Mount]) -> Result<(), NodeError> {
+        if let Some(writer) = others.iter().find(|mount| !mount.was_mounted_read_only()) {
+            tracing::warn!(
+                volume = self.volume_id,
+                target = %self.target.display(),
+                writable_at = %writer.target.display(),
+                "the device stays writable, because it is published so at another place of this node"
+            );
+            return Ok(());
+        }
+        if device.read_only {
+            return Ok(());
+        }
+        Ok(host.set_read_only(device, true).await?)
     }
 
     async fn bind(
@@ -231,7 +260,7 @@ pub(super) async fn unpublish(
     let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("target_path", &request.target_path)?;
     let target = fields::absolute("target_path", path)?;
-    let host = service.host.clone();
+    let (host, known, volume) = (service.host.clone(), service.known.clone(), volume_id.clone());
     let published_at = target.clone();
     let work = |progress: Progress| async move {
         progress.set("unmounting the target");
@@ -240,6 +269,7 @@ pub(super) async fn unpublish(
             host.remove_place(&published_at).await
         };
         released.await.map_err(|error| status::node(&error.into()))?;
+        known.left(&volume, &published_at);
         Ok(NodeUnpublishVolumeResponse {})
     };
     service

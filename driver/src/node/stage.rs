@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use csi_host::mount::Place;
 use csi_host::{Device, DeviceError, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare};
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
-use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::Status;
 
 use super::error::NodeError;
@@ -32,6 +32,8 @@ struct Stage {
     wanted: Wanted,
     has_content_source: bool,
     mkfs_options: MkfsOptions,
+    /// The volume is attached to this server read-only.
+    attached_read_only: bool,
 }
 
 pub(super) async fn stage(
@@ -58,8 +60,12 @@ pub(super) async fn stage(
         wanted,
         has_content_source,
         mkfs_options,
+        attached_read_only: request
+            .publish_context
+            .get(parameters::PUBLISH_READONLY)
+            .is_some_and(|value| value == "true"),
     };
-    let host = service.host.clone();
+    let (host, known) = (service.host.clone(), service.known.clone());
     let work = |progress: Progress| {
         let stage = stage.clone();
         async move {
@@ -67,6 +73,7 @@ pub(super) async fn stage(
                 .run(&host, &progress)
                 .await
                 .map_err(|error| status::node(&error))?;
+            known.saw(&stage.volume_id, std::slice::from_ref(&stage.path));
             Ok(NodeStageVolumeResponse {})
         }
     };
@@ -83,18 +90,26 @@ pub(super) async fn stage(
 }
 
 impl Stage {
+    /// Whether nothing may be written, for whatever reason.
+    fn reads_only(&self) -> bool {
+        self.attached_read_only || self.wanted.reads_only()
+    }
+
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("waiting for the device");
-        let device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;
+        let mut device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;
+        if device.read_only && !self.reads_only() {
+            device = super::make_writable(host, &device).await?;
+        }
         match &self.wanted.usage {
             Use::Block => {
-                if !self.wanted.reads_only() {
+                if !self.reads_only() {
                     host.forget_unfinished_format(&device).await?;
                 }
                 Ok(())
             }
             Use::Filesystem(fs_type, options) => {
-                let options = if self.wanted.reads_only() {
+                let options = if self.reads_only() {
                     options.clone().read_only()
                 } else {
                     options.clone()
@@ -154,7 +169,8 @@ impl Stage {
         host.create_place(&path, Place::Directory, 0o750).await?;
         host.mount(device, &path, fs_type, &options).await?;
         tracing::info!(volume = self.volume_id, device = %device.path.display(), %fs_type, "staged");
-        self.grow_mounted(host, device, fs_type, &options, &path, progress).await
+        self.grow_mounted(host, device, fs_type, &options, &path, progress)
+            .await
     }
 
     /// Whether a volume that was made from another, and may be larger than it, has a file system of the old size.
@@ -242,12 +258,13 @@ pub(super) async fn unstage(
     let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("staging_target_path", &request.staging_target_path)?;
     let path = fields::absolute("staging_target_path", path)?;
-    let host = service.host.clone();
+    let (host, known) = (service.host.clone(), service.known.clone());
     let (volume, staged_at) = (volume_id.clone(), path.clone());
     let work = |progress: Progress| async move {
         release(&host, &volume, &staged_at, &progress)
             .await
             .map_err(|error| status::node(&error))?;
+        known.forget(&volume);
         Ok(NodeUnstageVolumeResponse {})
     };
     service

@@ -18,9 +18,10 @@ pub(super) async fn stats(
 ) -> Result<NodeGetVolumeStatsResponse, Status> {
     let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("volume_path", &request.volume_path)?;
-    let usage = ask(service, volume_id, path)
+    let usage = ask(service, volume_id.clone(), path.clone())
         .await
         .map_err(|error| status::node(&error))?;
+    service.known.saw(&volume_id, &[path]);
     Ok(NodeGetVolumeStatsResponse { usage })
 }
 

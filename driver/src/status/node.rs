@@ -36,6 +36,8 @@ fn code(error: &NodeError) -> Code {
         NodeError::Usage(UsageError::NotFound { .. }) | NodeError::NotThere { .. } => Code::NotFound,
         NodeError::Usage(UsageError::NoAnswer(_)) => Code::Unavailable,
         NodeError::Usage(UsageError::Stat { .. }) => Code::Internal,
+        NodeError::NotGrown(_) | NodeError::Tool(ToolError::TimedOut { .. }) => Code::Unavailable,
+        NodeError::Tool(_) => Code::Internal,
         // The path is taken, with this volume used otherwise or with another.
         NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. } => Code::AlreadyExists,
         // Something has to be done first, and not by a retry.
@@ -43,6 +45,8 @@ fn code(error: &NodeError) -> Code {
         | NodeError::NotStaged { .. }
         | NodeError::OtherType { .. }
         | NodeError::PublishedElsewhere { .. }
+        | NodeError::GrowReadOnly { .. }
+        | NodeError::ReadOnlyDevice { .. }
         | NodeError::StillPublished { .. } => Code::FailedPrecondition,
     }
 }
@@ -56,7 +60,7 @@ fn device(error: &DeviceError) -> Code {
         | DeviceError::WrongNode { .. } => Code::FailedPrecondition,
         DeviceError::Access { .. } => Code::Internal,
         // A mkfs of an earlier call, or a mount that is still going away.
-        DeviceError::Busy { .. } | DeviceError::NoAnswer(_) => Code::Unavailable,
+        DeviceError::Busy { .. } | DeviceError::NoSize { .. } | DeviceError::NoAnswer(_) => Code::Unavailable,
     }
 }
 

@@ -81,7 +81,7 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::Timeout { what: "volume v".into(), last_status: "creating".into(), last_error: String::new(), elapsed: Duration::ZERO }, &EVERY_ACT, Code::DeadlineExceeded)]
 // The tables of the RPCs.
 #[case(CloudError::VolumeInUse { volume: VolumeId::new("v"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[Act::Delete], Code::FailedPrecondition)]
-#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("v"), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
+#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("v"), dependents: "s1 (id)".into(), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
 #[case(CloudError::AttachedElsewhere { volume: VolumeId::new("v"), server: ServerId::new("s"), servers: vec![ServerId::new("t")] }, &[Act::Attach], Code::FailedPrecondition)]
 #[case(CloudError::AttachFailed { volume: VolumeId::new("v"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
 #[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[Act::Attach], Code::ResourceExhausted)]
@@ -125,6 +125,7 @@ fn an_uncertain_creation_never_gets_a_final_code() {
         },
         CloudError::VolumeHasDependents {
             volume: VolumeId::new("v"),
+            dependents: String::new(),
             failure: failure("volume_delete", Some(400)),
         },
     ];

@@ -2,46 +2,19 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::{BUSY_PAUSE, ROUNDS, pair};
-use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
-use crate::cloud::{AttachOptions, Attached, Inner};
-use crate::compute::{Compute, MULTIATTACH};
+use super::case::{Asked, Case};
+use super::pair;
+use crate::block_storage::{Volume, VolumeStatus};
+use crate::cloud::{Attached, Inner};
+use crate::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
 use crate::pace::Kind;
-use crate::retry::jitter;
+use crate::per_server::Crowded;
 use crate::transport::{MicroVersion, Service};
 use crate::watch::Wait;
-
-/// What a volume's state means for attaching it to a server.
-#[derive(Debug, PartialEq, Eq)]
-enum AttachStep {
-    /// Ask Nova.
-    Request,
-    /// An operation is under way: wait for its end.
-    Wait,
-    /// It is there.
-    Done(Option<String>),
-    /// Another server has it, and only one may.
-    Elsewhere,
-    /// It is broken.
-    Broken,
-}
-
-fn attach_step(volume: &Volume, server: &ServerId, exclusive: bool) -> AttachStep {
-    let here = volume.attachment_to(server);
-    match (&volume.status, here) {
-        (VolumeStatus::Detaching | VolumeStatus::Deleting, _) => AttachStep::Wait,
-        // Whatever else was done to the volume, an extension that failed included: a listed attachment is complete.
-        (_, Some(attachment)) => AttachStep::Done(attachment.device.clone()),
-        (status, None) if status.is_error() => AttachStep::Broken,
-        (status, None) if status.is_transition() => AttachStep::Wait,
-        (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => AttachStep::Elsewhere,
-        _ => AttachStep::Request,
-    }
-}
 
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
@@ -52,130 +25,12 @@ fn is_full(failure: &Failure) -> bool {
 }
 
 impl Inner {
-    /// See [`crate::Cloud::attach`].
-    pub(crate) async fn attach(
+    pub(super) async fn check_room(
         &self,
         volume: &VolumeId,
         server: &ServerId,
-        options: AttachOptions,
-    ) -> Result<Attached, CloudError> {
-        if !volume.is_uuid() {
-            return Err(CloudError::no_volume(volume));
-        }
-        if !server.is_uuid() {
-            return Err(CloudError::no_server(server));
-        }
-        let cinder = BlockStorage::new(&self.transport);
-        let nova = Compute::new(&self.transport);
-        let deadline = Instant::now() + self.options.operation_timeout;
-        if let Some(limit) = options.server_limit {
-            self.check_room(volume, server, limit).await?;
-        }
-        // The usual case costs one request: Nova and Cinder refuse what cannot be, and only then is it worth a look.
-        let mut seen: Option<Volume> = None;
-        let mut rounds = 0;
-        loop {
-            match seen.as_ref().map_or(AttachStep::Request, |volume| {
-                attach_step(volume, server, options.exclusive)
-            }) {
-                AttachStep::Done(device) => return Ok(Attached { device }),
-                AttachStep::Elsewhere => {
-                    return Err(CloudError::AttachedElsewhere {
-                        volume: volume.clone(),
-                        server: server.clone(),
-                        servers: seen.as_ref().map(Volume::servers).unwrap_or_default(),
-                    });
-                }
-                AttachStep::Broken => {
-                    return Err(CloudError::VolumeFailed {
-                        volume: volume.clone(),
-                        status: seen
-                            .as_ref()
-                            .map(|volume| volume.status.to_string())
-                            .unwrap_or_default(),
-                        message: "it cannot be attached; an administrator has to find out why and reset its status"
-                            .to_owned(),
-                        removed: false,
-                        elapsed: Duration::ZERO,
-                    });
-                }
-                AttachStep::Wait => {
-                    if let Some(before) = &seen {
-                        let now = self.settle(before, deadline, pair(volume, server)).await?;
-                        seen = Some(now.ok_or_else(|| CloudError::no_volume(volume))?);
-                    }
-                    continue;
-                }
-                AttachStep::Request => {}
-            }
-            rounds += 1;
-            let multiattach = seen.as_ref().is_some_and(|volume| volume.multiattach);
-            let version = if multiattach {
-                Some(self.multiattach_version(volume, server).await?)
-            } else {
-                None
-            };
-            let started = Instant::now();
-            let answer = {
-                let Ok(_turn) = timeout_at(deadline, self.turns.take(server)).await else {
-                    return Err(CloudError::Timeout {
-                        what: format!("the attachment of {}", pair(volume, server)),
-                        last_status: "not asked for: other attachments to the server are under way".to_owned(),
-                        last_error: String::new(),
-                        elapsed: started.elapsed(),
-                    });
-                };
-                nova.attach(server, volume, version).await
-            };
-            let refusal = match answer {
-                Ok(Some(accepted)) => {
-                    let wait = (started, deadline, accepted.request_id);
-                    return self.wait_attached(volume, server, wait).await.map(|device| Attached {
-                        device: device.or(accepted.device),
-                    });
-                }
-                Ok(None) => return Err(self.which_is_missing(volume, server).await),
-                Err(error) => match error.failure().filter(|failure| is_full(failure)) {
-                    Some(failure) => {
-                        return Err(CloudError::TooManyAttachments {
-                            server: server.clone(),
-                            failure: failure.clone(),
-                        });
-                    }
-                    None => error,
-                },
-            };
-            let busy = matches!(refusal, CloudError::Conflict(_));
-            if !(busy || refusal.is_uncertain() || matches!(refusal, CloudError::BadRequest(_))) {
-                return Err(refusal);
-            }
-            let now = cinder
-                .volume(volume)
-                .await?
-                .ok_or_else(|| CloudError::no_volume(volume))?;
-            let step = attach_step(&now, server, options.exclusive);
-            let learned_multiattach = now.multiattach && !multiattach;
-            seen = Some(now);
-            if step != AttachStep::Request || learned_multiattach {
-                if rounds >= ROUNDS && !matches!(step, AttachStep::Done(_) | AttachStep::Elsewhere) {
-                    return Err(refusal);
-                }
-                continue;
-            }
-            // Cinder sees no obstacle. Either Nova has not yet forgotten a detachment, or the server is busy, or it means its refusal.
-            let lingering = self.records.has(&self.transport, server, volume).await?;
-            if rounds >= ROUNDS || !(busy || lingering) {
-                return Err(refusal);
-            }
-            sleep(jitter(BUSY_PAUSE * rounds)).await;
-            seen = cinder.volume(volume).await?;
-            if seen.is_none() {
-                return Err(CloudError::no_volume(volume));
-            }
-        }
-    }
-
-    async fn check_room(&self, volume: &VolumeId, server: &ServerId, limit: u32) -> Result<(), CloudError> {
+        limit: u32,
+    ) -> Result<(), CloudError> {
         let found = Compute::new(&self.transport)
             .server(server)
             .await?
@@ -196,84 +51,151 @@ impl Inner {
             },
         })
     }
+}
 
-    async fn multiattach_version(&self, volume: &VolumeId, server: &ServerId) -> Result<MicroVersion, CloudError> {
-        if self.transport.highest_version(Service::Compute).await? >= Some(MULTIATTACH) {
-            return Ok(MULTIATTACH);
+impl Case<'_> {
+    /// Asks Nova to attach, and waits until the volume has arrived.
+    pub(super) async fn ask_to_attach(&mut self) -> Result<Asked, CloudError> {
+        let version = self.version().await?;
+        let queued = Instant::now();
+        let turn = match timeout_at(self.deadline, self.inner.turns.to_attach(self.server)).await {
+            Ok(Ok(turn)) => turn,
+            Ok(Err(crowded)) => return Err(self.crowded(crowded)),
+            Err(_) => {
+                return Err(CloudError::Timeout {
+                    what: format!("the attachment of {}", self.pair()),
+                    last_status: "not asked for: other attachments to the server are under way".to_owned(),
+                    last_error: String::new(),
+                    elapsed: queued.elapsed(),
+                });
+            }
+        };
+        let started = Instant::now();
+        let answer = Compute::new(&self.inner.transport)
+            .attach(self.server, self.volume_id, version)
+            .await;
+        drop(turn);
+        let error = match answer {
+            Ok(Ok(accepted)) => {
+                let arrived = self.wait_attached(started, accepted.request_id.as_deref()).await?;
+                let found = arrived.attachment_to(self.server);
+                return Ok(Asked::Done(Attached {
+                    device: found.and_then(|found| found.device.clone()).or(accepted.device),
+                    volume: Some(arrived),
+                    already: false,
+                }));
+            }
+            Ok(Err(failure)) => {
+                let error = CloudError::Conflict(failure);
+                return Ok(Asked::Refused { unknown: true, error });
+            }
+            Err(error) => error,
+        };
+        match error.failure().filter(|failure| is_full(failure)) {
+            Some(failure) => Err(CloudError::TooManyAttachments {
+                server: self.server.clone(),
+                failure: failure.clone(),
+            }),
+            None => Ok(Asked::Refused { unknown: false, error }),
+        }
+    }
+
+    /// The lowest version of Nova's API in which the request can be made.
+    async fn version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
+        if !self.is_multiattach() {
+            return self.shelved_version().await;
+        }
+        self.needs(MULTIATTACH, "the volume is multiattach").await?;
+        self.asked_for_several = true;
+        self.asked_for_shelved = true;
+        Ok(Some(MULTIATTACH))
+    }
+
+    /// The version of Nova's API that a shelved server takes.
+    pub(super) async fn shelved_version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
+        if !self.is_shelved() {
+            return Ok(None);
+        }
+        self.needs(SHELVED, "the server is shelved").await?;
+        self.asked_for_shelved = true;
+        Ok(Some(SHELVED))
+    }
+
+    async fn needs(&self, version: MicroVersion, because: &str) -> Result<(), CloudError> {
+        if self.inner.transport.highest_version(Service::Compute).await? >= Some(version) {
+            return Ok(());
         }
         Err(CloudError::BadRequest(Failure {
             operation: "volume_attach",
-            object: pair(volume, server),
+            object: self.pair(),
             status: None,
-            fault: format!("the volume is multiattach, and this Nova is older than microversion {MULTIATTACH}"),
+            fault: format!("{because}, and this Nova is older than microversion {version}"),
             request_id: None,
-            elapsed: Duration::ZERO,
+            elapsed: self.started.elapsed(),
         }))
     }
 
-    /// Nova said 404: whose? Both are asked; when both are there, Nova may just have missed one.
-    async fn which_is_missing(&self, volume: &VolumeId, server: &ServerId) -> CloudError {
-        match Compute::new(&self.transport).server(server).await {
-            Ok(None) => return CloudError::no_server(server),
-            Err(error) => return error,
-            Ok(Some(_)) => {}
-        }
-        match BlockStorage::new(&self.transport).volume(volume).await {
-            Ok(None) => CloudError::no_volume(volume),
-            Err(error) => error,
-            Ok(Some(found)) => CloudError::Conflict(Failure {
-                operation: "volume_attach",
-                object: pair(volume, server),
-                status: Some(404),
-                fault: format!("Nova does not find what is there, the volume is {}", found.status),
-                request_id: None,
-                elapsed: Duration::ZERO,
-            }),
-        }
+    pub(super) fn crowded(&self, Crowded(waiting): Crowded) -> CloudError {
+        CloudError::Conflict(Failure {
+            operation: "volume_attach",
+            object: self.pair(),
+            status: None,
+            fault: format!("not asked for: {waiting} requests to the server are waiting for their turn, which is the limit"),
+            request_id: None,
+            elapsed: self.started.elapsed(),
+        })
     }
 
-    async fn wait_attached(
-        &self,
-        volume: &VolumeId,
-        server: &ServerId,
-        (started, deadline, request_id): (Instant, Instant, Option<String>),
-    ) -> Result<Option<String>, CloudError> {
+    async fn wait_attached(&mut self, started: Instant, request_id: Option<&str>) -> Result<Volume, CloudError> {
+        let (volume, server) = (self.volume_id, self.server);
+        let (until, is_all) = self.patience(started);
+        let what = match request_id {
+            Some(id) => format!("{} (request {id})", self.pair()),
+            None => self.pair(),
+        };
         let wait = Wait {
             kind: Kind::Attach,
-            volume,
+            id: volume,
             name: None,
             status: None,
             started,
-            deadline,
-            looked: None,
-            what: pair(volume, server),
+            deadline: until,
+            at_most_every: None,
+            what,
         };
         let failed = |status: &VolumeStatus| CloudError::AttachFailed {
             volume: volume.clone(),
             server: server.clone(),
             status: status.to_string(),
             elapsed: started.elapsed(),
-            request_id: request_id.clone(),
+            request_id: request_id.map(str::to_owned),
         };
-        self.watch
+        let arrived = self
+            .inner
+            .watch
             .until(wait, |now| {
                 let Some(now) = now else {
                     return Some(Err(CloudError::no_volume(volume)));
                 };
                 match (&now.status, now.attachment_to(server)) {
                     (VolumeStatus::Detaching, _) => None,
-                    (_, Some(attachment)) => Some(Ok(attachment.device.clone())),
+                    (_, Some(_)) => Some(Ok(now.clone())),
                     (VolumeStatus::Available, None) => Some(Err(failed(&now.status))),
                     (status, None) if status.is_error() => Some(Err(failed(status))),
                     (VolumeStatus::InUse, None) if !now.multiattach => Some(Err(CloudError::AttachedElsewhere {
                         volume: volume.clone(),
                         server: server.clone(),
                         servers: now.servers(),
+                        request_id: request_id.map(str::to_owned),
                     })),
                     _ => None,
                 }
             })
-            .await
+            .await;
+        match arrived {
+            Err(CloudError::Timeout { .. }) if !is_all => Err(self.stuck(request_id).await),
+            other => other,
+        }
     }
 }
 

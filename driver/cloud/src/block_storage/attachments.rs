@@ -1,9 +1,11 @@
 //! Cinder's attachments API, which also shows the half-made ones.
 
+use std::fmt;
+
 use reqwest::Method;
 use serde::Deserialize;
 
-use super::BlockStorage;
+use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
 use crate::transport::{MicroVersion, Service};
@@ -17,6 +19,25 @@ pub(crate) struct Attachment {
     pub(crate) id: AttachmentId,
     #[serde(default)]
     pub(crate) instance: Option<ServerId>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) status: String,
+}
+
+impl Attachment {
+    /// Whether the volume has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.status == "attached"
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attachment {} ({}", self.id, self.status)?;
+        match &self.instance {
+            Some(server) => write!(f, ", server {server})"),
+            None => f.write_str(", no server)"),
+        }
+    }
 }
 
 #[derive(Deserialize)]

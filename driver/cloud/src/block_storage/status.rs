@@ -11,6 +11,8 @@ pub enum VolumeStatus {
     Creating,
     /// Being made from an image.
     Downloading,
+    /// Being filled from a backup.
+    RestoringBackup,
     /// Complete and free.
     Available,
     /// Promised to a server; half of an attachment.
@@ -21,6 +23,10 @@ pub enum VolumeStatus {
     InUse,
     /// On its way from a server.
     Detaching,
+    /// Growing.
+    Extending,
+    /// On its way to another type.
+    Retyping,
     /// Being deleted.
     Deleting,
     /// Failed.
@@ -37,11 +43,14 @@ impl VolumeStatus {
         match self {
             Self::Creating => "creating",
             Self::Downloading => "downloading",
+            Self::RestoringBackup => "restoring-backup",
             Self::Available => "available",
             Self::Reserved => "reserved",
             Self::Attaching => "attaching",
             Self::InUse => "in-use",
             Self::Detaching => "detaching",
+            Self::Extending => "extending",
+            Self::Retyping => "retyping",
             Self::Deleting => "deleting",
             Self::Error => "error",
             Self::ErrorDeleting => "error_deleting",
@@ -51,12 +60,23 @@ impl VolumeStatus {
 }
 
 impl VolumeStatus {
+    /// Whether the volume is still being made.
+    pub(crate) fn is_coming(&self) -> bool {
+        matches!(self, Self::Creating | Self::Downloading | Self::RestoringBackup)
+    }
+
     /// Whether an operation is under way that ends by itself.
     pub(crate) fn is_transition(&self) -> bool {
-        matches!(
-            self,
-            Self::Creating | Self::Downloading | Self::Reserved | Self::Attaching | Self::Detaching | Self::Deleting
-        )
+        self.is_coming()
+            || matches!(
+                self,
+                Self::Reserved
+                    | Self::Attaching
+                    | Self::Detaching
+                    | Self::Extending
+                    | Self::Retyping
+                    | Self::Deleting
+            )
     }
 
     /// Whether an operation has failed.
@@ -74,11 +94,14 @@ impl From<&str> for VolumeStatus {
         match text {
             "creating" => Self::Creating,
             "downloading" => Self::Downloading,
+            "restoring-backup" => Self::RestoringBackup,
             "available" => Self::Available,
             "reserved" => Self::Reserved,
             "attaching" => Self::Attaching,
             "in-use" => Self::InUse,
             "detaching" => Self::Detaching,
+            "extending" => Self::Extending,
+            "retyping" => Self::Retyping,
             "deleting" => Self::Deleting,
             "error" => Self::Error,
             "error_deleting" => Self::ErrorDeleting,

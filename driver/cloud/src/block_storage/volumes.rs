@@ -8,8 +8,13 @@ use serde_json::json;
 
 use super::{BlockStorage, Link, VolumeStatus, null_as_default};
 use crate::error::CloudError;
-use crate::ids::{AttachmentId, GiB, ServerId, VolumeId};
-use crate::transport::Answer;
+use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
+use crate::transport::{Answer, MicroVersion, Service};
+
+/// Since when Cinder makes volumes from backups.
+const FROM_BACKUP: MicroVersion = MicroVersion(3, 47);
+/// Since when Cinder grows volumes that are in use.
+const EXTEND_IN_USE: MicroVersion = MicroVersion(3, 42);
 
 /// An attachment as the volume shows it: only those that are complete are listed by Cinder.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -55,6 +60,15 @@ pub struct Volume {
     /// When it was made, UTC without a zone, as Cinder writes it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub created_at: String,
+    /// When its record changed last, in the same form; `None` when never.
+    #[serde(default)]
+    pub updated_at: Option<String>,
+    /// How a move of its data to another backend goes; shown to administrators only.
+    #[serde(default)]
+    pub migration_status: Option<String>,
+    /// How the copying to a second backend goes.
+    #[serde(default)]
+    pub replication_status: Option<String>,
     /// The snapshot that it was made from.
     #[serde(default)]
     pub snapshot_id: Option<String>,
@@ -80,6 +94,15 @@ impl Volume {
     }
 }
 
+/// What a new volume is filled with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A snapshot or a backup: their ids are of one kind, and which of them it is shows when it is looked for.
+    PointInTime(String),
+    /// Another volume.
+    Volume(VolumeId),
+}
+
 /// What a new volume shall be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewVolume {
@@ -87,6 +110,15 @@ pub struct NewVolume {
     pub name: String,
     /// The size.
     pub size: GiB,
+    /// The largest size with which a volume of this name, made earlier, is taken for the same one; any when `None`.
+    #[serde(skip)]
+    pub largest: Option<GiB>,
+    /// What it is filled with; nothing when `None`.
+    #[serde(skip)]
+    pub source: Option<Source>,
+    /// Whether several servers must be able to have it, which its type decides.
+    #[serde(skip)]
+    pub multiattach: bool,
     /// The type, by name or id; Cinder's default when `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_type: Option<String>,
@@ -101,6 +133,24 @@ pub struct NewVolume {
     pub description: String,
     /// Metadata; a found volume is taken for ours only when it has all of it.
     pub metadata: BTreeMap<String, String>,
+    /// Volumes beside which it shall lie, as a hint to Cinder's scheduler.
+    #[serde(skip)]
+    pub same_host: Vec<VolumeId>,
+    /// Volumes away from which it shall lie, as a hint.
+    #[serde(skip)]
+    pub different_host: Vec<VolumeId>,
+    /// Metadata that may be changed later; a found volume that has other values is another one.
+    #[serde(skip)]
+    pub mutable_metadata: BTreeMap<String, String>,
+}
+
+/// What a new volume is filled with, found and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Filling {
+    Nothing,
+    Snapshot(SnapshotId),
+    Backup(BackupId),
+    Volume(VolumeId),
 }
 
 /// A volume that is there and complete.
@@ -154,11 +204,22 @@ impl BlockStorage<'_> {
         limit: Option<u32>,
         marker: Option<&VolumeId>,
     ) -> Result<VolumePage, CloudError> {
+        self.page_at(None, filter, limit, marker).await
+    }
+
+    async fn page_at(
+        &self,
+        version: Option<MicroVersion>,
+        filter: &[(&'static str, String)],
+        limit: Option<u32>,
+        marker: Option<&VolumeId>,
+    ) -> Result<VolumePage, CloudError> {
         let object = match filter {
             [] => "volumes".to_owned(),
             [(key, value), ..] => format!("volumes with {key} {value}"),
         };
         let mut request = Self::request("volume_list", Method::GET, &["volumes", "detail"], object);
+        request.version = version;
         request.query.extend_from_slice(filter);
         request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
         request
@@ -179,10 +240,20 @@ impl BlockStorage<'_> {
         filter: &[(&'static str, String)],
         marker: Option<&VolumeId>,
     ) -> Result<Vec<Volume>, CloudError> {
-        let mut page = self.page(filter, None, marker).await?;
+        self.all_at(None, filter, marker).await
+    }
+
+    /// The same, asked of a certain version of the API.
+    pub(super) async fn all_at(
+        &self,
+        version: Option<MicroVersion>,
+        filter: &[(&'static str, String)],
+        marker: Option<&VolumeId>,
+    ) -> Result<Vec<Volume>, CloudError> {
+        let mut page = self.page_at(version, filter, None, marker).await?;
         let mut volumes = std::mem::take(&mut page.volumes);
         while let Some(marker) = page.next.take() {
-            page = self.page(filter, None, Some(&marker)).await?;
+            page = self.page_at(version, filter, None, Some(&marker)).await?;
             // A service that ignores the marker would have us turn for ever.
             if page.next.as_ref() == Some(&marker) {
                 break;
@@ -193,14 +264,34 @@ impl BlockStorage<'_> {
     }
 
     /// Asks for a new volume. The request is never repeated once it may have reached Cinder.
-    pub(crate) async fn create(&self, new: &NewVolume) -> Result<Volume, CloudError> {
+    pub(crate) async fn create(&self, new: &NewVolume, filling: &Filling) -> Result<Volume, CloudError> {
         let mut request = Self::request(
             "volume_create",
             Method::POST,
             &["volumes"],
             format!("volume {}", new.name),
         );
-        request.body = Some(json!({ "volume": new }));
+        let mut body = json!(new);
+        match filling {
+            Filling::Nothing => {}
+            Filling::Snapshot(id) => body["snapshot_id"] = json!(id),
+            Filling::Volume(id) => body["source_volid"] = json!(id),
+            Filling::Backup(id) => {
+                body["backup_id"] = json!(id);
+                request.version = Some(FROM_BACKUP);
+            }
+        }
+        let mut body = json!({ "volume": body });
+        let hints = [("same_host", &new.same_host), ("different_host", &new.different_host)];
+        let hints: serde_json::Map<_, _> = hints
+            .into_iter()
+            .filter(|(_, volumes)| !volumes.is_empty())
+            .map(|(key, volumes)| (key.to_owned(), json!(volumes)))
+            .collect();
+        if !hints.is_empty() {
+            body["OS-SCH-HNT:scheduler_hints"] = hints.into();
+        }
+        request.body = Some(body);
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if answer.missing() {
@@ -208,6 +299,22 @@ impl BlockStorage<'_> {
             return Err(CloudError::BadRequest(answer.into_failure()));
         }
         Ok(answer.json::<VolumeBody>()?.volume)
+    }
+
+    /// Asks for a larger size. What is in use is grown only by a Cinder that can do that.
+    pub(crate) async fn extend(&self, volume: &Volume, size: GiB) -> Result<Answer, CloudError> {
+        let path = ["volumes", volume.id.as_str(), "action"];
+        let object = format!("volume {}, {size}", volume.id);
+        let mut request = Self::request("volume_expand", Method::POST, &path, object);
+        request.body = Some(json!({ "os-extend": { "new_size": size } }));
+        request.version = (volume.status == VolumeStatus::InUse).then_some(EXTEND_IN_USE);
+        request.may_be_missing = true;
+        self.transport.send(request).await
+    }
+
+    /// Whether Cinder can grow volumes that are in use.
+    pub(crate) async fn extends_in_use(&self) -> Result<bool, CloudError> {
+        Ok(self.transport.highest_version(Service::BlockStorage).await? >= Some(EXTEND_IN_USE))
     }
 
     /// Asks for the deletion; the answer may be a 404.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use crate::block_storage::{BlockStorage, Created, NewVolume, Volume, VolumeStatus};
+use super::judge::{Found, choose, failed_creation, is_ours, judge};
+use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume};
 use crate::cloud::Inner;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
@@ -23,41 +24,20 @@ const LOOKUPS: [Duration; 4] = [
 /// How long the removal of a volume that failed to be made may take.
 const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
-/// What a volume found by name means for a creation.
-#[derive(Debug, PartialEq, Eq)]
-enum Found {
-    /// It is the one, and complete.
-    Ready,
-    /// It is the one, and on its way.
-    Coming,
-    /// It is on its way out, the name will be free.
-    Going,
-    /// It failed, and the same request made it.
-    OursFailed,
-    /// It failed, and somebody else made it, or it cannot be deleted.
-    Failed,
-    /// It is another one.
-    Other(String),
-}
-
 impl Inner {
     /// See [`crate::Cloud::create_volume`].
     pub(crate) async fn create_volume(&self, new: &NewVolume) -> Result<Created, CloudError> {
-        let cinder = BlockStorage::new(&self.transport);
         let deadline = Instant::now() + self.options.operation_timeout;
         let mut rounds = 0;
         loop {
             rounds += 1;
             let started = Instant::now();
             let Some(volume) = self.find(new).await? else {
-                let volume = match cinder.create(new).await {
-                    Ok(volume) => volume,
-                    Err(error) if error.is_uncertain() => self.look_up(new, error).await?,
-                    Err(error) => return Err(error),
-                };
-                return self.wait_created(new, volume, false, started, deadline).await;
+                let volume = self.make(new).await?;
+                let created = self.wait_created(new, volume, false, started, deadline).await?;
+                return self.checked(new, created).await;
             };
-            match self.judge(&volume, new) {
+            match judge(&volume, new, self.config().block_storage.ignore_volume_az) {
                 Found::Ready => return Ok(Created { volume, adopted: true }),
                 Found::Coming => return self.wait_created(new, volume, true, started, deadline).await,
                 Found::Other(difference) => {
@@ -72,7 +52,11 @@ impl Inner {
                     tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that failed in an earlier creation");
                     self.delete_volume(&volume.id).await?;
                 }
-                Found::Going | Found::OursFailed | Found::Failed => {
+                Found::OursMisplaced if rounds < ROUNDS => {
+                    tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that was made in a zone where nobody wants it");
+                    self.delete_volume(&volume.id).await?;
+                }
+                Found::Going | Found::OursFailed | Found::OursMisplaced | Found::Failed => {
                     return Err(CloudError::VolumeFailed {
                         message: self.message(&volume.id).await,
                         volume: volume.id,
@@ -83,6 +67,38 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Asks for the volume.
+    async fn make(&self, new: &NewVolume) -> Result<Volume, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let mut order = self.order(new).await?;
+        let mut answer = cinder.create(&order.new, &order.filling).await;
+        if let Err(CloudError::BadRequest(failure)) = &answer
+            && order.filling != Filling::Nothing
+            && order.new.availability_zone.is_some()
+            && failure.fault.to_ascii_lowercase().contains("zone")
+        {
+            // Copies stay in the zone of their source where the cloud says so. What is made there is judged by its zone.
+            tracing::debug!(name = %new.name, fault = failure.fault, "leaving the zone of the copy to Cinder");
+            order.new.availability_zone = None;
+            answer = cinder.create(&order.new, &order.filling).await;
+        }
+        match answer {
+            Err(error) if error.is_uncertain() => self.look_up(new, error).await,
+            answer => answer,
+        }
+    }
+
+    /// A new volume that cannot be what it was asked to be is removed again.
+    async fn checked(&self, new: &NewVolume, created: Created) -> Result<Created, CloudError> {
+        if !new.multiattach || created.volume.multiattach {
+            return Ok(created);
+        }
+        self.delete_volume(&created.volume.id).await?;
+        Err(CloudError::NotMultiattach {
+            volume_type: created.volume.volume_type.unwrap_or_default(),
+        })
     }
 
     /// The volume of the wanted name that a creation goes on with.
@@ -108,22 +124,6 @@ impl Inner {
         Err(error)
     }
 
-    fn judge(&self, volume: &Volume, new: &NewVolume) -> Found {
-        match &volume.status {
-            VolumeStatus::Deleting => return Found::Going,
-            VolumeStatus::Error if is_ours(volume, new) && volume.attachments.is_empty() => return Found::OursFailed,
-            VolumeStatus::Error | VolumeStatus::ErrorDeleting => return Found::Failed,
-            _ => {}
-        }
-        if let Some(difference) = difference(volume, new, self.config().block_storage.ignore_volume_az) {
-            return Found::Other(difference);
-        }
-        match &volume.status {
-            VolumeStatus::Creating | VolumeStatus::Downloading => Found::Coming,
-            _ => Found::Ready,
-        }
-    }
-
     async fn wait_created(
         &self,
         new: &NewVolume,
@@ -138,17 +138,17 @@ impl Inner {
         } else {
             let wait = Wait {
                 kind: Kind::Create,
-                volume: &id,
+                id: &id,
                 name: Some(&new.name),
                 status: Some(volume.status.clone()),
                 started,
                 deadline,
-                looked: None,
+                at_most_every: None,
                 what: format!("volume {id} ({})", new.name),
             };
             self.watch.until(wait, |volume| made(&id, volume)).await?
         };
-        if created.status != VolumeStatus::Error {
+        if !failed_creation(&created.status) {
             return Ok(Created {
                 volume: created,
                 adopted,
@@ -184,60 +184,7 @@ impl Inner {
 fn made(id: &VolumeId, volume: Option<&Volume>) -> Option<Result<Volume, CloudError>> {
     match volume {
         None => Some(Err(CloudError::no_volume(id))),
-        Some(volume) if matches!(volume.status, VolumeStatus::Creating | VolumeStatus::Downloading) => None,
+        Some(volume) if volume.status.is_coming() => None,
         Some(volume) => Some(Ok(volume.clone())),
     }
 }
-
-/// Whether this very request, or an earlier attempt at it, made the volume: the name and all our metadata, the cluster's included.
-fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
-    volume.name == new.name
-        && !new.metadata.is_empty()
-        && new
-            .metadata
-            .iter()
-            .all(|(key, value)| volume.metadata.get(key) == Some(value))
-}
-
-/// Of several volumes of one name the one to go on with: complete before coming before failed, then the oldest.
-fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
-    volumes.min_by_key(|volume| {
-        let rank = match volume.status {
-            VolumeStatus::Available | VolumeStatus::InUse => 0,
-            VolumeStatus::Creating | VolumeStatus::Downloading => 2,
-            VolumeStatus::Deleting => 3,
-            VolumeStatus::Error => 4,
-            VolumeStatus::ErrorDeleting => 5,
-            _ => 1,
-        };
-        (rank, volume.created_at.clone(), volume.id.clone())
-    })
-}
-
-/// How a volume differs from what is asked for, in words; `None` when it fits.
-fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Option<String> {
-    if volume.size != new.size {
-        return Some(format!("size {} is wanted, it has {}", new.size, volume.size));
-    }
-    let type_by_id = |name: &str| VolumeId::new(name).is_uuid();
-    if let (Some(wanted), Some(found)) = (&new.volume_type, &volume.volume_type)
-        && wanted != found
-        // A type may be wanted by id, and Cinder shows names.
-        && !type_by_id(wanted)
-    {
-        return Some(format!("type {wanted} is wanted, it has {found}"));
-    }
-    let found = volume.availability_zone.as_deref()?;
-    let zones: Vec<&str> = if new.acceptable_zones.is_empty() {
-        new.availability_zone.iter().map(String::as_str).collect()
-    } else {
-        new.acceptable_zones.iter().map(String::as_str).collect()
-    };
-    if ignore_zone || zones.is_empty() || zones.contains(&found) {
-        return None;
-    }
-    Some(format!("zone {} is wanted, it is in {found}", zones.join(" or ")))
-}
-
-#[cfg(test)]
-mod tests;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::cloud::Inner;
-use crate::error::CloudError;
+use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::pace::Kind;
 use crate::retry::jitter;
@@ -16,7 +16,7 @@ use crate::watch::Wait;
 impl Inner {
     /// See [`crate::Cloud::delete_volume`].
     pub(crate) async fn delete_volume(&self, id: &VolumeId) -> Result<(), CloudError> {
-        if !id.is_uuid() {
+        if !id.is_uuid() || self.gone.has(id) {
             return Ok(());
         }
         let cinder = BlockStorage::new(&self.transport);
@@ -41,13 +41,7 @@ impl Inner {
                 VolumeStatus::InUse => return Err(in_use(&volume, &refusal)),
                 // Cinder takes no second deletion of it.
                 VolumeStatus::ErrorDeleting => return Err(self.not_deleted(id, &volume.status, started).await),
-                VolumeStatus::Creating
-                | VolumeStatus::Downloading
-                | VolumeStatus::Reserved
-                | VolumeStatus::Attaching
-                | VolumeStatus::Detaching
-                    if rounds < ROUNDS =>
-                {
+                status if status.is_transition() && rounds < ROUNDS => {
                     self.settle(&volume, deadline, format!("volume {id}"))
                         .await
                         .map_err(|error| match error {
@@ -57,34 +51,52 @@ impl Inner {
                 }
                 _ if !volume.attachments.is_empty() => return Err(in_use(&volume, &refusal)),
                 _ if rounds < ROUNDS && refusal.is_uncertain() => sleep(jitter(Duration::from_secs(1))).await,
-                _ => {
-                    return Err(match refusal {
-                        CloudError::BadRequest(failure) | CloudError::Conflict(failure)
-                            if failure.fault.contains("snapshot") && failure.fault.contains("dependent")
-                                || failure.fault.contains("have snapshots")
-                                    && volume.status == VolumeStatus::Available =>
-                        {
-                            CloudError::VolumeHasDependents {
-                                volume: id.clone(),
-                                failure,
-                            }
-                        }
-                        other => other,
-                    });
-                }
+                _ if rounds < ROUNDS && self.removed_obstacle(id).await? => {}
+                _ => return Err(self.dependents(id, refusal).await?),
             }
         }
+    }
+
+    /// Removes what our own operations may have left at a volume that is to be deleted; true when there was something.
+    async fn removed_obstacle(&self, id: &VolumeId) -> Result<bool, CloudError> {
+        let snapshots = self.snapshots_of(id).await?;
+        Ok(self.clear_temporary(&snapshots).await? || self.leave_own_group(id).await?)
+    }
+
+    async fn snapshots_of(&self, id: &VolumeId) -> Result<Vec<Snapshot>, CloudError> {
+        let filter = [("volume_id", id.to_string())];
+        BlockStorage::new(&self.transport).snapshots(&filter).await
+    }
+
+    /// The refusal, with the names of the snapshots where there are any: they are independent of their volume, so the volume stays.
+    async fn dependents(&self, id: &VolumeId, refusal: CloudError) -> Result<CloudError, CloudError> {
+        let snapshots = self.snapshots_of(id).await?;
+        let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
+            return Ok(refusal);
+        };
+        if snapshots.is_empty() {
+            return Ok(CloudError::BadRequest(failure));
+        }
+        let names: Vec<String> = snapshots
+            .iter()
+            .map(|snapshot| format!("snapshot {} ({})", snapshot.name, snapshot.id))
+            .collect();
+        Ok(CloudError::VolumeHasDependents {
+            volume: id.clone(),
+            dependents: names.join(", "),
+            failure,
+        })
     }
 
     pub(super) async fn wait_gone(&self, id: &VolumeId, started: Instant, deadline: Instant) -> Result<(), CloudError> {
         let wait = Wait {
             kind: Kind::Delete,
-            volume: id,
+            id,
             name: None,
             status: Some(VolumeStatus::Deleting),
             started,
             deadline,
-            looked: None,
+            at_most_every: None,
             what: format!("volume {id}"),
         };
         let left = self.watch.until(wait, |volume| match volume {
@@ -93,9 +105,32 @@ impl Inner {
             Some(volume) => Some(Ok(Some(volume.status.clone()))),
         });
         match left.await? {
-            None => Ok(()),
+            None => {
+                self.gone.remember(id);
+                Ok(())
+            }
+            Some(VolumeStatus::Available) => Err(self.given_back(id).await?),
             Some(status) => Err(self.not_deleted(id, &status, started).await),
         }
+    }
+
+    /// The backend took the deletion back: something is built on the volume.
+    async fn given_back(&self, id: &VolumeId) -> Result<CloudError, CloudError> {
+        let all = BlockStorage::new(&self.transport).all(&[], None).await?;
+        let copies = all.iter().filter(|volume| volume.source_volid.as_ref() == Some(id));
+        let names: Vec<String> = copies
+            .map(|volume| format!("volume {} ({})", volume.name, volume.id))
+            .collect();
+        Ok(CloudError::StillNeeded {
+            kind: ObjectKind::Volume,
+            id: id.to_string(),
+            dependents: if names.is_empty() {
+                "something that Cinder does not name is built on it".to_owned()
+            } else {
+                names.join(", ")
+            },
+            message: self.message(id).await,
+        })
     }
 
     pub(super) async fn not_deleted(&self, id: &VolumeId, status: &VolumeStatus, started: Instant) -> CloudError {

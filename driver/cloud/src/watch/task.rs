@@ -1,53 +1,44 @@
-//! The task that looks, for all who wait.
+//! When to look, and at what: the task that serves all who wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use tokio::time::{Instant, timeout};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
-use super::{Look, Shared, State};
-use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
-use crate::error::{CloudError, Failure};
-use crate::ids::VolumeId;
+use super::look::{self, LOOK_TIMEOUT};
+use super::watched::Watched;
+use super::{Key, KeyOf, Shared, State, Waiter};
 use crate::pace::Kind;
 
-/// Between two lists of one status.
-const LIST_GAP: Duration = Duration::from_millis(250);
+/// Between two equal looks.
+const GAP: Duration = Duration::from_millis(300);
 /// Waiters due this soon are served by the look that is due now.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// So many that left a status at once are looked up by one list.
-const MANY: usize = 3;
-/// The longest page of such a list.
-const PAGE: u32 = 100;
-/// Direct looks at the same time.
-const PARALLEL: usize = 8;
-/// How long one look may take; the next tick begins afresh.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
+/// How far apart the clocks of Cinder's processes may be.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(30);
+/// What is waited for longer is looked at on its own, so that the list of changes stays short.
+const OLD: Duration = Duration::from_mins(5);
 
-/// Where to look for volumes that have left a status during an operation of this kind, the status itself aside: on the way and at
-/// its end, with the longest page where a list may hold many others. A deletion's end is no status.
-fn further(kind: Kind) -> &'static [(VolumeStatus, Option<u32>)] {
-    match kind {
-        Kind::Create | Kind::Detach => &[(VolumeStatus::Available, Some(PAGE))],
-        Kind::Attach => &[
-            (VolumeStatus::Reserved, None),
-            (VolumeStatus::Attaching, None),
-            (VolumeStatus::InUse, Some(PAGE)),
-        ],
-        Kind::Delete | Kind::Settle => &[],
-    }
+/// A look that is due, and whom it is for.
+#[derive(Debug)]
+pub(super) struct Due<T: Watched> {
+    pub(super) key: KeyOf<T>,
+    /// For a list of changes: since when.
+    pub(super) since: Timestamp,
+    /// The waiters that it has to serve, by registration. It serves others, too, where it tells about them.
+    pub(super) waiters: Vec<(u64, T::Id, Kind)>,
 }
 
 /// Looks until nobody waits any more.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
     loop {
         let due = {
             let mut state = shared.state();
             let Some(due) = state.waiters.values().map(|waiter| waiter.due).min() else {
                 state.running = false;
-                state.listed.clear();
+                state.looked.clear();
                 return;
             };
             due
@@ -56,179 +47,122 @@ pub(super) async fn run(shared: Arc<Shared>) {
             () = tokio::time::sleep_until(due) => {}
             () = shared.wake.notified() => continue,
         }
-        for group in due_groups(&mut shared.state()) {
+        let ahead = shared.transport.cinder_is_ahead();
+        for look in due_looks(&mut shared.state(), ahead) {
             // On its own, so that an answer that does not come holds nobody up.
             let shared = Arc::clone(&shared);
-            tokio::spawn(async move { look_at(&shared, group).await });
+            tokio::spawn(async move { look::take(&shared, look).await });
         }
     }
 }
 
-/// The volumes to look at now that share a status.
-#[derive(Debug)]
-struct Group {
-    status: VolumeStatus,
-    /// Waiters to serve, by registration.
-    due: Vec<(u64, VolumeId, Kind)>,
-    /// Whether there is more than one, so that a list serves them all.
-    shared: bool,
-}
-
-fn due_groups(state: &mut State) -> Vec<Group> {
+/// The looks to take now. `ahead` is by how much Cinder's clock is ahead of ours.
+fn due_looks<T: Watched>(state: &mut State<T>, ahead: SignedDuration) -> Vec<Due<T>> {
     let now = Instant::now();
-    let soon = now + TOGETHER;
-    let mut groups: HashMap<VolumeStatus, Group> = HashMap::new();
-    for waiter in state.waiters.values().filter(|waiter| waiter.due <= now) {
-        let status = waiter.status.clone();
-        groups.entry(status.clone()).or_insert(Group {
-            status,
-            due: Vec::new(),
-            shared: false,
-        });
-    }
-    for (id, waiter) in &state.waiters {
-        // Whoever was looked at before rides along; a request that has just been made is left its time.
-        if let Some(group) = groups.get_mut(&waiter.status)
-            && (waiter.due <= soon || waiter.looks > 0)
-        {
-            group.due.push((*id, waiter.volume.clone(), waiter.kind));
-        }
-    }
-    for group in groups.values_mut() {
-        group.shared = group.due.len() > 1;
-    }
-    let mut ready: Vec<Group> = groups.into_values().collect();
-    // A group that was listed just now waits for its next turn.
-    ready.retain(|group| {
+    let mut looks = choose(state, now, ahead);
+    // What was looked at just now waits for its next turn.
+    looks.retain(|look| {
         let again = state
-            .listed
-            .get(&group.status)
-            .map(|listed| *listed + LIST_GAP)
+            .looked
+            .get(&look.key)
+            .map(|looked| *looked + GAP)
             .filter(|again| *again > now);
-        let Some(again) = again else { return true };
-        for (id, ..) in &group.due {
+        let next = again.unwrap_or(now + LOOK_TIMEOUT.saturating_mul(4));
+        for (id, ..) in &look.waiters {
             if let Some(waiter) = state.waiters.get_mut(id) {
-                waiter.due = again;
+                // Not again before this look has ended, which sets the next one's time.
+                waiter.due = next;
             }
         }
-        false
+        again.is_none()
     });
-    for group in &ready {
-        if group.shared {
-            state.listed.insert(group.status.clone(), now);
-        }
-        // Not again before this look has ended, which sets the next one's time.
-        for (id, ..) in &group.due {
-            if let Some(waiter) = state.waiters.get_mut(id) {
-                waiter.due = now + LOOK_TIMEOUT.saturating_mul(4);
-            }
-        }
+    state.looked.retain(|_, looked| *looked + GAP > now);
+    for look in &looks {
+        state.looked.insert(look.key.clone(), now);
     }
-    ready
+    looks
 }
 
-async fn look_at(shared: &Shared, group: Group) {
-    let cinder = BlockStorage::new(&shared.transport);
-    if !group.shared {
-        look_directly(shared, group.due).await;
-        return;
+fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> Vec<Due<T>> {
+    let is_due = |waiter: &Waiter<T>| waiter.due <= now;
+    // Whoever was looked at before rides along; a request that has just been made is left its time.
+    let rides = |waiter: &Waiter<T>| waiter.due <= now + TOGETHER || waiter.looks > 0;
+    let due: HashSet<&T::Id> = state.waiters.values().filter(|w| is_due(w)).map(|w| &w.id).collect();
+    if due.is_empty() {
+        return Vec::new();
     }
-    let listed = match list(&cinder, &group.status, None).await {
-        Ok(listed) => listed,
-        Err(error) => {
-            for (id, ..) in group.due {
-                deliver(shared, id, Err(error.clone()));
-            }
-            return;
-        }
+    let young = |waiter: &Waiter<T>| waiter.started + OLD > now;
+    let company: HashSet<&T::Id> = state
+        .waiters
+        .values()
+        .filter(|waiter| rides(waiter) && young(waiter))
+        .map(|waiter| &waiter.id)
+        .collect();
+    let entry = |(id, waiter): (&u64, &Waiter<T>)| (*id, waiter.id.clone(), waiter.kind);
+    let one = |id: &T::Id| Due {
+        key: Key::One(id.clone()),
+        since: Timestamp::MIN,
+        waiters: state
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.id == *id && rides(waiter))
+            .map(entry)
+            .collect(),
     };
-    let mut left = Vec::new();
-    for (id, volume, kind) in group.due {
-        match listed.get(&volume) {
-            Some(found) => deliver(shared, id, Ok(Some(found.clone()))),
-            None => left.push((id, volume, kind)),
+    if !T::LISTS || company.len() < 2 {
+        return due.into_iter().map(one).collect();
+    }
+    let mut looks: Vec<Due<T>> = Vec::new();
+    let mut listed: Vec<(&u64, &Waiter<T>)> = Vec::new();
+    for (id, waiter) in &state.waiters {
+        if rides(waiter) && young(waiter) {
+            listed.push((id, waiter));
+        } else if is_due(waiter) {
+            looks.push(one(&waiter.id));
         }
     }
-    // Many that left together are likely together still; in Cinder's lists the newest volumes come first.
-    let elsewhere = left.first().map_or(&[][..], |(_, _, kind)| further(*kind));
-    for (status, limit) in elsewhere.iter().filter(|(status, _)| *status != group.status) {
-        if left.len() < MANY {
-            break;
+    // Only the old ones are due: the others have their own time.
+    if !listed.iter().any(|(_, waiter)| is_due(waiter)) {
+        return looks;
+    }
+    if state.no_changes {
+        let mut groups: HashMap<&T::Status, Due<T>> = HashMap::new();
+        for (id, waiter) in listed {
+            let group = groups.entry(&waiter.status).or_insert_with(|| Due {
+                key: Key::Status(waiter.status.clone()),
+                since: Timestamp::MIN,
+                waiters: Vec::new(),
+            });
+            group.waiters.push(entry((id, waiter)));
         }
-        let Ok(found) = list(&cinder, status, *limit).await else {
-            break;
-        };
-        left.retain(|(id, volume, _)| match found.get(volume) {
-            Some(found) => {
-                deliver(shared, *id, Ok(Some(found.clone())));
-                false
-            }
-            None => true,
-        });
+        looks.extend(
+            groups
+                .into_values()
+                .filter(|group| group.waiters.iter().any(|(id, ..)| state.waiters.get(id).is_some_and(is_due)))
+                .map(|group| match group.waiters.as_slice() {
+                    [(_, id, _)] => one(id),
+                    _ => group,
+                }),
+        );
+        return looks;
     }
-    look_directly(shared, left).await;
+    let since = listed.iter().map(|(_, waiter)| since(state, waiter, ahead)).min();
+    looks.push(Due {
+        key: Key::Changes,
+        since: since.unwrap_or(Timestamp::MIN),
+        waiters: listed.into_iter().map(entry).collect(),
+    });
+    looks
 }
 
-async fn list(
-    cinder: &BlockStorage<'_>,
-    status: &VolumeStatus,
-    limit: Option<u32>,
-) -> Result<HashMap<VolumeId, Volume>, CloudError> {
-    let filter = [("status", status.to_string())];
-    let look = async {
-        match limit {
-            Some(_) => cinder.page(&filter, limit, None).await.map(|page| page.volumes),
-            None => cinder.all(&filter, None).await,
-        }
-    };
-    let volumes = within_look_timeout(&format!("list of volumes in status {status}"), look).await?;
-    // The filter is a wish: what Cinder sends beyond it tells the truth about other volumes just the same.
-    Ok(volumes.into_iter().map(|volume| (volume.id.clone(), volume)).collect())
-}
-
-async fn look_directly(shared: &Shared, waiters: Vec<(u64, VolumeId, Kind)>) {
-    let cinder = BlockStorage::new(&shared.transport);
-    for some in waiters.chunks(PARALLEL) {
-        join_all(some.iter().map(async |(id, volume, _)| {
-            let look = within_look_timeout(&format!("look at volume {volume}"), cinder.volume(volume)).await;
-            deliver(shared, *id, look);
-        }))
-        .await;
+/// From when on a list of changes must reach back to tell about a waiter: from its request, and for a deletion from when the
+/// thing was last seen, if that is not long ago: only then its absence says that it is gone.
+fn since<T: Watched>(state: &State<T>, waiter: &Waiter<T>, ahead: SignedDuration) -> Timestamp {
+    let back = |from: Timestamp, by: SignedDuration| from.checked_sub(by).unwrap_or(Timestamp::MIN);
+    let requested = back(waiter.since, CLOCKS - ahead);
+    let oldest = back(requested, SignedDuration::try_from(OLD).unwrap_or(SignedDuration::ZERO));
+    match state.seen.get(&waiter.id) {
+        Some(seen) if waiter.kind == Kind::Delete && *seen >= oldest => requested.min(*seen),
+        _ => requested,
     }
-}
-
-async fn within_look_timeout<T>(
-    what: &str,
-    look: impl Future<Output = Result<T, CloudError>>,
-) -> Result<T, CloudError> {
-    timeout(LOOK_TIMEOUT, look).await.unwrap_or_else(|_| {
-        Err(CloudError::Unreachable {
-            failure: Failure {
-                operation: "volume_get",
-                object: what.to_owned(),
-                status: None,
-                fault: "no answer in time".to_owned(),
-                request_id: None,
-                elapsed: LOOK_TIMEOUT,
-            },
-            sent: true,
-        })
-    })
-}
-
-fn deliver(shared: &Shared, id: u64, look: Look) {
-    let mut state = shared.state();
-    let State { waiters, pace, .. } = &mut *state;
-    let Some(waiter) = waiters.get_mut(&id) else { return };
-    let elapsed = waiter.started.elapsed();
-    waiter.looks += 1;
-    waiter.look_before = waiter.last_look.replace(elapsed);
-    waiter.due = Instant::now() + pace.next_gap(waiter.kind, elapsed, waiter.looks);
-    if let Ok(Some(volume)) = &look {
-        waiter.status = volume.status.clone();
-    }
-    // The other end is gone only when its registration is about to be.
-    let _ = waiter.looks_out.send(look);
-    drop(state);
-    shared.wake.notify_one();
 }

@@ -10,11 +10,17 @@ fn new() -> NewVolume {
     NewVolume {
         name: "pvc-1".to_owned(),
         size: GiB::new(2).expect("size"),
+        largest: None,
+        source: None,
+        multiattach: false,
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),
         description: String::new(),
         metadata: BTreeMap::from([("cluster".to_owned(), "mine".to_owned())]),
+        same_host: Vec::new(),
+        different_host: Vec::new(),
+        mutable_metadata: BTreeMap::new(),
     }
 }
 

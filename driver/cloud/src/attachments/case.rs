@@ -1,0 +1,424 @@
+//! One volume and one server: the looks and acts that lead to the wish.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+
+use super::step::{Refusal, STUCK, Seen, Source, Step, View, Wish, next_step};
+use super::{pair, remedy};
+use crate::block_storage::{Attachment, BlockStorage, Volume};
+use crate::cloud::{Attached, Inner};
+use crate::compute::{Compute, Server};
+use crate::error::{CloudError, Failure, ObjectKind, Obstacle};
+use crate::ids::{AttachmentId, ServerId, VolumeId};
+use crate::pace::Kind;
+use crate::retry::jitter;
+use crate::watch::{Wait, timestamp};
+
+/// How often Nova is asked.
+const ROUNDS: u32 = 6;
+/// The pause before a request to a busy server is made anew, growing by the round.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+/// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
+const GRACE: Duration = Duration::from_secs(5);
+/// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
+const STEPS: u32 = 64;
+
+/// What is known about the two, and what was tried.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) volume_id: &'a VolumeId,
+    pub(super) server: &'a ServerId,
+    pub(super) wish: Wish,
+    pub(super) started: Instant,
+    pub(super) deadline: Instant,
+    /// How often Nova was asked.
+    rounds: u32,
+    /// The last refusal, and what it means.
+    refused: Option<(Option<Refusal>, CloudError)>,
+    volume: Seen<Volume>,
+    record: Seen<()>,
+    attachments: Seen<Vec<Attachment>>,
+    host: Seen<Server>,
+    /// How long the volume was seen in its status.
+    watched: Duration,
+    suspects: Vec<AttachmentId>,
+    /// The request that Nova accepted.
+    accepted: Option<String>,
+    pub(super) asked_for_several: bool,
+    pub(super) asked_for_shelved: bool,
+}
+
+/// What became of a request to Nova.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// It was carried out.
+    Done(Attached),
+    /// It was refused; Nova may have said that it knows the server, the volume or their attachment not.
+    Refused { unknown: bool, error: CloudError },
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn new(
+        inner: &'a Inner,
+        volume_id: &'a VolumeId,
+        server: &'a ServerId,
+        wish: Wish,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            inner,
+            volume_id,
+            server,
+            wish,
+            started: Instant::now(),
+            deadline,
+            rounds: 0,
+            refused: None,
+            volume: Seen::Not,
+            record: Seen::Not,
+            attachments: Seen::Not,
+            host: Seen::Not,
+            watched: Duration::ZERO,
+            suspects: Vec::new(),
+            accepted: None,
+            asked_for_several: false,
+            asked_for_shelved: false,
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            server: self.server,
+            refusal: self.refused.as_ref().and_then(|(refusal, _)| *refusal),
+            volume: as_ref(&self.volume),
+            record: self.record,
+            attachments: match &self.attachments {
+                Seen::There(attachments) => Seen::There(attachments.as_slice()),
+                Seen::Missing => Seen::Missing,
+                Seen::Not => Seen::Not,
+            },
+            host: as_ref(&self.host),
+            age: self.age(),
+            suspects: &self.suspects,
+            asked_for_several: self.asked_for_several,
+            asked_for_shelved: self.asked_for_shelved,
+        }
+    }
+
+    /// How long the volume has been in its status: what we saw, or more if Cinder says so.
+    fn age(&self) -> Duration {
+        let Seen::There(volume) = &self.volume else {
+            return Duration::ZERO;
+        };
+        let now = Timestamp::now() + self.inner.transport.cinder_is_ahead();
+        let changed = volume.updated_at.as_deref().and_then(timestamp);
+        let by_cinder = changed.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
+        by_cinder.unwrap_or_default().max(self.watched)
+    }
+
+    pub(super) async fn run(mut self) -> Result<Attached, CloudError> {
+        for _ in 0..STEPS {
+            let step = next_step(self.wish, &self.view());
+            tracing::debug!(volume = %self.volume_id, server = %self.server, wish = ?self.wish, ?step, "next step");
+            match step {
+                Step::Look(source) => self.look(source).await?,
+                Step::Request => {
+                    if let Some(attached) = self.request().await? {
+                        return Ok(attached);
+                    }
+                }
+                Step::Settle => self.settle().await?,
+                Step::Follow => {
+                    self.follow_detachment(Instant::now(), None).await?;
+                    return Ok(self.attached(None, true));
+                }
+                Step::Pause => {
+                    if self.rounds >= ROUNDS {
+                        return Err(self.given_up().await);
+                    }
+                    sleep(jitter(BUSY_PAUSE * self.rounds.max(1))).await;
+                    self.forget();
+                    self.refused = None;
+                }
+                Step::Doubt(attachments) => {
+                    self.suspects = attachments;
+                    sleep(GRACE).await;
+                    self.forget();
+                }
+                Step::Clear(attachments) => self.clear(&attachments).await?,
+                Step::Done(device) => return Ok(self.attached(device, true)),
+                Step::Missing(ObjectKind::Server) => return Err(CloudError::no_server(self.server)),
+                Step::Missing(_) => return Err(CloudError::no_volume(self.volume_id)),
+                Step::Elsewhere => {
+                    return Err(CloudError::AttachedElsewhere {
+                        volume: self.volume_id.clone(),
+                        server: self.server.clone(),
+                        servers: self.volume().map(Volume::servers).unwrap_or_default(),
+                        request_id: self.request_id(),
+                    });
+                }
+                Step::Broken => return Err(self.broken()),
+                Step::Obstructed(obstacle) => return Err(self.obstructed(obstacle).await),
+                Step::Refused => return Err(self.refusal()),
+            }
+        }
+        Err(self.given_up().await)
+    }
+
+    fn volume(&self) -> Option<&Volume> {
+        match &self.volume {
+            Seen::There(volume) => Some(volume),
+            Seen::Not | Seen::Missing => None,
+        }
+    }
+
+    fn attached(self, device: Option<String>, already: bool) -> Attached {
+        let volume = match self.volume {
+            Seen::There(volume) => Some(volume),
+            Seen::Not | Seen::Missing => None,
+        };
+        Attached {
+            device,
+            volume,
+            already,
+        }
+    }
+
+    /// The views grow old; who waited looks again.
+    fn forget(&mut self) {
+        self.volume = Seen::Not;
+        self.record = Seen::Not;
+        self.attachments = Seen::Not;
+        self.host = Seen::Not;
+        self.watched = Duration::ZERO;
+    }
+
+    async fn look(&mut self, source: Source) -> Result<(), CloudError> {
+        let (cinder, nova) = (
+            BlockStorage::new(&self.inner.transport),
+            Compute::new(&self.inner.transport),
+        );
+        match source {
+            Source::Volume => self.volume = cinder.volume(self.volume_id).await?.into(),
+            Source::Record => self.record = nova.attachment(self.server, self.volume_id).await?.map(|_| ()).into(),
+            Source::Attachments => self.attachments = cinder.attachments(self.volume_id).await?.into(),
+            Source::Server => self.host = nova.server(self.server).await?.into(),
+        }
+        Ok(())
+    }
+
+    async fn request(&mut self) -> Result<Option<Attached>, CloudError> {
+        if self.rounds >= ROUNDS {
+            return Err(self.given_up().await);
+        }
+        self.rounds += 1;
+        let asked = match self.wish {
+            Wish::Attach { .. } => self.ask_to_attach().await?,
+            Wish::Detach => self.ask_to_detach().await?,
+        };
+        let (unknown, error) = match asked {
+            Asked::Done(attached) => return Ok(Some(attached)),
+            Asked::Refused { unknown, error } => (unknown, error),
+        };
+        self.forget();
+        let refusal = if unknown {
+            if self.wish == Wish::Detach {
+                self.record = Seen::Missing;
+            }
+            Some(Refusal::NotFound)
+        } else {
+            Refusal::of(&error)
+        };
+        if refusal.is_none() {
+            return Err(error);
+        }
+        self.refused = Some((refusal, error));
+        Ok(None)
+    }
+
+    /// Waits until the volume has left its status, or has been in it for too long.
+    async fn settle(&mut self) -> Result<(), CloudError> {
+        let Some(before) = self.volume().map(|volume| volume.status.clone()) else {
+            self.forget();
+            return Ok(());
+        };
+        let started = Instant::now();
+        let patience = STUCK.saturating_sub(self.age());
+        let wait = Wait {
+            kind: Kind::Settle,
+            id: self.volume_id,
+            name: None,
+            status: Some(before.clone()),
+            started,
+            deadline: self.deadline.min(started + patience),
+            at_most_every: None,
+            what: self.pair(),
+        };
+        let left = self
+            .inner
+            .watch
+            .until(wait, |now| match now {
+                Some(now) if now.status == before => None,
+                other => Some(Ok(other.cloned())),
+            })
+            .await;
+        match left {
+            Ok(now) => {
+                self.forget();
+                self.volume = now.into();
+                match self.wish {
+                    Wish::Attach { .. } => self.outdated(),
+                    // Asking is the shortest way to know.
+                    Wish::Detach if self.volume().is_some() => self.refused = None,
+                    Wish::Detach => self.outdated(),
+                }
+                Ok(())
+            }
+            Err(CloudError::Timeout { .. }) if Instant::now() < self.deadline => {
+                self.watched = STUCK;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn outdated(&mut self) {
+        if let Some((refusal, _)) = &mut self.refused {
+            *refusal = Some(Refusal::Outdated);
+        }
+    }
+
+    /// Removes attachments that nobody stands behind. Cinder asks Nova once more before it does so.
+    async fn clear(&mut self, attachments: &[AttachmentId]) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.inner.transport);
+        for attachment in attachments {
+            tracing::warn!(
+                volume = %self.volume_id, server = %self.server, %attachment,
+                "removing an attachment that was left over: Nova has no record of it"
+            );
+            cinder.delete_attachment(attachment, &self.pair()).await?;
+        }
+        self.suspects.clear();
+        self.forget();
+        self.outdated();
+        Ok(())
+    }
+
+    pub(super) fn pair(&self) -> String {
+        pair(self.volume_id, self.server)
+    }
+
+    fn request_id(&self) -> Option<String> {
+        let refused = self.refused.as_ref().and_then(|(_, error)| error.request_id());
+        self.accepted.clone().or_else(|| refused.map(str::to_owned))
+    }
+
+    fn refusal(self) -> CloudError {
+        match self.refused {
+            Some((_, error)) => error,
+            // Nothing was refused: there is no such step.
+            None => CloudError::Conflict(Failure {
+                operation: "volume_attach",
+                object: pair(self.volume_id, self.server),
+                status: None,
+                fault: "it was not asked for".to_owned(),
+                request_id: None,
+                elapsed: self.started.elapsed(),
+            }),
+        }
+    }
+
+    fn broken(&self) -> CloudError {
+        let what = match self.wish {
+            Wish::Attach { .. } => "attached to",
+            Wish::Detach => "detached from",
+        };
+        CloudError::VolumeFailed {
+            volume: self.volume_id.clone(),
+            status: self.volume().map(|volume| volume.status.to_string()).unwrap_or_default(),
+            message: format!(
+                "it cannot be {what} server {}{}; an administrator has to find out why and reset its status",
+                self.server,
+                self.request_id().map(|id| format!(" (request {id})")).unwrap_or_default()
+            ),
+            removed: false,
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    /// A busy server stayed busy.
+    async fn given_up(&mut self) -> CloudError {
+        if matches!(self.host, Seen::There(ref server) if server.task_state.is_some()) {
+            return self.obstructed(Obstacle::Server).await;
+        }
+        match &self.refused {
+            Some((_, error)) => error.clone(),
+            None => self.obstructed(Obstacle::Stuck).await,
+        }
+    }
+
+    pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
+        // Whoever reads the error wants to know how the server is. That it cannot be asked is no reason to say less.
+        if self.host == Seen::Not
+            && let Err(error) = self.look(Source::Server).await
+        {
+            tracing::debug!(%error, server = %self.server, "the server could not be looked at");
+        }
+        let view = self.view();
+        CloudError::Obstructed {
+            act: match self.wish {
+                Wish::Attach { .. } => "attachment",
+                Wish::Detach => "detachment",
+            },
+            volume: self.volume_id.clone(),
+            server: self.server.clone(),
+            obstacle,
+            states: remedy::states(&view),
+            remedy: remedy::remedy(obstacle, self.wish, &view),
+            elapsed: self.started.elapsed(),
+            request_id: self.request_id(),
+        }
+    }
+
+    /// An accepted request has been under way for too long.
+    pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
+        self.forget();
+        self.accepted = request_id.map(str::to_owned);
+        if let Err(error) = self.look(Source::Volume).await {
+            tracing::debug!(%error, volume = %self.volume_id, "the volume could not be looked at");
+        }
+        self.watched = STUCK;
+        self.obstructed(Obstacle::Stuck).await
+    }
+
+    pub(super) fn is_multiattach(&self) -> bool {
+        self.volume().is_some_and(|volume| volume.multiattach) || self.asked_for_several
+    }
+
+    pub(super) fn is_shelved(&self) -> bool {
+        matches!(&self.host, Seen::There(server) if server.is_shelved()) || self.asked_for_shelved
+    }
+
+    /// How long an accepted request is waited for, and whether that is all the time there is.
+    pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
+        let stuck = started + STUCK;
+        (self.deadline.min(stuck), self.deadline <= stuck)
+    }
+}
+
+fn as_ref<T>(seen: &Seen<T>) -> Seen<&T> {
+    match seen {
+        Seen::Not => Seen::Not,
+        Seen::Missing => Seen::Missing,
+        Seen::There(thing) => Seen::There(thing),
+    }
+}
+
+impl<T> From<Option<T>> for Seen<T> {
+    fn from(found: Option<T>) -> Self {
+        found.map_or(Self::Missing, Self::There)
+    }
+}

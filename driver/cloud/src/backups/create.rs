@@ -1,0 +1,215 @@
+//! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for.
+
+use tokio::time::{Instant, sleep, timeout};
+
+use std::time::Duration;
+
+use crate::block_storage::{Backup, BackupStatus, BlockStorage, NewBackup, NewSnapshot, Snapshot, SnapshotStatus};
+use crate::cloud::Inner;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::BackupId;
+use crate::marks;
+use crate::pace::Kind;
+use crate::retry::jitter;
+use crate::snapshots::{LOOKUPS, ROUNDS, joined};
+use crate::watch::Wait;
+
+/// How long the removal of a backup that failed to be made may take.
+const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+
+impl Inner {
+    /// See [`crate::Cloud::create_backup`].
+    pub(crate) async fn create_backup(&self, new: &NewBackup) -> Result<Backup, CloudError> {
+        if !new.volume_id.is_uuid() {
+            return Err(CloudError::no_volume(&new.volume_id));
+        }
+        let cinder = BlockStorage::new(&self.transport);
+        let deadline = Instant::now() + self.options.operation_timeout;
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            let Some(found) = self.find_backup(new).await? else {
+                let id = self.make_backup(new).await?;
+                let made = cinder.backup(&id).await?.ok_or_else(|| no_backup(&id))?;
+                return self.judged(new, made).await;
+            };
+            if found.volume_id != new.volume_id {
+                return Err(CloudError::SnapshotExists {
+                    kind: ObjectKind::Backup,
+                    id: found.id.to_string(),
+                    name: new.name.clone(),
+                    difference: format!("it is one of volume {}, not of {}", found.volume_id, new.volume_id),
+                });
+            }
+            match &found.status {
+                BackupStatus::Deleting if rounds < ROUNDS => self.wait_backup_gone(&found.id, deadline).await?,
+                BackupStatus::Error if rounds < ROUNDS && is_ours(&found, new) => {
+                    tracing::warn!(backup = %found.id, name = %new.name, "removing a backup that failed in an earlier creation");
+                    self.delete_backup(&found.id).await?;
+                }
+                _ => return self.judged(new, found).await,
+            }
+        }
+    }
+
+    /// What is to be done about a backup in the status in which it is.
+    async fn judged(&self, new: &NewBackup, backup: Backup) -> Result<Backup, CloudError> {
+        if backup.status.is_complete() {
+            self.thaw(&backup).await?;
+            return Ok(backup);
+        }
+        if backup.status == BackupStatus::Creating {
+            return Ok(backup);
+        }
+        let words = joined(&backup.fail_reason, &self.words(backup.id.as_str()).await);
+        let removal = if backup.status == BackupStatus::Error && is_ours(&backup, new) {
+            match timeout(CLEAN_UP_LIMIT, self.delete_backup(&backup.id)).await {
+                Ok(Ok(())) => String::new(),
+                Ok(Err(error)) => format!("its removal failed: {error}"),
+                Err(_) => "its removal is not finished".to_owned(),
+            }
+        } else {
+            "it stays".to_owned()
+        };
+        Err(CloudError::SnapshotFailed {
+            kind: ObjectKind::Backup,
+            id: backup.id.to_string(),
+            status: backup.status.to_string(),
+            removed: removal.is_empty(),
+            message: joined(&words, &removal),
+        })
+    }
+
+    /// The backup of the wanted name that a creation goes on with.
+    async fn find_backup(&self, new: &NewBackup) -> Result<Option<Backup>, CloudError> {
+        let named = BlockStorage::new(&self.transport)
+            .backups(&[("name", new.name.clone())])
+            .await?;
+        let named = named.into_iter().filter(|backup| backup.name == new.name);
+        Ok(named.min_by_key(|backup| {
+            let rank = match &backup.status {
+                status if status.is_complete() => 0,
+                BackupStatus::Creating => 1,
+                BackupStatus::Deleting => 2,
+                _ => 3,
+            };
+            let other = backup.volume_id != new.volume_id;
+            (other, rank, backup.created_at.clone(), backup.id.clone())
+        }))
+    }
+
+    /// Freezes the data and asks for the backup of it.
+    async fn make_backup(&self, new: &NewBackup) -> Result<BackupId, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let frozen = self.freeze(new).await?;
+        let mut answer = cinder.create_backup(new, &frozen.id).await;
+        if let Err(CloudError::BadRequest(failure)) = &answer
+            && new.incremental
+            && failure.fault.contains("No backups available")
+        {
+            tracing::info!(volume = %new.volume_id, name = %new.name, "making a full backup: there is none yet that an incremental one could be built on");
+            let full = NewBackup {
+                incremental: false,
+                ..new.clone()
+            };
+            answer = cinder.create_backup(&full, &frozen.id).await;
+        }
+        let error = match answer {
+            Ok(Some(id)) => return Ok(id),
+            Ok(None) => CloudError::no_volume(&new.volume_id),
+            Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => CloudError::NoBackups(failure),
+            Err(error) if error.is_uncertain() => {
+                // The snapshot stays: the backup may be read from it. The next call finds both by their name.
+                return self.look_up_backup(new, error).await;
+            }
+            Err(error) => error,
+        };
+        // Refused: nobody comes back for the snapshot if this was final.
+        if let Err(removal) = self.delete_snapshot(&frozen.id).await {
+            tracing::warn!(error = %removal, snapshot = %frozen.id, "the snapshot for a backup that was refused is left behind until the next try");
+        }
+        Err(error)
+    }
+
+    /// The snapshot whose data the backup gets; complete, so that the moment is fixed.
+    async fn freeze(&self, new: &NewBackup) -> Result<Snapshot, CloudError> {
+        let mut metadata = new.metadata.clone();
+        metadata.insert(marks::TEMPORARY_FOR.to_owned(), short(&new.name));
+        let snapshot = NewSnapshot {
+            name: new.name.clone(),
+            volume_id: new.volume_id.clone(),
+            force: true,
+            description: format!("Freezes the data for backup {}", new.name),
+            metadata,
+        };
+        let frozen = self.create_snapshot(&snapshot, self.options.operation_timeout).await?;
+        if frozen.status == SnapshotStatus::Available {
+            return Ok(frozen);
+        }
+        Err(CloudError::Busy {
+            kind: ObjectKind::Snapshot,
+            id: frozen.id.to_string(),
+            status: frozen.status.to_string(),
+            wanted: "available",
+        })
+    }
+
+    /// Finds out what became of a creation whose answer was lost.
+    async fn look_up_backup(&self, new: &NewBackup, error: CloudError) -> Result<BackupId, CloudError> {
+        tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
+        for pause in LOOKUPS {
+            sleep(jitter(pause)).await;
+            match self.find_backup(new).await {
+                Ok(Some(backup)) if backup.volume_id == new.volume_id => return Ok(backup.id),
+                Ok(_) => {}
+                Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
+            }
+        }
+        Err(error)
+    }
+
+    pub(super) async fn wait_backup_gone(&self, id: &BackupId, deadline: Instant) -> Result<(), CloudError> {
+        let wait = Wait {
+            kind: Kind::Delete,
+            id,
+            name: None,
+            status: Some(BackupStatus::Deleting),
+            started: Instant::now(),
+            deadline,
+            at_most_every: None,
+            what: format!("backup {id}"),
+        };
+        let left = self.backups.until(wait, |now| match now {
+            None => Some(Ok(None)),
+            Some(now) if now.status == BackupStatus::Deleting => None,
+            Some(now) => Some(Ok(Some(now.clone()))),
+        });
+        match left.await? {
+            None => Ok(()),
+            Some(backup) => Err(self.backup_not_deleted(&backup).await),
+        }
+    }
+}
+
+/// Whether this very request, or an earlier attempt at it, made the backup.
+fn is_ours(backup: &Backup, new: &NewBackup) -> bool {
+    backup.name == new.name
+        && !new.metadata.is_empty()
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| backup.metadata.get(key) == Some(value))
+}
+
+fn no_backup(id: &BackupId) -> CloudError {
+    CloudError::NotFound {
+        kind: ObjectKind::Backup,
+        id: id.to_string(),
+        request_id: None,
+    }
+}
+
+/// What of a name fits into metadata.
+fn short(name: &str) -> String {
+    name.chars().take(marks::LONGEST_VALUE).collect()
+}

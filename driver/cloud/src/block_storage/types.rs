@@ -1,0 +1,166 @@
+//! Volume types: what a project may choose, and the change of a volume's type.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{BlockStorage, Link, null_as_default};
+use crate::error::CloudError;
+use crate::ids::VolumeId;
+
+/// Extra spec: volumes of the type may be attached to several servers.
+const MULTIATTACH: &str = "multiattach";
+/// Extra spec: the zones in which volumes of the type may be, separated by commas.
+const ZONES: &str = "RESKEY:availability_zones";
+
+/// A volume type. Projects see few of its extra specs; these are among them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct VolumeType {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// The extra specs that the project may see.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub extra_specs: BTreeMap<String, Option<String>>,
+}
+
+impl VolumeType {
+    /// Whether several servers may have a volume of this type.
+    pub fn multiattach(&self) -> bool {
+        self.spec(MULTIATTACH).is_some_and(is_true)
+    }
+
+    /// Whether a volume of this type may be in `zone`.
+    pub fn allows_zone(&self, zone: &str) -> bool {
+        self.spec(ZONES)
+            .is_none_or(|zones| zones.split(',').any(|one| one.trim() == zone))
+    }
+
+    /// Whether `wanted` is the type's name or id.
+    pub fn is(&self, wanted: &str) -> bool {
+        self.name == wanted || self.id == wanted
+    }
+
+    fn spec(&self, key: &str) -> Option<&str> {
+        self.extra_specs.get(key)?.as_deref()
+    }
+}
+
+/// How Cinder writes a true extra spec: `<is> True`.
+pub(crate) fn is_true(value: &str) -> bool {
+    let value = value.trim();
+    value
+        .strip_prefix("<is>")
+        .unwrap_or(value)
+        .trim()
+        .eq_ignore_ascii_case("true")
+}
+
+/// Whether a change of type may move the data to another backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MigrationPolicy {
+    /// It may not; a change that takes it fails and leaves the volume as it was.
+    #[default]
+    Never,
+    /// It may where it must.
+    OnDemand,
+}
+
+impl MigrationPolicy {
+    /// As Cinder writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::OnDemand => "on-demand",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct TypesBody {
+    volume_types: Vec<VolumeType>,
+    #[serde(default)]
+    volume_type_links: Vec<Link>,
+}
+
+impl BlockStorage<'_> {
+    /// The types that the project may use.
+    pub(crate) async fn types(&self) -> Result<Vec<VolumeType>, CloudError> {
+        let mut types: Vec<VolumeType> = Vec::new();
+        loop {
+            let mut request = Self::request("type_list", Method::GET, &["types"], "volume types");
+            let marker = types.last().map(|last| last.id.clone());
+            request.query.extend(marker.clone().map(|marker| ("marker", marker)));
+            let body = self.transport.send(request).await?.json::<TypesBody>()?;
+            let more = body.volume_type_links.iter().any(|link| link.rel == "next");
+            // A service that ignores the marker would have us turn for ever.
+            let turning = body.volume_types.last().map(|last| &last.id) == marker.as_ref();
+            types.extend(body.volume_types);
+            if !more || turning {
+                return Ok(types);
+            }
+        }
+    }
+
+    /// Asks for another type. `false`: Cinder does not know the volume.
+    pub(crate) async fn retype(
+        &self,
+        id: &VolumeId,
+        new_type: &str,
+        policy: MigrationPolicy,
+    ) -> Result<bool, CloudError> {
+        let path = ["volumes", id.as_str(), "action"];
+        let mut request = Self::request("volume_retype", Method::POST, &path, format!("volume {id}"));
+        request.body = Some(json!({"os-retype": {"new_type": new_type, "migration_policy": policy.as_str()}}));
+        request.may_be_missing = true;
+        Ok(!self.transport.send(request).await?.missing())
+    }
+
+    /// Writes metadata beside what there is. `false`: Cinder does not know the volume.
+    pub(crate) async fn merge_metadata(
+        &self,
+        id: &VolumeId,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<bool, CloudError> {
+        let path = ["volumes", id.as_str(), "metadata"];
+        let mut request = Self::request("metadata_update", Method::POST, &path, format!("volume {id}"));
+        request.body = Some(json!({ "metadata": metadata }));
+        request.may_be_missing = true;
+        Ok(!self.transport.send(request).await?.missing())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn with(key: &str, value: &str) -> VolumeType {
+        VolumeType {
+            id: "1".into(),
+            name: "fast".into(),
+            extra_specs: BTreeMap::from([(key.to_owned(), Some(value.to_owned()))]),
+        }
+    }
+
+    #[rstest]
+    #[case("<is> True", true)]
+    #[case("<is> true", true)]
+    #[case("True", true)]
+    #[case("<is> False", false)]
+    #[case("", false)]
+    fn true_is_read_as_cinder_writes_it(#[case] value: &str, #[case] expected: bool) {
+        assert_eq!(with(MULTIATTACH, value).multiattach(), expected);
+    }
+
+    #[test]
+    fn a_type_for_some_zones_is_for_no_others() {
+        let bound = with(ZONES, "az1, az2");
+        assert!(bound.allows_zone("az2") && !bound.allows_zone("az3"));
+        assert!(with("other", "x").allows_zone("az3"));
+    }
+}

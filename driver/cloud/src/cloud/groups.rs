@@ -1,0 +1,32 @@
+//! Snapshots of several volumes through the front door.
+
+use std::collections::BTreeSet;
+
+use super::Cloud;
+use crate::error::CloudError;
+use crate::groups::{GroupSnapshot, NewGroupSnapshot};
+use crate::ids::{GroupSnapshotId, SnapshotId};
+
+impl Cloud {
+    /// Takes snapshots of several volumes at one moment, or finds those that an earlier call with the same name took, and waits
+    /// until they are complete. One of the name with other volumes is [`CloudError::SnapshotExists`]; what cannot be cut at one
+    /// moment is [`CloudError::CannotGroup`]. A failure leaves nothing behind but what a later call with the name finds.
+    pub async fn create_group_snapshot(&self, new: NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+        self.inner.create_group_snapshot(&new).await
+    }
+
+    /// A group snapshot with its members; `None` when Cinder does not know it, or the id is no UUID.
+    pub async fn group_snapshot(&self, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
+        self.inner.group_snapshot(id).await
+    }
+
+    /// Deletes a group snapshot with all of its members and waits until they are gone. One that is not there is deleted. Where
+    /// `members` are named, they must be the ones that it has, else it stays and the error is [`CloudError::OtherMembers`].
+    pub async fn delete_group_snapshot(
+        &self,
+        id: &GroupSnapshotId,
+        members: &BTreeSet<SnapshotId>,
+    ) -> Result<(), CloudError> {
+        self.inner.delete_group_snapshot(id, members).await
+    }
+}

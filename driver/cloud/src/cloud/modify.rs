@@ -1,0 +1,54 @@
+//! Changes of volumes, and the lists and numbers about them, through the front door.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Cloud;
+use crate::block_storage::{Volume, VolumeType};
+use crate::compute::Server;
+use crate::error::CloudError;
+use crate::ids::{ServerId, VolumeId};
+use crate::modify::Changes;
+use crate::room::Room;
+
+impl Cloud {
+    /// Whether both are handles of one cloud.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Gives a volume another type and other metadata, waits for it, and returns the volume as it is then. What it has already
+    /// costs no request that changes anything. What cannot be is [`CloudError::CannotModify`] before anything was changed; a change
+    /// of type that Cinder gave up is [`CloudError::RetypeFailed`].
+    pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
+        let change = self.inner.modify_volume(volume, changes);
+        self.inner.then_list_anew(change).await
+    }
+
+    /// What fits into the cloud, as far as the project may know: volumes of a type (by its name) in a zone of Cinder's. Kept for half
+    /// a minute.
+    pub async fn room(&self, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
+        self.inner.room(volume_type, zone).await
+    }
+
+    /// The zones that take volumes. Kept for half a minute.
+    pub async fn zones(&self) -> Result<Arc<Vec<String>>, CloudError> {
+        self.inner.zones().await
+    }
+
+    /// A type that the project may use, by its name or id. Kept for half a minute.
+    pub async fn volume_type(&self, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
+        self.inner.type_named(wanted).await
+    }
+
+    /// All volumes of the project, by their ids. Kept for a few seconds, and shared by all who ask meanwhile; never older than the
+    /// last change that was made through this cloud's handle.
+    pub async fn listed_volumes(&self) -> Result<Arc<BTreeMap<VolumeId, Volume>>, CloudError> {
+        self.inner.listed_volumes().await
+    }
+
+    /// All servers of the project, by their ids. Kept for some seconds.
+    pub async fn listed_servers(&self) -> Result<Arc<BTreeMap<ServerId, Server>>, CloudError> {
+        self.inner.listed_servers().await
+    }
+}

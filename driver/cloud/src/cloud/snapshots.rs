@@ -1,0 +1,68 @@
+//! Snapshots and backups through the front door.
+
+use std::time::Duration;
+
+use super::Cloud;
+use crate::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Snapshot};
+use crate::error::CloudError;
+use crate::ids::VolumeId;
+use crate::snapshots::{PointInTime, is_temporary};
+
+impl Cloud {
+    /// Makes a snapshot, or finds the one that an earlier call with the same name made, and waits for it as long as `patience`
+    /// lasts: one that is still `creating` then is returned as it is.
+    ///
+    /// A snapshot of this name and another volume is [`CloudError::SnapshotExists`]. One that failed is removed, if it carries all of
+    /// the metadata, and made anew by the next call; then [`CloudError::SnapshotFailed`] tells Cinder's message. The request is
+    /// never repeated blindly.
+    pub async fn create_snapshot(&self, new: NewSnapshot, patience: Duration) -> Result<Snapshot, CloudError> {
+        self.inner.create_snapshot(&new, patience).await
+    }
+
+    /// Freezes the data of a volume in a snapshot, asks for a backup of it, and returns as soon as Cinder has a record of it; or
+    /// finds the one that an earlier call with the same name made. When it finds a complete one, the snapshot is removed.
+    /// Errors as for [`Cloud::create_snapshot`].
+    pub async fn create_backup(&self, new: NewBackup) -> Result<Backup, CloudError> {
+        self.inner.create_backup(&new).await
+    }
+
+    /// The snapshot or the backup of this id; `None` when Cinder knows neither, or the id is no UUID.
+    pub async fn point_in_time(&self, id: &str) -> Result<Option<PointInTime>, CloudError> {
+        self.inner.point_in_time(id).await
+    }
+
+    /// Cinder's words about a snapshot or a backup that failed; empty when there are none.
+    pub async fn failure_of(&self, point: &PointInTime) -> String {
+        let words = self.inner.words(point.id()).await;
+        match point {
+            PointInTime::Backup(backup) => crate::snapshots::joined(&backup.fail_reason, &words),
+            PointInTime::Snapshot(_) => words,
+        }
+    }
+
+    /// Deletes the snapshot or the backup of this id, and waits until Cinder no longer knows it. What is not there is deleted. What
+    /// others are built on stays: [`CloudError::StillNeeded`].
+    pub async fn delete_point_in_time(&self, id: &str) -> Result<(), CloudError> {
+        self.inner.delete_point_in_time(id).await
+    }
+
+    /// The snapshots of the project, or of one volume. Those that only freeze data for a backup are left out.
+    pub async fn list_snapshots(&self, volume: Option<&VolumeId>) -> Result<Vec<Snapshot>, CloudError> {
+        let filter: Vec<_> = volume.map(|volume| ("volume_id", volume.to_string())).into_iter().collect();
+        let mut snapshots = BlockStorage::new(&self.inner.transport).snapshots(&filter).await?;
+        snapshots.retain(|snapshot| !is_temporary(snapshot));
+        Ok(snapshots)
+    }
+
+    /// The backups of the project, or of one volume; none in a cloud that does not serve or allow them.
+    pub async fn list_backups(&self, volume: Option<&VolumeId>) -> Result<Vec<Backup>, CloudError> {
+        let filter: Vec<_> = volume.map(|volume| ("volume_id", volume.to_string())).into_iter().collect();
+        match BlockStorage::new(&self.inner.transport).backups(&filter).await {
+            Err(error @ (CloudError::NotFound { .. } | CloudError::Forbidden(_))) => {
+                tracing::debug!(%error, "this cloud has no backups for us");
+                Ok(Vec::new())
+            }
+            listed => listed,
+        }
+    }
+}

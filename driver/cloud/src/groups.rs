@@ -1,0 +1,384 @@
+//! Snapshots of several volumes at one moment, through Cinder's generic groups.
+//!
+//! Cinder takes such a snapshot of a group only, never of a list of volumes, and only a group of a type with
+//! `consistent_group_snapshot_enabled` is cut at one moment: a group of another type is cut one volume after the other, without a
+//! word. A volume that is in a group can neither be deleted nor get another type, and the snapshot of a group stays good when the
+//! volumes leave the group; the group itself has to stay as long as its snapshot. So every group snapshot gets a group of its own:
+//! the volumes enter it, are cut, and leave it at once; the empty group goes after its snapshot. Volumes that somebody has put
+//! into a group beforehand are cut there, if they are all that is in it.
+//!
+//! The group bears the snapshot's name and, in its description, our mark: whatever a killed process left is found by these.
+
+mod delete;
+mod members;
+mod own;
+mod poll;
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use futures::stream;
+use tokio::time::Instant;
+
+use crate::block_storage::{
+    BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
+};
+use crate::cloud::Inner;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::{GroupSnapshotId, VolumeId};
+
+pub(crate) use own::UnderWork;
+
+/// How often a creation begins anew after the remains of an earlier one were cleared away.
+const ROUNDS: u32 = 5;
+/// Looks at volumes at the same time.
+const PARALLEL: usize = 8;
+/// The most volumes of one group snapshot: their ids travel in one request.
+const MOST_VOLUMES: usize = 100;
+
+/// What a new group snapshot shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGroupSnapshot {
+    /// Its name, by which a repeated creation finds the first one's.
+    pub name: String,
+    /// The volumes.
+    pub volumes: BTreeSet<VolumeId>,
+    /// The type of the group, by name or id. Without it the first one that Cinder shows to be consistent is taken.
+    pub group_type: Option<String>,
+}
+
+/// A group snapshot that is complete.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupSnapshot {
+    /// Its id.
+    pub id: GroupSnapshotId,
+    /// When it was made, UTC without a zone, as Cinder writes it.
+    pub created_at: String,
+    /// The snapshots of the volumes.
+    pub snapshots: Vec<Snapshot>,
+}
+
+impl Inner {
+    /// See [`crate::Cloud::create_group_snapshot`].
+    pub(crate) async fn create_group_snapshot(&self, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        if let Some(volume) = new.volumes.iter().find(|volume| !volume.is_uuid()) {
+            return Err(CloudError::no_volume(volume));
+        }
+        if new.volumes.len() > MOST_VOLUMES {
+            return Err(cannot(
+                new,
+                format!("it has {} volumes, and {MOST_VOLUMES} are the most", new.volumes.len()),
+            ));
+        }
+        if !cinder.knows_groups().await? {
+            return Err(cannot(new, "this Cinder has no groups of volumes (they take microversion 3.25)"));
+        }
+        let _under_work = self.group_names.begin(&new.name);
+        let deadline = Instant::now() + self.options.operation_timeout;
+        for _ in 0..ROUNDS {
+            let Some(found) = self.group_snapshot_named(&new.name).await? else {
+                return self.make_group_snapshot(new, deadline).await;
+            };
+            let Some(settled) = self.settled(found, deadline).await? else {
+                continue;
+            };
+            if settled.status != "available" {
+                tracing::warn!(group_snapshot = settled.id, status = settled.status, "removing a group snapshot that failed earlier");
+                self.remove_group_snapshot(&settled, deadline).await?;
+                continue;
+            }
+            let whole = self.whole(&settled, new).await?;
+            // An earlier call may have been killed before this.
+            self.free_volumes(&settled, deadline).await?;
+            return Ok(whole);
+        }
+        Err(failed(new, "error", "it failed again and again"))
+    }
+
+    /// See [`crate::Cloud::group_snapshot`].
+    pub(crate) async fn group_snapshot(&self, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        if !id.is_uuid() || !cinder.knows_groups().await? {
+            return Ok(None);
+        }
+        match cinder.group_snapshot(id.as_str()).await? {
+            None => Ok(None),
+            Some(record) => self.with_members(&record).await.map(Some),
+        }
+    }
+
+    async fn group_snapshot_named(&self, name: &str) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+        let all = BlockStorage::new(&self.transport).group_snapshots().await?;
+        let mut named: Vec<_> = all.into_iter().filter(|found| found.name == name).collect();
+        // One that is complete goes before one that is not.
+        named.sort_by_key(|found| (found.status != "available", found.created_at.clone()));
+        Ok(named.into_iter().next())
+    }
+
+    /// From nothing to a complete group snapshot with its volumes free again. Whatever fails, nothing is left behind but what the
+    /// next attempt finds by its name.
+    async fn make_group_snapshot(
+        &self,
+        new: &NewGroupSnapshot,
+        deadline: Instant,
+    ) -> Result<GroupSnapshot, CloudError> {
+        let volumes = self.volumes_to_group(new).await?;
+        let group_type = self.group_type(new).await?;
+        let group = self.group_for(new, &volumes, &group_type, deadline).await?;
+        match self.cut(new, &group, deadline).await {
+            Ok(record) => {
+                let whole = self.whole(&record, new).await;
+                self.free_volumes(&record, deadline).await?;
+                whole
+            }
+            Err(error) => {
+                if let Err(left) = self.dissolve_if_own(&group.id, deadline).await {
+                    tracing::warn!(error = %left, group = group.id, "the group of a failed group snapshot is still there");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn cut(
+        &self,
+        new: &NewGroupSnapshot,
+        group: &Group,
+        deadline: Instant,
+    ) -> Result<GroupSnapshotRecord, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let absent: Vec<VolumeId> = new
+            .volumes
+            .iter()
+            .filter(|volume| !group.volumes.contains(volume))
+            .cloned()
+            .collect();
+        if !absent.is_empty() {
+            match cinder.update_group(&group.id, &absent, &[], None).await {
+                Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
+                answer => answer?,
+            }
+            let ready = self.group_settled(&group.id, deadline).await?;
+            let ready = ready.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
+            if ready.status != "available" || !new.volumes.iter().all(|volume| ready.volumes.contains(volume)) {
+                return Err(failed(
+                    new,
+                    &ready.status,
+                    "its volumes did not get into the group; see the log of cinder-volume",
+                ));
+            }
+        }
+        let id = match cinder.create_group_snapshot(&group.id, &new.name, own::MARK).await {
+            Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
+            answer => answer?,
+        };
+        let record = self.group_snapshot_settled(&id, deadline).await?;
+        let record = record.ok_or_else(|| failed(new, "deleted", "it vanished while it was waited for"))?;
+        if record.status == "available" {
+            return Ok(record);
+        }
+        let removed = self.remove_group_snapshot(&record, deadline).await;
+        Err(CloudError::SnapshotFailed {
+            kind: ObjectKind::GroupSnapshot,
+            id: record.id.clone(),
+            status: record.status,
+            message: removed
+                .as_ref()
+                .err()
+                .map(|error| format!("its removal failed: {error}"))
+                .unwrap_or_default(),
+            removed: removed.is_ok(),
+        })
+    }
+
+    /// The group snapshot with its members, which must be those of the volumes asked for.
+    async fn whole(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+        let whole = self.with_members(record).await?;
+        let sources: BTreeSet<&VolumeId> = whole.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect();
+        if sources == new.volumes.iter().collect() {
+            return Ok(whole);
+        }
+        let list = |ids: &mut dyn Iterator<Item = &VolumeId>| ids.map(VolumeId::as_str).collect::<Vec<_>>().join(", ");
+        Err(CloudError::SnapshotExists {
+            kind: ObjectKind::GroupSnapshot,
+            id: record.id.clone(),
+            name: new.name.clone(),
+            difference: format!(
+                "volumes {} are wanted, it has {}",
+                list(&mut new.volumes.iter()),
+                list(&mut sources.into_iter())
+            ),
+        })
+    }
+
+    /// The volumes, which must be there, sound and in one zone.
+    async fn volumes_to_group(&self, new: &NewGroupSnapshot) -> Result<Vec<GroupedVolume>, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let looks = stream::iter(new.volumes.iter().cloned())
+            .map(|id| async move {
+                let found = cinder.grouped_volume(&id).await?;
+                found.ok_or_else(|| CloudError::no_volume(&id))
+            })
+            .buffered(PARALLEL);
+        let looks: Vec<Result<GroupedVolume, CloudError>> = looks.collect().await;
+        let volumes = looks.into_iter().collect::<Result<Vec<_>, _>>()?;
+        for GroupedVolume { volume, .. } in &volumes {
+            match &volume.status {
+                VolumeStatus::Available | VolumeStatus::InUse => {}
+                status if status.is_error() => {
+                    return Err(CloudError::Broken {
+                        kind: ObjectKind::Volume,
+                        id: volume.id.to_string(),
+                        status: status.to_string(),
+                        message: String::new(),
+                    });
+                }
+                status => {
+                    return Err(CloudError::Busy {
+                        kind: ObjectKind::Volume,
+                        id: volume.id.to_string(),
+                        status: status.to_string(),
+                        wanted: "available or in-use",
+                    });
+                }
+            }
+        }
+        let zones: BTreeSet<_> = volumes.iter().map(|one| one.volume.availability_zone.as_deref()).collect();
+        if zones.len() > 1 {
+            let zones: Vec<&str> = zones.into_iter().map(Option::unwrap_or_default).collect();
+            return Err(cannot(
+                new,
+                format!("its volumes are in several zones ({})", zones.join(", ")),
+            ));
+        }
+        Ok(volumes)
+    }
+
+    /// The type of the group, which must be one whose snapshots are of one moment. Cinder shows that to administrators only; for
+    /// others the class that names the type vouches for it.
+    async fn group_type(&self, new: &NewGroupSnapshot) -> Result<GroupType, CloudError> {
+        let types = BlockStorage::new(&self.transport).group_types().await?;
+        let Some(wanted) = &new.group_type else {
+            let found = types.into_iter().find(|one| one.is_consistent() == Some(true));
+            return found.ok_or_else(|| {
+                cannot(
+                    new,
+                    "no group type is known to be consistent; name one with consistent_group_snapshot_enabled in the class",
+                )
+            });
+        };
+        let found = types.into_iter().find(|one| one.name == *wanted || one.id == *wanted);
+        let found = found.ok_or_else(|| cannot(new, format!("the project knows no group type {wanted}")))?;
+        if found.is_consistent() == Some(false) {
+            return Err(cannot(
+                new,
+                format!(
+                    "snapshots of groups of type {} are not of one moment; have an administrator set its group spec \
+                     consistent_group_snapshot_enabled to \"<is> True\", or name another type",
+                    found.name
+                ),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// The group to cut: the one that the volumes are in already, all of them and nothing else, or one of our own.
+    async fn group_for(
+        &self,
+        new: &NewGroupSnapshot,
+        volumes: &[GroupedVolume],
+        group_type: &GroupType,
+        deadline: Instant,
+    ) -> Result<Group, CloudError> {
+        let own = self.own_group(&new.name, group_type, deadline).await?;
+        let elsewhere = |one: &&GroupedVolume| {
+            !one.group_id.is_empty() && own.as_ref().is_none_or(|own| own.id != one.group_id)
+        };
+        if let Some(placed) = volumes.iter().find(elsewhere) {
+            let cinder = BlockStorage::new(&self.transport);
+            if let Some(group) = cinder.group(&placed.group_id).await? {
+                let members: BTreeSet<&VolumeId> = group.volumes.iter().collect();
+                if own.is_none() && !own::is_own(&group) && members == new.volumes.iter().collect() {
+                    if group.type_id == group_type.id {
+                        return Ok(group);
+                    }
+                    return Err(cannot(
+                        new,
+                        format!("its volumes are in group {}, which is not of type {}", group.id, group_type.name),
+                    ));
+                }
+                if own::is_own(&group) && self.leave_own_group(&placed.volume.id).await? {
+                    // What a killed process left; the next attempt finds the volume free.
+                    return Err(CloudError::Busy {
+                        kind: ObjectKind::Volume,
+                        id: placed.volume.id.to_string(),
+                        status: format!("taken out of the group {} of an abandoned snapshot", group.id),
+                        wanted: "in no group",
+                    });
+                }
+                if own::is_own(&group) {
+                    return Err(CloudError::Busy {
+                        kind: ObjectKind::Volume,
+                        id: placed.volume.id.to_string(),
+                        status: format!("in group {} for another group snapshot", group.id),
+                        wanted: "in no group",
+                    });
+                }
+            }
+            return Err(cannot(
+                new,
+                format!(
+                    "volume {} is in group {}, and a volume is in one group at most; snapshot exactly the volumes of that group, or \
+                     take it out",
+                    placed.volume.id, placed.group_id
+                ),
+            ));
+        }
+        if let Some(own) = own {
+            return Ok(own);
+        }
+        let types: BTreeSet<&str> = volumes.iter().filter_map(|one| one.volume.volume_type.as_deref()).collect();
+        let id = BlockStorage::new(&self.transport)
+            .create_group(&NewGroup {
+                name: &new.name,
+                description: own::MARK,
+                group_type: &group_type.id,
+                volume_types: types.iter().map(|&name| name.to_owned()).collect(),
+                availability_zone: volumes.first().and_then(|one| one.volume.availability_zone.as_deref()),
+            })
+            .await?;
+        let group = self.group_settled(&id, deadline).await?;
+        let group = group.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
+        if group.status == "available" {
+            return Ok(group);
+        }
+        let status = group.status.clone();
+        self.dissolve_if_own(&id, deadline).await?;
+        Err(cannot(
+            new,
+            format!(
+                "its group went to {status}: no backend in the volumes' zone takes a group of type {} with volumes of {}",
+                group_type.name,
+                Vec::from_iter(types).join(" and ")
+            ),
+        ))
+    }
+}
+
+fn cannot(new: &NewGroupSnapshot, reason: impl Into<String>) -> CloudError {
+    CloudError::CannotGroup {
+        name: new.name.clone(),
+        reason: reason.into(),
+    }
+}
+
+fn failed(new: &NewGroupSnapshot, status: &str, message: &str) -> CloudError {
+    CloudError::SnapshotFailed {
+        kind: ObjectKind::GroupSnapshot,
+        id: new.name.clone(),
+        status: status.to_owned(),
+        message: message.to_owned(),
+        removed: true,
+    }
+}

@@ -1,0 +1,173 @@
+//! The groups that we make: how they are known, and how they go.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::block_storage::{BlockStorage, Group, GroupSnapshotRecord, GroupType};
+use crate::cloud::Inner;
+use crate::error::CloudError;
+use crate::ids::VolumeId;
+
+/// How the description of every group of ours begins; the id of its snapshot follows once it is known.
+pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
+
+pub(super) fn is_own(group: &Group) -> bool {
+    group.description.starts_with(MARK)
+}
+
+/// The description of the group of a group snapshot.
+fn description_of(id: &str) -> String {
+    format!("{MARK} Group snapshot {id}.")
+}
+
+/// The names of the group snapshots that this process is working on.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWork {
+    names: Mutex<HashMap<String, usize>>,
+}
+
+/// Ends with its drop.
+#[derive(Debug)]
+pub(super) struct Begun<'a> {
+    all: &'a UnderWork,
+    name: String,
+}
+
+impl UnderWork {
+    pub(super) fn begin(&self, name: &str) -> Begun<'_> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        *names.entry(name.to_owned()).or_default() += 1;
+        Begun {
+            all: self,
+            name: name.to_owned(),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.contains_key(name)
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut names = self.all.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = names.get_mut(&self.name) {
+            *count -= 1;
+            if *count == 0 {
+                names.remove(&self.name);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Our group of this name, if an earlier attempt left one that can be used; others of the name are removed.
+    pub(super) async fn own_group(
+        &self,
+        name: &str,
+        group_type: &GroupType,
+        deadline: Instant,
+    ) -> Result<Option<Group>, CloudError> {
+        let all = BlockStorage::new(&self.transport).groups().await?;
+        let mut usable: Option<Group> = None;
+        for found in all.iter().filter(|group| group.name == name && is_own(group)) {
+            let Some(group) = self.group_settled(&found.id, deadline).await? else {
+                continue;
+            };
+            if usable.is_none() && group.status == "available" && group.type_id == group_type.id {
+                usable = Some(group);
+            } else {
+                self.dissolve_if_own(&found.id, deadline).await?;
+            }
+        }
+        Ok(usable)
+    }
+
+    /// Takes the volumes out of the group of a complete group snapshot, if it is ours, and notes there whose group it was. What the
+    /// volumes' statuses do not allow now is left to the next call: a volume that stays in the group cannot be deleted.
+    pub(super) async fn free_volumes(&self, record: &GroupSnapshotRecord, deadline: Instant) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let Some(group) = cinder.group(&record.group_id).await?.filter(is_own) else {
+            return Ok(());
+        };
+        let description = description_of(&record.id);
+        if group.volumes.is_empty() && group.description == description {
+            return Ok(());
+        }
+        cinder
+            .update_group(&group.id, &[], &group.volumes, Some(&description))
+            .await?;
+        match self.group_settled(&group.id, deadline).await? {
+            Some(left) if !left.volumes.is_empty() => Err(CloudError::Busy {
+                kind: crate::error::ObjectKind::Group,
+                id: left.id,
+                status: left.status,
+                wanted: "empty",
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Empties and deletes a group, if it is ours, and waits until it is gone. Its volumes stay as they are.
+    pub(super) async fn dissolve_if_own(&self, id: &str, deadline: Instant) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let Some(group) = self.group_settled(id, deadline).await?.filter(is_own) else {
+            return Ok(());
+        };
+        if !group.volumes.is_empty() {
+            cinder.update_group(id, &[], &group.volumes, None).await?;
+            let emptied = self.group_settled(id, deadline).await?;
+            if emptied.is_none_or(|emptied| !emptied.volumes.is_empty()) {
+                return Err(CloudError::Busy {
+                    kind: crate::error::ObjectKind::Group,
+                    id: id.to_owned(),
+                    status: group.status,
+                    wanted: "empty",
+                });
+            }
+        }
+        cinder.delete_group(id).await?;
+        self.group_gone(id, deadline).await
+    }
+
+    /// Deletes the group that a group snapshot which is no longer there has left behind.
+    pub(super) async fn dissolve_group_of(&self, group_snapshot: &str, deadline: Instant) -> Result<(), CloudError> {
+        let all = BlockStorage::new(&self.transport).groups().await?;
+        let description = description_of(group_snapshot);
+        for group in all.iter().filter(|group| group.description == description) {
+            self.dissolve_if_own(&group.id, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in one that this
+    /// process is working on, or in somebody else's.
+    pub(crate) async fn leave_own_group(&self, volume: &VolumeId) -> Result<bool, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        if !cinder.knows_groups().await? {
+            return Ok(false);
+        }
+        let Some(found) = cinder.grouped_volume(volume).await?.filter(|found| !found.group_id.is_empty()) else {
+            return Ok(false);
+        };
+        let group = cinder.group(&found.group_id).await?;
+        let Some(group) = group.filter(|group| is_own(group) && !self.group_names.has(&group.name)) else {
+            return Ok(false);
+        };
+        tracing::warn!(%volume, group = group.id, "taking a volume out of the group of an abandoned snapshot");
+        let deadline = Instant::now() + self.options.operation_timeout;
+        cinder
+            .update_group(&group.id, &[], std::slice::from_ref(volume), None)
+            .await?;
+        let left = self.group_settled(&group.id, deadline).await?;
+        let out = left.as_ref().is_none_or(|left| !left.volumes.contains(volume));
+        if out && left.is_some_and(|left| left.volumes.is_empty()) {
+            // Refused while its snapshot exists, with which it goes.
+            let _ = self.dissolve_if_own(&group.id, deadline).await;
+        }
+        Ok(out)
+    }
+}

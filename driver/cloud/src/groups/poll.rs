@@ -1,0 +1,102 @@
+//! Waiting for groups and their snapshots. They are few and seldom, so each is looked at for itself.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::block_storage::{BlockStorage, Group, GroupSnapshotRecord};
+use crate::cloud::Inner;
+use crate::error::CloudError;
+use crate::retry::jitter;
+
+/// The first pause; each is half as long again as the one before, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+impl Inner {
+    /// The group once nothing is under way with it; `None` when it is gone.
+    pub(super) async fn group_settled(&self, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let look = || cinder.group(id);
+        self.until_settled("group", id, deadline, look, |group| &group.status).await
+    }
+
+    /// Waits until the group is gone.
+    pub(super) async fn group_gone(&self, id: &str, deadline: Instant) -> Result<(), CloudError> {
+        match self.group_settled(id, deadline).await? {
+            None => Ok(()),
+            Some(group) => Err(CloudError::Busy {
+                kind: crate::error::ObjectKind::Group,
+                id: group.id,
+                status: group.status,
+                wanted: "deleted",
+            }),
+        }
+    }
+
+    /// The group snapshot once nothing is under way with it; `None` when it is gone.
+    pub(super) async fn group_snapshot_settled(
+        &self,
+        id: &str,
+        deadline: Instant,
+    ) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let look = || cinder.group_snapshot(id);
+        self.until_settled("group_snapshot", id, deadline, look, |record| &record.status)
+            .await
+    }
+
+    /// As [`Self::group_snapshot_settled`], without a look at one that is settled.
+    pub(super) async fn settled(
+        &self,
+        record: GroupSnapshotRecord,
+        deadline: Instant,
+    ) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+        if is_settled(&record.status) {
+            return Ok(Some(record));
+        }
+        self.group_snapshot_settled(&record.id, deadline).await
+    }
+
+    async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+        &self,
+        what: &'static str,
+        id: &str,
+        deadline: Instant,
+        look: impl Fn() -> L,
+        status: impl Fn(&T) -> &String,
+    ) -> Result<Option<T>, CloudError> {
+        let started = Instant::now();
+        let (mut pause, mut polls) = (FIRST_PAUSE, 0);
+        let (mut last_status, mut last_error) = ("not seen".to_owned(), String::new());
+        loop {
+            polls += 1;
+            match look().await {
+                Ok(found) if found.as_ref().is_none_or(|found| is_settled(status(found))) => {
+                    self.transport.observer().wait_finished(what, started.elapsed(), polls);
+                    return Ok(found);
+                }
+                Ok(found) => {
+                    last_status = found.as_ref().map(|found| status(found).clone()).unwrap_or_default();
+                    last_error.clear();
+                }
+                Err(error) if error.is_transient() => last_error = error.to_string(),
+                Err(error) => return Err(error),
+            }
+            if Instant::now() + pause >= deadline {
+                return Err(CloudError::Timeout {
+                    what: format!("{what} {id}"),
+                    last_status,
+                    last_error,
+                    elapsed: started.elapsed(),
+                });
+            }
+            sleep(jitter(pause)).await;
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+fn is_settled(status: &str) -> bool {
+    !matches!(status, "creating" | "updating" | "deleting")
+}

@@ -1,0 +1,92 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+const SERVER: &str = "11111111-2222-4333-8444-555555555555";
+
+fn now() -> SystemTime {
+    moment("2026-01-01T12:00:00.000000").expect("a time").into()
+}
+
+fn volume(change: &[(&str, Value)]) -> Volume {
+    let mut volume = json!({
+        "id": "99999999-2222-4333-8444-555555555555", "size": 1, "status": "available",
+        "updated_at": "2026-01-01T11:59:00.000000",
+    });
+    for (key, value) in change {
+        volume[*key] = value.clone();
+    }
+    serde_json::from_value(volume).expect("a volume")
+}
+
+fn attached(status: &str) -> Volume {
+    volume(&[
+        ("status", json!(status)),
+        ("attachments", json!([{"server_id": SERVER, "attachment_id": SERVER, "device": "/dev/vdb"}])),
+    ])
+}
+
+fn server(status: &str) -> Option<Server> {
+    Some(serde_json::from_value(json!({"id": SERVER, "name": "node", "status": status})).expect("a server"))
+}
+
+fn found(volume: &Volume, server: Option<Option<Server>>) -> Vec<(Severity, &'static str)> {
+    let servers = server.map(|server| (ServerId::new(SERVER), server));
+    let troubles = volume.troubles(&servers.into_iter().collect(), now());
+    troubles.into_iter().map(|trouble| (trouble.severity, trouble.reason)).collect()
+}
+
+#[rstest]
+#[case("available", None)]
+#[case("creating", None)]
+#[case("retyping", None)]
+#[case("error", Some((Severity::Inaccessible, "VolumeError")))]
+#[case("error_managing", Some((Severity::Inaccessible, "VolumeError")))]
+#[case("error_restoring", Some((Severity::DataLoss, "RestoreFailed")))]
+#[case("error_extending", Some((Severity::Degraded, "ExtendFailed")))]
+#[case("error_deleting", Some((Severity::Degraded, "DeleteFailed")))]
+#[case("maintenance", Some((Severity::Degraded, "Maintenance")))]
+#[case("error_of_tomorrow", Some((Severity::Degraded, "VolumeError")))]
+#[case("in-use", Some((Severity::Degraded, "AttachmentInconsistent")))]
+fn the_status_tells_what_is_wrong(#[case] status: &str, #[case] expected: Option<(Severity, &'static str)>) {
+    assert_eq!(found(&volume(&[("status", json!(status))]), None), Vec::from_iter(expected));
+}
+
+#[rstest]
+#[case("migration_status", "migrating", Some("Migrating"))]
+#[case("migration_status", "error", Some("MigrationFailed"))]
+#[case("migration_status", "success", None)]
+#[case("replication_status", "error", Some("ReplicationFailed"))]
+#[case("replication_status", "failed-over", Some("ReplicationFailedOver"))]
+#[case("replication_status", "enabled", None)]
+fn a_move_or_a_copy_that_fails_degrades_the_volume(
+    #[case] key: &str,
+    #[case] status: &str,
+    #[case] reason: Option<&'static str>,
+) {
+    let expected = reason.map(|reason| (Severity::Degraded, reason));
+    assert_eq!(found(&volume(&[(key, json!(status))]), None), Vec::from_iter(expected));
+}
+
+#[rstest]
+#[case(None, None)]
+#[case(Some(server("ACTIVE")), None)]
+#[case(Some(server("SHUTOFF")), None)]
+#[case(Some(server("ERROR")), Some("ServerError"))]
+#[case(Some(server("DELETED")), Some("ServerGone"))]
+#[case(Some(None), Some("ServerGone"))]
+fn a_volume_shares_the_fate_of_its_server(#[case] of: Option<Option<Server>>, #[case] reason: Option<&'static str>) {
+    let expected = reason.map(|reason| (Severity::Inaccessible, reason));
+    assert_eq!(found(&attached("in-use"), of), Vec::from_iter(expected));
+}
+
+#[rstest]
+#[case("reserved", "2026-01-01T11:54:59.000000", true)]
+#[case("attaching", "2026-01-01T11:00:00", true)]
+#[case("detaching", "2026-01-01T11:55:01.000000", false)]
+#[case("creating", "2026-01-01T11:00:00.000000", false)]
+fn an_attachment_that_gets_nowhere_is_inconsistent(#[case] status: &str, #[case] since: &str, #[case] expected: bool) {
+    let volume = volume(&[("status", json!(status)), ("updated_at", json!(since))]);
+    assert_eq!(!found(&volume, None).is_empty(), expected);
+}

@@ -1,0 +1,16 @@
+//! Marks that operations leave in metadata, so that another process can tell later what happened. They are a contract like the
+//! keys of the Go driver, and none of them is a secret.
+
+/// On a volume: the id of the backup that it was restored from. Cinder keeps that of a snapshot or a volume itself.
+pub const SOURCE_BACKUP: &str = "cinder.csi.openstack.org/source-backup";
+/// On a volume: the zones, separated by commas, of which it was to be in one. A volume elsewhere was never given to anybody.
+pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
+/// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only.
+pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org/read-only-at.";
+/// On a snapshot: it only freezes the data for the backup of this name, and goes when that is made.
+pub const TEMPORARY_FOR: &str = "cinder.csi.openstack.org/temporary-for-backup";
+/// On a snapshot: the zone of its volume.
+pub const ZONE: &str = "cinder.csi.openstack.org/zone";
+
+/// The longest value of Cinder's metadata, in characters.
+pub(crate) const LONGEST_VALUE: usize = 255;

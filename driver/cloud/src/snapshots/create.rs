@@ -1,0 +1,203 @@
+//! A snapshot by its name: found, made, waited for as long as the caller likes.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{ROUNDS, joined};
+use crate::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
+use crate::cloud::Inner;
+use crate::error::{CloudError, ObjectKind};
+use crate::marks;
+use crate::pace::Kind;
+use crate::retry::jitter;
+
+/// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
+pub(crate) const LOOKUPS: [Duration; 4] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+/// How long the removal of a snapshot that failed to be made may take.
+const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+
+impl Inner {
+    /// See [`crate::Cloud::create_snapshot`].
+    pub(crate) async fn create_snapshot(
+        &self,
+        new: &NewSnapshot,
+        patience: Duration,
+    ) -> Result<Snapshot, CloudError> {
+        if !new.volume_id.is_uuid() {
+            return Err(CloudError::no_volume(&new.volume_id));
+        }
+        let deadline = Instant::now() + self.options.operation_timeout;
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            let started = Instant::now();
+            let Some(found) = self.find_snapshot(new).await? else {
+                match self.make_snapshot(new, deadline, rounds).await? {
+                    Some(snapshot) => return self.wait_snapshot(new, snapshot, started, patience).await,
+                    None => continue,
+                }
+            };
+            if found.volume_id != new.volume_id {
+                return Err(CloudError::SnapshotExists {
+                    kind: ObjectKind::Snapshot,
+                    id: found.id.to_string(),
+                    name: new.name.clone(),
+                    difference: format!("it is one of volume {}, not of {}", found.volume_id, new.volume_id),
+                });
+            }
+            match &found.status {
+                SnapshotStatus::Creating => return self.wait_snapshot(new, found, started, patience).await,
+                SnapshotStatus::Deleting if rounds < ROUNDS => {
+                    self.settled_snapshot(Kind::Delete, &found, started, deadline).await?;
+                }
+                SnapshotStatus::Error if rounds < ROUNDS && is_ours(&found, new) => {
+                    tracing::warn!(snapshot = %found.id, name = %new.name, "removing a snapshot that failed in an earlier creation");
+                    self.delete_snapshot(&found.id).await?;
+                }
+                status if status.is_error() || *status == SnapshotStatus::Deleting => {
+                    return Err(CloudError::SnapshotFailed {
+                        kind: ObjectKind::Snapshot,
+                        status: status.to_string(),
+                        message: self.words(found.id.as_str()).await,
+                        id: found.id.to_string(),
+                        removed: false,
+                    });
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// The snapshot of the wanted name that a creation goes on with. Cinder's filter is exact, and the name is compared here, too.
+    /// One that only freezes data for a backup bears the backup's name and is meant only where it is asked for.
+    async fn find_snapshot(&self, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
+        let temporary = new.metadata.get(marks::TEMPORARY_FOR);
+        let named = BlockStorage::new(&self.transport)
+            .snapshots(&[("name", new.name.clone())])
+            .await?;
+        let named = named.into_iter().filter(|snapshot| {
+            snapshot.name == new.name && snapshot.metadata.get(marks::TEMPORARY_FOR) == temporary
+        });
+        Ok(named.min_by_key(|snapshot| {
+            let rank = match &snapshot.status {
+                status if status.is_complete() => 0,
+                SnapshotStatus::Creating => 1,
+                SnapshotStatus::Deleting => 2,
+                _ => 3,
+            };
+            // Another volume's is named only where there is no better one.
+            let other = snapshot.volume_id != new.volume_id;
+            (other, rank, snapshot.created_at.clone(), snapshot.id.clone())
+        }))
+    }
+
+    /// Asks for the snapshot; `None` when an obstacle has gone and everything is to be looked at anew.
+    async fn make_snapshot(
+        &self,
+        new: &NewSnapshot,
+        deadline: Instant,
+        rounds: u32,
+    ) -> Result<Option<Snapshot>, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let failure = match cinder.create_snapshot(new).await {
+            Ok(Some(snapshot)) => return Ok(Some(snapshot)),
+            Ok(None) => return Err(CloudError::no_volume(&new.volume_id)),
+            Err(error) if error.is_uncertain() => return self.look_up_snapshot(new, error).await.map(Some),
+            Err(CloudError::BadRequest(failure) | CloudError::Conflict(failure)) => failure,
+            Err(error) => return Err(error),
+        };
+        let Some(volume) = cinder.volume(&new.volume_id).await? else {
+            return Err(CloudError::no_volume(&new.volume_id));
+        };
+        if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
+            self.settle(&volume, deadline, format!("volume {}", volume.id)).await?;
+            return Ok(None);
+        }
+        Err(CloudError::SnapshotRefused {
+            volume: volume.id,
+            status: volume.status.to_string(),
+            failure,
+        })
+    }
+
+    /// Finds out what became of a creation whose answer was lost. Nothing is made here.
+    async fn look_up_snapshot(&self, new: &NewSnapshot, error: CloudError) -> Result<Snapshot, CloudError> {
+        tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
+        for pause in LOOKUPS {
+            sleep(jitter(pause)).await;
+            match self.find_snapshot(new).await {
+                Ok(Some(snapshot)) if is_ours(&snapshot, new) && snapshot.volume_id == new.volume_id => {
+                    return Ok(snapshot);
+                }
+                Ok(_) => {}
+                Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
+            }
+        }
+        Err(error)
+    }
+
+    /// Waits for the end, or until the patience is over: then the snapshot is answered as it is.
+    async fn wait_snapshot(
+        &self,
+        new: &NewSnapshot,
+        snapshot: Snapshot,
+        started: Instant,
+        patience: Duration,
+    ) -> Result<Snapshot, CloudError> {
+        let now = if snapshot.status == SnapshotStatus::Creating {
+            match self
+                .settled_snapshot(Kind::Create, &snapshot, started, started + patience)
+                .await
+            {
+                Ok(Some(now)) => now,
+                Ok(None) => {
+                    return Err(CloudError::NotFound {
+                        kind: ObjectKind::Snapshot,
+                        id: snapshot.id.to_string(),
+                        request_id: None,
+                    });
+                }
+                Err(CloudError::Timeout { .. }) => return Ok(snapshot),
+                Err(error) => return Err(error),
+            }
+        } else {
+            snapshot
+        };
+        if !now.status.is_error() {
+            return Ok(now);
+        }
+        let message = self.words(now.id.as_str()).await;
+        let removal = if is_ours(&now, new) {
+            match timeout(CLEAN_UP_LIMIT, self.delete_snapshot(&now.id)).await {
+                Ok(Ok(())) => String::new(),
+                Ok(Err(error)) => format!("its removal failed: {error}"),
+                Err(_) => "its removal is not finished".to_owned(),
+            }
+        } else {
+            "it was made by somebody else and stays".to_owned()
+        };
+        Err(CloudError::SnapshotFailed {
+            kind: ObjectKind::Snapshot,
+            id: now.id.to_string(),
+            status: now.status.to_string(),
+            removed: removal.is_empty(),
+            message: joined(&message, &removal),
+        })
+    }
+}
+
+/// Whether this very request, or an earlier attempt at it, made the snapshot.
+fn is_ours(snapshot: &Snapshot, new: &NewSnapshot) -> bool {
+    snapshot.name == new.name
+        && !new.metadata.is_empty()
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| snapshot.metadata.get(key) == Some(value))
+}

@@ -1,0 +1,171 @@
+//! A snapshot by its id, until it is gone.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{ROUNDS, joined};
+use crate::block_storage::{BlockStorage, Snapshot, SnapshotStatus, Volume};
+use crate::cloud::Inner;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::{BackupId, SnapshotId};
+use crate::pace::Kind;
+use crate::retry::jitter;
+use crate::volumes::SETTLE_LIMIT;
+
+impl Inner {
+    /// See [`crate::Cloud::delete_point_in_time`].
+    pub(crate) async fn delete_point_in_time(&self, id: &str) -> Result<(), CloudError> {
+        let snapshot = SnapshotId::new(id);
+        if !snapshot.is_uuid() {
+            return Ok(());
+        }
+        if self.try_delete_snapshot(&snapshot).await? {
+            return Ok(());
+        }
+        // Only a 404 says that it is no snapshot.
+        self.delete_backup(&BackupId::new(id)).await
+    }
+
+    /// Deletes a snapshot; one that is not there is deleted.
+    pub(crate) async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), CloudError> {
+        self.try_delete_snapshot(id).await.map(drop)
+    }
+
+    /// Deletes a snapshot; false when there was none.
+    async fn try_delete_snapshot(&self, id: &SnapshotId) -> Result<bool, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let deadline = Instant::now() + self.options.operation_timeout;
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            let started = Instant::now();
+            let refusal = match cinder.delete_snapshot(id).await {
+                // After an answer that was lost, the snapshot may just have gone.
+                Ok(answer) if answer.missing() => return Ok(rounds > 1),
+                Ok(_) => return self.wait_snapshot_gone(id, started, deadline).await.map(|()| true),
+                Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
+                Err(error) if error.is_uncertain() => error,
+                Err(error) => return Err(error),
+            };
+            // Refused, or the answer was lost: the snapshot tells why.
+            let Some(snapshot) = cinder.snapshot(id).await? else {
+                return Ok(true);
+            };
+            match &snapshot.status {
+                SnapshotStatus::Deleting => {
+                    return self.wait_snapshot_gone(id, started, deadline).await.map(|()| true);
+                }
+                _ if snapshot.group_snapshot_id.is_some() && !refusal.is_uncertain() => {
+                    return Err(CloudError::MemberOfGroup {
+                        snapshot: snapshot.id,
+                        group: snapshot.group_snapshot_id.unwrap_or_default(),
+                    });
+                }
+                // Cinder takes no second deletion of it.
+                SnapshotStatus::ErrorDeleting => return Err(self.snapshot_not_deleted(&snapshot).await),
+                SnapshotStatus::Creating | SnapshotStatus::BackingUp if rounds < ROUNDS => {
+                    let until = deadline.min(started + SETTLE_LIMIT);
+                    let settled = self.settled_snapshot(Kind::Settle, &snapshot, started, until).await;
+                    if let Err(error) = settled {
+                        return Err(match error {
+                            CloudError::Timeout { .. } => busy(&snapshot),
+                            other => other,
+                        });
+                    }
+                }
+                SnapshotStatus::Creating | SnapshotStatus::BackingUp => return Err(busy(&snapshot)),
+                _ if rounds < ROUNDS && refusal.is_uncertain() => sleep(jitter(Duration::from_secs(1))).await,
+                _ => {
+                    let dependents = self.volumes_of_snapshot(id).await?;
+                    return Err(if dependents.is_empty() {
+                        refusal
+                    } else {
+                        needed(id, &dependents, &refusal.to_string())
+                    });
+                }
+            }
+        }
+    }
+
+    async fn wait_snapshot_gone(
+        &self,
+        id: &SnapshotId,
+        started: Instant,
+        deadline: Instant,
+    ) -> Result<(), CloudError> {
+        let wait = crate::watch::Wait {
+            kind: Kind::Delete,
+            id,
+            name: None,
+            status: Some(SnapshotStatus::Deleting),
+            started,
+            deadline,
+            at_most_every: None,
+            what: format!("snapshot {id}"),
+        };
+        let left = self.snapshots.until(wait, |now| match now {
+            None => Some(Ok(None)),
+            Some(now) if now.status == SnapshotStatus::Deleting => None,
+            Some(now) => Some(Ok(Some(now.clone()))),
+        });
+        let Some(snapshot) = left.await? else { return Ok(()) };
+        if snapshot.status.is_error() {
+            return Err(self.snapshot_not_deleted(&snapshot).await);
+        }
+        // The backend gave it back: something is built on it.
+        let dependents = self.volumes_of_snapshot(id).await?;
+        let message = self.words(id.as_str()).await;
+        Err(needed(id, &dependents, &message))
+    }
+
+    async fn snapshot_not_deleted(&self, snapshot: &Snapshot) -> CloudError {
+        let remedy = if snapshot.status == SnapshotStatus::ErrorDeleting {
+            "an administrator has to find out why and reset its status to available or error"
+        } else {
+            ""
+        };
+        CloudError::SnapshotFailed {
+            kind: ObjectKind::Snapshot,
+            id: snapshot.id.to_string(),
+            status: snapshot.status.to_string(),
+            message: joined(&self.words(snapshot.id.as_str()).await, remedy),
+            removed: false,
+        }
+    }
+
+    /// The volumes that were made from a snapshot. Cinder cannot filter for them; this is asked after a refusal only.
+    async fn volumes_of_snapshot(&self, id: &SnapshotId) -> Result<Vec<Volume>, CloudError> {
+        let volumes = BlockStorage::new(&self.transport).all(&[], None).await?;
+        let made = volumes
+            .into_iter()
+            .filter(|volume| volume.snapshot_id.as_deref() == Some(id.as_str()));
+        Ok(made.collect())
+    }
+}
+
+fn busy(snapshot: &Snapshot) -> CloudError {
+    CloudError::Busy {
+        kind: ObjectKind::Snapshot,
+        id: snapshot.id.to_string(),
+        status: snapshot.status.to_string(),
+        wanted: "available or error",
+    }
+}
+
+fn needed(id: &SnapshotId, volumes: &[Volume], message: &str) -> CloudError {
+    let names: Vec<String> = volumes
+        .iter()
+        .map(|volume| format!("volume {} ({})", volume.name, volume.id))
+        .collect();
+    CloudError::StillNeeded {
+        kind: ObjectKind::Snapshot,
+        id: id.to_string(),
+        dependents: if names.is_empty() {
+            "something that Cinder does not name is built on it".to_owned()
+        } else {
+            names.join(", ")
+        },
+        message: message.to_owned(),
+    }
+}

@@ -1,0 +1,212 @@
+//! What a volume that was found by its name means for a creation of that name.
+
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+
+use crate::block_storage::{NewVolume, Source, Volume, VolumeStatus};
+use crate::ids::VolumeId;
+use crate::marks;
+
+/// A volume whose record changed last within this time after it was made, and that is in error now, failed while it was made. One
+/// that has been of use for longer and failed then is never taken for that.
+const MAKING_LIMIT: Duration = Duration::from_mins(15);
+
+/// What a volume found by name means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is the one, and complete.
+    Ready,
+    /// It is the one, and on its way.
+    Coming,
+    /// It is on its way out, the name will be free.
+    Going,
+    /// It failed while the same request made it; nobody ever got it.
+    OursFailed,
+    /// The same request made it, and Cinder put it where it was not wanted; nobody ever got it.
+    OursMisplaced,
+    /// It failed, and somebody else made it, or it was of use before, or it cannot be deleted.
+    Failed,
+    /// It is another one.
+    Other(String),
+}
+
+/// Judges a volume of the wanted name.
+pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Found {
+    match &volume.status {
+        VolumeStatus::Deleting => return Found::Going,
+        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => return Found::OursFailed,
+        status if status.is_error() => return Found::Failed,
+        _ => {}
+    }
+    if !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume, new) {
+        return Found::OursMisplaced;
+    }
+    if let Some(difference) = difference(volume, new, ignore_zone) {
+        return Found::Other(difference);
+    }
+    if volume.status.is_coming() {
+        Found::Coming
+    } else {
+        Found::Ready
+    }
+}
+
+/// Whether a creation may end in this status. A failed growth or deletion is no failed creation.
+pub(super) fn failed_creation(status: &VolumeStatus) -> bool {
+    *status == VolumeStatus::Error || status.as_str() == "error_restoring"
+}
+
+/// Whether this very request, or an earlier attempt at it, made the volume: the name and all our metadata, the cluster's included.
+pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
+    volume.name == new.name
+        && !new.metadata.is_empty()
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| volume.metadata.get(key) == Some(value))
+}
+
+/// Whether a volume in error failed while it was made, as far as Cinder's record shows: it is attached to nothing, and its record
+/// has not changed since a short while after it was made.
+fn never_used(volume: &Volume) -> bool {
+    if !volume.attachments.is_empty() {
+        return false;
+    }
+    let Some(updated) = &volume.updated_at else {
+        return true;
+    };
+    let (Ok(made), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
+        return false;
+    };
+    updated.duration_since(made).unsigned_abs() <= MAKING_LIMIT
+}
+
+/// Whether the volume lies in none of the zones that its own creation asked for: then no creation ever answered with it.
+fn misplaced(volume: &Volume, new: &NewVolume) -> bool {
+    let requested = volume.metadata.get(marks::REQUESTED_ZONES);
+    let (Some(requested), Some(zone)) = (requested, &volume.availability_zone) else {
+        return false;
+    };
+    volume.status == VolumeStatus::Available
+        && volume.attachments.is_empty()
+        && is_ours(volume, new)
+        && !requested.split(',').any(|requested| same_zone(requested, zone))
+}
+
+/// The zones of which the volume is to be in one, as a mark; `None` where any will do, or where they do not fit into metadata.
+pub(super) fn requested_zones(new: &NewVolume) -> Option<String> {
+    let zones = zones(new);
+    if zones.is_empty() || zones.iter().any(|zone| zone.contains(',')) {
+        return None;
+    }
+    Some(zones.join(",")).filter(|text| text.chars().count() <= marks::LONGEST_VALUE)
+}
+
+fn zones(new: &NewVolume) -> Vec<&str> {
+    if new.acceptable_zones.is_empty() {
+        new.availability_zone.iter().map(String::as_str).collect()
+    } else {
+        new.acceptable_zones.iter().map(String::as_str).collect()
+    }
+}
+
+/// Whether one of the wanted zones is this one, or any will do.
+pub(super) fn zone_fits(zone: &str, new: &NewVolume) -> bool {
+    let zones = zones(new);
+    zones.is_empty() || zones.iter().any(|wanted| same_zone(wanted, zone))
+}
+
+/// Zones come from the labels of nodes, too, which cannot hold every character and 63 of them at most.
+fn same_zone(one: &str, other: &str) -> bool {
+    let edge = |c: char| !c.is_ascii_alphanumeric();
+    let plain = |zone: &str| -> String {
+        let zone: String = zone
+            .chars()
+            .map(|c| if matches!(c, '-' | '_' | '.') || !edge(c) { c } else { '-' })
+            .collect();
+        let zone: String = zone.trim_matches(edge).chars().take(63).collect();
+        zone.trim_end_matches(edge).to_owned()
+    };
+    one == other || plain(one) == plain(other)
+}
+
+fn zone_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
+    let found = volume.availability_zone.as_deref()?;
+    (!zone_fits(found, new)).then(|| format!("zone {} is wanted, it is in {found}", zones(new).join(" or ")))
+}
+
+/// How a volume differs from what is asked for, in words; `None` when it fits.
+pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Option<String> {
+    if volume.size < new.size {
+        return Some(format!("size {} is wanted, it has {}", new.size, volume.size));
+    }
+    if let Some(largest) = new.largest.filter(|largest| volume.size > *largest) {
+        return Some(format!("size {largest} at most is wanted, it has {}", volume.size));
+    }
+    let type_by_id = |name: &str| VolumeId::new(name).is_uuid();
+    if let (Some(wanted), Some(found)) = (&new.volume_type, &volume.volume_type)
+        && wanted != found
+        // A type may be wanted by id, and Cinder shows names.
+        && !type_by_id(wanted)
+    {
+        return Some(format!("type {wanted} is wanted, it has {found}"));
+    }
+    if new.multiattach && !volume.multiattach {
+        return Some("several servers shall have it, and its type allows one only".to_owned());
+    }
+    if let Some(difference) = source_difference(volume, new.source.as_ref()) {
+        return Some(difference);
+    }
+    for (key, wanted) in &new.mutable_metadata {
+        let found = volume.metadata.get(key);
+        if found != Some(wanted) {
+            let found = found.map_or("none", String::as_str);
+            return Some(format!("metadata {key}={wanted} is wanted, it has {found}"));
+        }
+    }
+    if ignore_zone {
+        return None;
+    }
+    zone_difference(volume, new)
+}
+
+fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
+    let backup = volume.metadata.get(marks::SOURCE_BACKUP);
+    let found = match (&volume.snapshot_id, backup, &volume.source_volid) {
+        (Some(snapshot), ..) => Some(Source::PointInTime(snapshot.clone())),
+        (None, Some(backup), _) => Some(Source::PointInTime(backup.clone())),
+        (None, None, Some(volume)) => Some(Source::Volume(volume.clone())),
+        (None, None, None) => None,
+    };
+    let words = |source: Option<&Source>| match source {
+        None => "nothing".to_owned(),
+        Some(Source::PointInTime(id)) => format!("snapshot or backup {id}"),
+        Some(Source::Volume(id)) => format!("volume {id}"),
+    };
+    (found.as_ref() != wanted).then(|| {
+        format!(
+            "source {} is wanted, it was made from {}",
+            words(wanted),
+            words(found.as_ref())
+        )
+    })
+}
+
+/// Of several volumes of one name the one to go on with: complete before coming before failed, then the oldest.
+pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
+    volumes.min_by_key(|volume| {
+        let rank = match &volume.status {
+            VolumeStatus::Available | VolumeStatus::InUse => 0,
+            status if status.is_coming() => 2,
+            VolumeStatus::Deleting => 3,
+            VolumeStatus::ErrorDeleting => 5,
+            status if status.is_error() => 4,
+            _ => 1,
+        };
+        (rank, volume.created_at.clone(), volume.id.clone())
+    })
+}
+
+#[cfg(test)]
+mod tests;

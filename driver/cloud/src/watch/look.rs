@@ -1,0 +1,203 @@
+//! Taking a look, and telling those who wait for it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::{Instant, timeout};
+
+use super::task::Due;
+use super::watched::{List, Watched};
+use super::{Key, Look, Shared, State};
+use crate::error::{CloudError, Failure};
+use crate::pace::Kind;
+
+/// So many that left a status at once are looked up by one list.
+const MANY: usize = 3;
+/// Direct looks at the same time.
+const PARALLEL: usize = 8;
+/// How long one look may take; the next tick begins afresh.
+pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(super) async fn take<T: Watched>(shared: &Shared<T>, due: Due<T>) {
+    let asked = Instant::now();
+    match &due.key {
+        Key::One(id) => {
+            let look = within_time(&format!("look at {id}"), T::get(&shared.transport, id)).await;
+            for (waiter, ..) in &due.waiters {
+                deliver(shared, *waiter, asked, look.clone());
+            }
+        }
+        Key::Changes => changes(shared, due, asked).await,
+        Key::Status(status) => in_status(shared, status, due.waiters, asked).await,
+    }
+}
+
+/// One list tells about all that have changed since their requests.
+async fn changes<T: Watched>(shared: &Shared<T>, due: Due<T>, asked: Instant) {
+    let list = List::ChangedSince(due.since);
+    let found = match within_time("list of changes", T::list(&shared.transport, &list)).await {
+        Ok(Some(found)) => by_id(found),
+        Ok(None) => return without_changes(shared, &due),
+        // A filter that Cinder's operator has not enabled.
+        Err(CloudError::BadRequest(failure)) => {
+            tracing::info!(%failure, "Cinder does not list changes; it is asked by status instead");
+            return without_changes(shared, &due);
+        }
+        Err(error) => {
+            for (waiter, ..) in &due.waiters {
+                deliver(shared, *waiter, asked, Err(error.clone()));
+            }
+            return;
+        }
+    };
+    let mut told = Vec::new();
+    let mut left = Vec::new();
+    {
+        let mut state = shared.state();
+        // All who wait are told what is known, also those whose time has not come.
+        for (waiter, what) in &state.waiters {
+            if let Some(thing) = found.get(&what.id).filter(|_| what.registered <= asked) {
+                told.push((*waiter, Some(thing.clone())));
+            }
+        }
+        state.proven |= !told.is_empty();
+        for (waiter, id, kind) in due.waiters.into_iter().filter(|(_, id, _)| !found.contains_key(id)) {
+            // Cinder itself said that the thing changed after `since`, which cannot become untrue: what the list has not is not there.
+            if state.proven && state.seen.get(&id).is_some_and(|seen| *seen >= due.since) {
+                told.push((waiter, None));
+            } else {
+                left.push((waiter, id, kind));
+            }
+        }
+    }
+    for (waiter, thing) in told {
+        deliver(shared, waiter, asked, Ok(thing));
+    }
+    directly(shared, left).await;
+}
+
+fn without_changes<T: Watched>(shared: &Shared<T>, due: &Due<T>) {
+    let mut state = shared.state();
+    state.no_changes = true;
+    let now = Instant::now();
+    for (waiter, ..) in &due.waiters {
+        if let Some(waiter) = state.waiters.get_mut(waiter) {
+            waiter.due = now;
+        }
+    }
+    drop(state);
+    shared.wake.notify_one();
+}
+
+async fn in_status<T: Watched>(
+    shared: &Shared<T>,
+    status: &T::Status,
+    waiters: Vec<(u64, T::Id, Kind)>,
+    asked: Instant,
+) {
+    let listed = match list(shared, status, None).await {
+        Ok(listed) => listed,
+        Err(error) => {
+            for (waiter, ..) in waiters {
+                deliver(shared, waiter, asked, Err(error.clone()));
+            }
+            return;
+        }
+    };
+    let mut left = Vec::new();
+    for (waiter, id, kind) in waiters {
+        match listed.get(&id) {
+            Some(found) => deliver(shared, waiter, asked, Ok(Some(found.clone()))),
+            None => left.push((waiter, id, kind)),
+        }
+    }
+    // Many that left together are likely together still; in Cinder's lists the newest come first.
+    let elsewhere = left.first().map_or_else(Vec::new, |(_, _, kind)| T::further(*kind));
+    for (other, limit) in elsewhere.iter().filter(|(other, _)| other != status) {
+        if left.len() < MANY {
+            break;
+        }
+        let asked = Instant::now();
+        let Ok(found) = list(shared, other, *limit).await else {
+            break;
+        };
+        left.retain(|(waiter, id, _)| match found.get(id) {
+            Some(found) => {
+                deliver(shared, *waiter, asked, Ok(Some(found.clone())));
+                false
+            }
+            None => true,
+        });
+    }
+    directly(shared, left).await;
+}
+
+async fn list<T: Watched>(
+    shared: &Shared<T>,
+    status: &T::Status,
+    limit: Option<u32>,
+) -> Result<HashMap<T::Id, T>, CloudError> {
+    let list = List::InStatus(status, limit);
+    let found = within_time(
+        &format!("list of what is {status}"),
+        T::list(&shared.transport, &list),
+    )
+    .await?;
+    // The filter is a wish: what Cinder sends beyond it tells the truth about others just the same.
+    Ok(by_id(found.unwrap_or_default()))
+}
+
+fn by_id<T: Watched>(things: Vec<T>) -> HashMap<T::Id, T> {
+    things.into_iter().map(|thing| (thing.id().clone(), thing)).collect()
+}
+
+async fn directly<T: Watched>(shared: &Shared<T>, waiters: Vec<(u64, T::Id, Kind)>) {
+    for some in waiters.chunks(PARALLEL) {
+        join_all(some.iter().map(async |(waiter, id, _)| {
+            let asked = Instant::now();
+            let look = within_time(&format!("look at {id}"), T::get(&shared.transport, id)).await;
+            deliver(shared, *waiter, asked, look);
+        }))
+        .await;
+    }
+}
+
+async fn within_time<R>(what: &str, look: impl Future<Output = Result<R, CloudError>>) -> Result<R, CloudError> {
+    timeout(LOOK_TIMEOUT, look).await.unwrap_or_else(|_| {
+        Err(CloudError::Unreachable {
+            failure: Failure {
+                operation: "look",
+                object: what.to_owned(),
+                status: None,
+                fault: "no answer in time".to_owned(),
+                request_id: None,
+                elapsed: LOOK_TIMEOUT,
+            },
+            sent: true,
+        })
+    })
+}
+
+fn deliver<T: Watched>(shared: &Shared<T>, id: u64, asked: Instant, look: Look<T>) {
+    let mut state = shared.state();
+    if let Ok(Some(thing)) = &look {
+        state.remember(thing);
+    }
+    let State { waiters, pace, .. } = &mut *state;
+    let Some(waiter) = waiters.get_mut(&id).filter(|waiter| waiter.registered <= asked) else {
+        return;
+    };
+    let elapsed = waiter.started.elapsed();
+    waiter.looks += 1;
+    waiter.look_before = waiter.last_look.replace(elapsed);
+    let gap = pace.next_gap(waiter.kind, elapsed, waiter.looks);
+    waiter.due = Instant::now() + waiter.at_most_every.map_or(gap, |least| least.max(gap));
+    if let Ok(Some(thing)) = &look {
+        waiter.status = thing.status().clone();
+    }
+    // The other end is gone only when its registration is about to be.
+    let _ = waiter.looks_out.send(look);
+    drop(state);
+    shared.wake.notify_one();
+}

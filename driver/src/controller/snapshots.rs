@@ -1,0 +1,251 @@
+//! CreateSnapshot and DeleteSnapshot: snapshots and backups, one beside the volume and one away from it, both a snapshot to CSI.
+
+pub(super) mod look;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cinder_cloud::{Backup, Cloud, NewBackup, NewSnapshot, PointInTime, Snapshot, VolumeId};
+use csi_proto::Timestamp;
+use csi_proto::csi::v1::{
+    self as csi, CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
+    Topology, TopologyRequirement,
+};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use tonic::Status;
+
+use super::{ControllerService, encode, follow};
+use crate::operations::{Deadline, Target};
+use crate::parameters::{DESCRIPTION, METADATA_CLUSTER, SnapshotKind, SnapshotParameters, marks};
+use crate::status::Act;
+use crate::switches::Switchable;
+use crate::topology::Zones;
+use crate::{fields, status};
+
+/// How long a call waits for a snapshot to be cut before it answers that it is not ready yet: what the Go driver waits in all.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is asked for; equal requests are one operation.
+#[derive(Debug, Clone, PartialEq)]
+struct Wanted {
+    name: String,
+    volume: VolumeId,
+    parameters: SnapshotParameters,
+    accessibility: Option<TopologyRequirement>,
+}
+
+/// `OK` means that Cinder has a record of it; `ready_to_use` tells whether it is complete. The snapshotter asks again until it is.
+pub(super) async fn create(
+    service: &ControllerService,
+    request: CreateSnapshotRequest,
+    deadline: Deadline,
+) -> Result<CreateSnapshotResponse, Status> {
+    fields::required_name("name", &request.name)?;
+    let volume = VolumeId::new(fields::required("source_volume_id", &request.source_volume_id)?);
+    let parameters =
+        SnapshotParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
+    for key in parameters.unknown() {
+        tracing::warn!(
+            parameter = key,
+            "this parameter of the VolumeSnapshotClass is not known and has no effect"
+        );
+    }
+    if !volume.is_uuid() {
+        return Err(status::not_found("volume", volume.as_str()));
+    }
+    let wanted = Wanted {
+        name: request.name,
+        volume,
+        parameters,
+        accessibility: if tells_zones(service) {
+            request.accessibility_requirements
+        } else {
+            None
+        },
+    };
+    let target = Target::PointInTimeName(wanted.name.clone());
+    service
+        .operations
+        .run("CreateSnapshot", target, wanted.clone(), deadline, |progress| {
+            let (service, secrets) = (service.clone(), request.secrets);
+            async move {
+                progress.set("looking for the volume's cloud");
+                let Some(cloud) = service.clouds.of_volume(&wanted.volume, &secrets).await? else {
+                    return Err(status::not_found("volume", wanted.volume.as_str()));
+                };
+                progress.set("looking for the snapshot by its name, else making it");
+                follow(&progress, &cloud, wanted.name.as_str());
+                let snapshot = match wanted.parameters.kind {
+                    SnapshotKind::Snapshot => snapshot(&service, &cloud, wanted, deadline).await?,
+                    SnapshotKind::Backup => backup(&service, &cloud, wanted).await?,
+                };
+                Ok(CreateSnapshotResponse {
+                    snapshot: Some(snapshot),
+                })
+            }
+        })
+        .await
+}
+
+async fn snapshot(
+    service: &ControllerService,
+    cloud: &Cloud,
+    wanted: Wanted,
+    deadline: Deadline,
+) -> Result<csi::Snapshot, Status> {
+    let failed = |error| status::cloud(Act::Snapshot, &error);
+    let mut metadata = wanted.parameters.metadata(&service.settings.cluster);
+    if zones_matter(service, cloud) {
+        // Kept with the snapshot, which outlives what else would tell.
+        let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
+        let volume = volume.ok_or_else(|| status::not_found("volume", wanted.volume.as_str()))?;
+        if let Some(zone) = volume.availability_zone {
+            let zones = Zones::of(wanted.accessibility.as_ref(), &service.zone_names(cloud));
+            if !zones.allow(&zone) {
+                return Err(status::zone_impossible(format_args!(
+                    "volume {} and its snapshots are in zone {zone}, which is not among those asked for ({}); a snapshot class with \
+                     type: backup makes copies that can be restored in any zone",
+                    wanted.volume,
+                    zones.required().join(", ")
+                )));
+            }
+            metadata.insert(marks::ZONE.to_owned(), zone);
+        }
+    }
+    let new = NewSnapshot {
+        name: wanted.name,
+        volume_id: wanted.volume,
+        force: wanted.parameters.force,
+        description: DESCRIPTION.into(),
+        metadata,
+    };
+    // The answer has to come before the caller gives up.
+    let patience = PATIENCE.min(deadline.left().mul_f64(0.8));
+    let made = cloud.create_snapshot(new, patience).await.map_err(failed)?;
+    Ok(service.encode_snapshot(cloud, &made))
+}
+
+async fn backup(service: &ControllerService, cloud: &Cloud, wanted: Wanted) -> Result<csi::Snapshot, Status> {
+    let new = NewBackup {
+        name: wanted.name,
+        volume_id: wanted.volume,
+        incremental: wanted.parameters.incremental,
+        availability_zone: wanted.parameters.availability.clone(),
+        description: DESCRIPTION.into(),
+        metadata: wanted.parameters.metadata(&service.settings.cluster),
+    };
+    let made = cloud.create_backup(new).await;
+    let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
+    let limit = wanted
+        .parameters
+        .backup_limit(made.size.map_or(1, cinder_cloud::GiB::get));
+    let point = PointInTime::Backup(made);
+    if point.is_coming() && age(&point).is_some_and(|age| age > limit) {
+        return Err(status::backup_late(point.id(), limit));
+    }
+    Ok(encode::point_in_time(&point, Vec::new()))
+}
+
+/// How long ago a backup was asked for, by this machine's clock.
+fn age(point: &PointInTime) -> Option<Duration> {
+    let PointInTime::Backup(Backup { created_at, .. }) = point else {
+        return None;
+    };
+    let made: DateTime = created_at.parse().ok()?;
+    let made = made.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    Duration::try_from(jiff::Timestamp::now().duration_since(made)).ok()
+}
+
+/// What does not exist counts as deleted, and so does whatever was never an id.
+pub(super) async fn delete(
+    service: &ControllerService,
+    request: DeleteSnapshotRequest,
+    deadline: Deadline,
+) -> Result<DeleteSnapshotResponse, Status> {
+    let id = fields::required("snapshot_id", &request.snapshot_id)?.to_owned();
+    if !VolumeId::new(id.as_str()).is_uuid() {
+        return Ok(DeleteSnapshotResponse {});
+    }
+    let target = Target::PointInTime(id.clone());
+    service
+        .operations
+        .run("DeleteSnapshot", target, (), deadline, |progress| {
+            let (service, secrets) = (service.clone(), request.secrets);
+            async move {
+                progress.set("looking for the snapshot's cloud");
+                let Some(cloud) = service.clouds.of_snapshot(&id, &secrets).await? else {
+                    return Ok(DeleteSnapshotResponse {});
+                };
+                let failed = |error| status::cloud(Act::Delete, &error);
+                if service.settings.protect_other_clusters {
+                    let Some(point) = cloud.point_in_time(&id).await.map_err(failed)? else {
+                        return Ok(DeleteSnapshotResponse {});
+                    };
+                    let metadata = match &point {
+                        PointInTime::Snapshot(snapshot) => &snapshot.metadata,
+                        PointInTime::Backup(backup) => &backup.metadata,
+                    };
+                    service.refuse_foreign("snapshot", &id, metadata)?;
+                }
+                progress.set("deleting the snapshot and waiting until it is gone");
+                follow(&progress, &cloud, id.as_str());
+                cloud.delete_point_in_time(&id).await.map_err(failed)?;
+                Ok(DeleteSnapshotResponse {})
+            }
+        })
+        .await
+}
+
+/// Whether snapshots tell from where they can be used.
+fn tells_zones(service: &ControllerService) -> bool {
+    service.settings.topology
+        && service
+            .settings
+            .switches
+            .on(Switchable::SnapshotAccessibilityConstraints)
+}
+
+/// Whether they do in this cloud.
+pub(super) fn zones_matter(service: &ControllerService, cloud: &Cloud) -> bool {
+    tells_zones(service) && !cloud.config().block_storage.ignore_volume_az
+}
+
+/// From where a snapshot in this zone can be used; nothing is said of one whose zone is unknown.
+pub(super) fn topology(service: &ControllerService, cloud: &Cloud, zone: Option<&str>) -> Vec<Topology> {
+    if zones_matter(service, cloud) {
+        zone.map(|zone| encode::zone(service, cloud, Some(zone)))
+            .unwrap_or_default()
+    } else {
+        Vec::new()
+    }
+}
+
+impl ControllerService {
+    /// A snapshot as CSI shows it, with the zone that it tells itself.
+    pub(crate) fn encode_snapshot(&self, cloud: &Cloud, snapshot: &Snapshot) -> csi::Snapshot {
+        let zone = snapshot.metadata.get(marks::ZONE).map(String::as_str);
+        encode::point_in_time(&PointInTime::Snapshot(snapshot.clone()), topology(self, cloud, zone))
+    }
+
+    /// `FAILED_PRECONDITION` for what bears the mark of another cluster, where such things are protected. What bears none was
+    /// imported by hand.
+    pub(super) fn refuse_foreign(
+        &self,
+        kind: &str,
+        id: &str,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<(), Status> {
+        match metadata.get(METADATA_CLUSTER) {
+            Some(cluster) if self.settings.protect_other_clusters && *cluster != self.settings.cluster => {
+                Err(status::foreign(kind, id, cluster))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A moment that Cinder wrote.
+pub(crate) fn creation_time(text: &str) -> Option<Timestamp> {
+    encode::moment(text)
+}

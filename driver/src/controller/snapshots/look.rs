@@ -1,0 +1,206 @@
+//! ListSnapshots and GetSnapshot: snapshots and backups alike.
+
+use std::collections::BTreeMap;
+
+use cinder_cloud::{Cloud, PointInTime, VolumeId};
+use csi_proto::csi::v1::list_snapshots_response::Entry;
+use csi_proto::csi::v1::{
+    self as csi, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse,
+};
+use tonic::Status;
+
+use super::{topology, zones_matter};
+use crate::controller::look::{page, within};
+use crate::controller::token::{List, Place};
+use crate::controller::{ControllerService, encode};
+use crate::operations::Deadline;
+use crate::parameters::marks;
+use crate::status::Act;
+use crate::{fields, status};
+
+/// The most entries of one answer; what is left has a token.
+const PAGE: usize = 1_000;
+
+/// One snapshot or backup, ready or not; one that failed is an error that says why.
+pub(in crate::controller) async fn get(
+    service: &ControllerService,
+    request: GetSnapshotRequest,
+    deadline: Deadline,
+) -> Result<GetSnapshotResponse, Status> {
+    let id = fields::required("snapshot_id", &request.snapshot_id)?;
+    let look = one(service, id, &request.secrets);
+    let found = within(deadline, "GetSnapshot", look).await??;
+    let snapshot = found.ok_or_else(|| status::not_found("snapshot", id))?;
+    Ok(GetSnapshotResponse {
+        snapshot: Some(snapshot),
+    })
+}
+
+/// What exists and is cut, in the order of ids, so that a page can begin behind one that is gone by now.
+pub(in crate::controller) async fn list(
+    service: &ControllerService,
+    request: ListSnapshotsRequest,
+    deadline: Deadline,
+) -> Result<ListSnapshotsResponse, Status> {
+    let (limit, place) = page(
+        service,
+        List::Snapshots,
+        request.max_entries,
+        &request.starting_token,
+        PAGE,
+    )?;
+    let source = Some(VolumeId::new(request.source_volume_id)).filter(|volume| !volume.as_str().is_empty());
+    let entry = |snapshot| Entry {
+        snapshot: Some(snapshot),
+    };
+    if !request.snapshot_id.is_empty() {
+        let look = one(service, &request.snapshot_id, &request.secrets);
+        let found = within(deadline, "ListSnapshots", look).await??;
+        let wanted = |found: &csi::Snapshot| {
+            source
+                .as_ref()
+                .is_none_or(|volume| found.source_volume_id == volume.as_str())
+        };
+        return Ok(ListSnapshotsResponse {
+            entries: found.filter(wanted).map(entry).into_iter().collect(),
+            next_token: String::new(),
+        });
+    }
+    if source.as_ref().is_some_and(|volume| !volume.is_uuid()) {
+        return Ok(ListSnapshotsResponse::default());
+    }
+    let look = many(service, source.as_ref(), &request.secrets, limit, place);
+    let (snapshots, next) = within(deadline, "ListSnapshots", look).await??;
+    Ok(ListSnapshotsResponse {
+        entries: snapshots.into_iter().map(entry).collect(),
+        next_token: next.map(|place| place.token(List::Snapshots)).unwrap_or_default(),
+    })
+}
+
+/// The snapshot or backup of an id.
+async fn one(
+    service: &ControllerService,
+    id: &str,
+    secrets: &BTreeMap<String, String>,
+) -> Result<Option<csi::Snapshot>, Status> {
+    if !VolumeId::new(id).is_uuid() {
+        return Ok(None);
+    }
+    let failed = |error| status::cloud(Act::Look, &error);
+    let Some(cloud) = service.clouds.of_snapshot(id, secrets).await? else {
+        return Ok(None);
+    };
+    let Some(point) = cloud.point_in_time(id).await.map_err(failed)? else {
+        return Ok(None);
+    };
+    if is_temporary(&point) {
+        return Ok(None);
+    }
+    if let Some(state) = point.failed() {
+        let words = cloud.failure_of(&point).await;
+        return Err(status::point_in_time_failed(id, state, &words));
+    }
+    let mut zone = own_zone(&point);
+    if zone.is_none() && zones_matter(service, &cloud) && matches!(point, PointInTime::Snapshot(_)) {
+        let volume = cloud.volume(point.volume()).await.map_err(failed)?;
+        zone = volume.and_then(|volume| volume.availability_zone);
+    }
+    let topology = topology(service, &cloud, zone.as_deref());
+    Ok(Some(encode::point_in_time(&point, topology)))
+}
+
+/// A page of the snapshots and backups of all clouds, or of the one that the secrets name.
+async fn many(
+    service: &ControllerService,
+    source: Option<&VolumeId>,
+    secrets: &BTreeMap<String, String>,
+    limit: usize,
+    mut place: Option<Place>,
+) -> Result<(Vec<csi::Snapshot>, Option<Place>), Status> {
+    let clouds = if secrets.is_empty() {
+        service.clouds.all()
+    } else {
+        // A place names a cloud of the list that it was read with.
+        let name = service.clouds.all().into_iter().next().map(|(name, _)| name);
+        vec![(name.unwrap_or_default(), service.clouds.chosen(secrets)?)]
+    };
+    let mut snapshots = Vec::new();
+    let mut last = None;
+    for (name, cloud) in clouds {
+        if place.as_ref().is_some_and(|place| place.cloud > name) {
+            continue;
+        }
+        let after = place
+            .take_if(|place| place.cloud == name)
+            .map(|place| place.after.to_string());
+        let mut points = points(&cloud, source).await?;
+        points.retain(|point| after.as_deref().is_none_or(|after| point.id() > after));
+        points.sort_unstable_by(|one, other| one.id().cmp(other.id()));
+        let more = points.len() > limit - snapshots.len();
+        points.truncate(limit - snapshots.len());
+        let zones = zones(service, &cloud, &points).await?;
+        for point in &points {
+            let zone = own_zone(point).or_else(|| zones.get(point.volume()).cloned());
+            snapshots.push(encode::point_in_time(point, topology(service, &cloud, zone.as_deref())));
+            last = Some(Place {
+                cloud: name.clone(),
+                after: VolumeId::new(point.id()),
+            });
+        }
+        if more {
+            return Ok((snapshots, last));
+        }
+    }
+    Ok((snapshots, None))
+}
+
+/// What of a cloud belongs into a list: snapshots that are cut, and backups, whose data is cut when there is a record of them.
+async fn points(cloud: &Cloud, source: Option<&VolumeId>) -> Result<Vec<PointInTime>, Status> {
+    let failed = |error| status::cloud(Act::Look, &error);
+    let snapshots = cloud.list_snapshots(source).await.map_err(failed)?;
+    let backups = cloud.list_backups(source).await.map_err(failed)?;
+    Ok(snapshots
+        .into_iter()
+        .filter(|snapshot| snapshot.status.is_complete())
+        .map(PointInTime::Snapshot)
+        .chain(
+            backups
+                .into_iter()
+                .map(PointInTime::Backup)
+                .filter(|backup| backup.is_complete() || backup.is_coming()),
+        )
+        .collect())
+}
+
+/// The zones of the volumes of those snapshots that do not tell them: other drivers made them.
+async fn zones(
+    service: &ControllerService,
+    cloud: &Cloud,
+    points: &[PointInTime],
+) -> Result<BTreeMap<VolumeId, String>, Status> {
+    let silent = |point: &PointInTime| matches!(point, PointInTime::Snapshot(_)) && own_zone(point).is_none();
+    if !zones_matter(service, cloud) || !points.iter().any(silent) {
+        return Ok(BTreeMap::new());
+    }
+    let volumes = cloud.list_volumes(None, None).await;
+    let volumes = volumes.map_err(|error| status::cloud(Act::Look, &error))?.volumes;
+    Ok(volumes
+        .into_iter()
+        .filter_map(|volume| Some((volume.id, volume.availability_zone?)))
+        .collect())
+}
+
+/// The zone that a snapshot tells itself. Backups can be restored anywhere.
+fn own_zone(point: &PointInTime) -> Option<String> {
+    match point {
+        PointInTime::Snapshot(snapshot) => snapshot.metadata.get(marks::ZONE).cloned(),
+        PointInTime::Backup(_) => None,
+    }
+}
+
+fn is_temporary(point: &PointInTime) -> bool {
+    match point {
+        PointInTime::Snapshot(snapshot) => snapshot.metadata.contains_key(marks::TEMPORARY_FOR),
+        PointInTime::Backup(_) => false,
+    }
+}

@@ -1,0 +1,271 @@
+//! The CSI GroupController service: snapshots of several volumes at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cinder_cloud::{Cloud, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, SnapshotId, VolumeId};
+use csi_proto::csi::v1::group_controller_server::GroupController;
+use csi_proto::csi::v1::group_controller_service_capability::{Rpc, Type, rpc};
+use csi_proto::csi::v1::{
+    CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse, DeleteVolumeGroupSnapshotRequest,
+    DeleteVolumeGroupSnapshotResponse, GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
+    GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse, GroupControllerServiceCapability,
+    VolumeGroupSnapshot,
+};
+use tonic::{Request, Response, Status};
+
+use crate::clouds::Clouds;
+use crate::controller::ControllerService;
+use crate::layers::call;
+use crate::operations::{Deadline, Target};
+use crate::parameters::GroupParameters;
+use crate::status::Act;
+use crate::{fields, status};
+
+/// The service. It shares the clouds, the running operations and the settings of the Controller service.
+#[derive(Debug, Clone)]
+pub struct GroupControllerService {
+    controller: ControllerService,
+}
+
+/// What is asked for; equal requests are one operation.
+#[derive(Debug, Clone, PartialEq)]
+struct Wanted {
+    name: String,
+    volumes: BTreeSet<VolumeId>,
+    group_type: Option<String>,
+}
+
+impl GroupControllerService {
+    /// The service beside `controller`.
+    pub fn new(controller: ControllerService) -> Self {
+        Self { controller }
+    }
+
+    /// `OK` means that the snapshots are complete and the volumes are free again.
+    async fn create(
+        &self,
+        request: CreateVolumeGroupSnapshotRequest,
+        deadline: Deadline,
+    ) -> Result<CreateVolumeGroupSnapshotResponse, Status> {
+        fields::required_name("name", &request.name)?;
+        if request.source_volume_ids.is_empty() {
+            return Err(status::invalid("source_volume_ids", "at least one is required"));
+        }
+        let parameters =
+            GroupParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
+        for key in parameters.unknown() {
+            tracing::warn!(
+                parameter = key,
+                "this parameter of the VolumeGroupSnapshotClass is not known and has no effect"
+            );
+        }
+        let wanted = Wanted {
+            name: request.name,
+            volumes: request.source_volume_ids.into_iter().map(VolumeId::new).collect(),
+            group_type: parameters.group_type,
+        };
+        if let Some(volume) = wanted.volumes.iter().find(|volume| !volume.is_uuid()) {
+            return Err(status::not_found("volume", volume.as_str()));
+        }
+        let target = Target::GroupSnapshot(wanted.name.clone());
+        let operations = self.controller.operations();
+        operations
+            .run("CreateVolumeGroupSnapshot", target, wanted.clone(), deadline, |progress| {
+                let (service, secrets) = (self.clone(), request.secrets);
+                async move {
+                    progress.set("looking for the volumes' cloud");
+                    let cloud = one_cloud(service.controller.clouds(), &wanted.volumes, &secrets).await?;
+                    progress.set("looking for the group snapshot by its name, else taking it and waiting until it is complete");
+                    let new = NewGroupSnapshot {
+                        name: wanted.name,
+                        volumes: wanted.volumes,
+                        group_type: wanted.group_type,
+                    };
+                    let made = cloud.create_group_snapshot(new).await;
+                    let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
+                    Ok(CreateVolumeGroupSnapshotResponse {
+                        group_snapshot: Some(service.encode(&cloud, &made)),
+                    })
+                }
+            })
+            .await
+    }
+
+    /// What does not exist counts as deleted, and so does whatever was never an id of a group snapshot.
+    async fn delete(
+        &self,
+        request: DeleteVolumeGroupSnapshotRequest,
+        deadline: Deadline,
+    ) -> Result<DeleteVolumeGroupSnapshotResponse, Status> {
+        let id = GroupSnapshotId::new(fields::required("group_snapshot_id", &request.group_snapshot_id)?);
+        if !id.is_uuid() {
+            return Ok(DeleteVolumeGroupSnapshotResponse {});
+        }
+        let members: BTreeSet<SnapshotId> = request.snapshot_ids.into_iter().map(SnapshotId::new).collect();
+        let target = Target::GroupSnapshot(id.to_string());
+        let operations = self.controller.operations();
+        operations
+            .run(
+                "DeleteVolumeGroupSnapshot",
+                target,
+                members.clone(),
+                deadline,
+                |progress| {
+                    let (clouds, secrets) = (self.controller.clouds().clone(), request.secrets);
+                    async move {
+                        progress.set("deleting the group snapshot and its members and waiting until they are gone");
+                        // An id says nothing about its cloud, and none that lacks it has anything to delete.
+                        for cloud in candidates(&clouds, &secrets)? {
+                            let deleted = cloud.delete_group_snapshot(&id, &members).await;
+                            deleted.map_err(|error| status::cloud(Act::Delete, &error))?;
+                        }
+                        Ok(DeleteVolumeGroupSnapshotResponse {})
+                    }
+                },
+            )
+            .await
+    }
+
+    async fn get(
+        &self,
+        request: GetVolumeGroupSnapshotRequest,
+        deadline: Deadline,
+    ) -> Result<GetVolumeGroupSnapshotResponse, Status> {
+        let id = GroupSnapshotId::new(fields::required("group_snapshot_id", &request.group_snapshot_id)?);
+        let unknown = || status::not_found("group snapshot", id.as_str());
+        if !id.is_uuid() {
+            return Err(unknown());
+        }
+        let look = async {
+            for cloud in candidates(self.controller.clouds(), &request.secrets)? {
+                let found = cloud.group_snapshot(&id).await;
+                let found = found.map_err(|error| status::cloud(Act::Look, &error))?;
+                if let Some(found) = found {
+                    let wanted: BTreeSet<&str> = request.snapshot_ids.iter().map(String::as_str).collect();
+                    let members: BTreeSet<&str> = found.snapshots.iter().map(|member| member.id.as_str()).collect();
+                    if !wanted.is_empty() && wanted != members {
+                        return Err(status::invalid(
+                            "snapshot_ids",
+                            format_args!(
+                                "group snapshot {id} has other members: {}",
+                                Vec::from_iter(members).join(", ")
+                            ),
+                        ));
+                    }
+                    return Ok(self.encode(&cloud, &found));
+                }
+            }
+            Err(unknown())
+        };
+        let found = tokio::time::timeout(deadline.left(), look).await;
+        let found = found.map_err(|_| status::look_timed_out("GetVolumeGroupSnapshot"))??;
+        Ok(GetVolumeGroupSnapshotResponse {
+            group_snapshot: Some(found),
+        })
+    }
+
+    fn encode(&self, cloud: &Cloud, found: &GroupSnapshot) -> VolumeGroupSnapshot {
+        let snapshots: Vec<_> = found
+            .snapshots
+            .iter()
+            .map(|member| self.controller.encode_snapshot(cloud, member))
+            .collect();
+        VolumeGroupSnapshot {
+            group_snapshot_id: found.id.to_string(),
+            creation_time: crate::controller::creation_time(&found.created_at),
+            ready_to_use: !snapshots.is_empty() && snapshots.iter().all(|member| member.ready_to_use),
+            snapshots,
+        }
+    }
+}
+
+/// The clouds that may have a group snapshot: the one that the secrets name, else all.
+fn candidates(clouds: &Clouds, secrets: &BTreeMap<String, String>) -> Result<Vec<Cloud>, Status> {
+    if secrets.is_empty() {
+        Ok(clouds.all().into_iter().map(|(_, cloud)| cloud).collect())
+    } else {
+        clouds.chosen(secrets).map(|cloud| vec![cloud])
+    }
+}
+
+/// The cloud of all the volumes; `FAILED_PRECONDITION` when they are in several.
+async fn one_cloud(
+    clouds: &Clouds,
+    volumes: &BTreeSet<VolumeId>,
+    secrets: &BTreeMap<String, String>,
+) -> Result<Cloud, Status> {
+    let mut found: Option<(&VolumeId, Cloud)> = None;
+    for volume in volumes {
+        let cloud = clouds.of_volume(volume, secrets).await?;
+        let cloud = cloud.ok_or_else(|| status::not_found("volume", volume.as_str()))?;
+        match &found {
+            Some((first, one)) if !one.is_same(&cloud) => {
+                return Err(status::not_together(first.as_str(), volume.as_str()));
+            }
+            Some(_) => {}
+            None => found = Some((volume, cloud)),
+        }
+    }
+    found
+        .map(|(_, cloud)| cloud)
+        .ok_or_else(|| status::invalid("source_volume_ids", "at least one is required"))
+}
+
+#[tonic::async_trait]
+impl GroupController for GroupControllerService {
+    async fn group_controller_get_capabilities(
+        &self,
+        _request: Request<GroupControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<GroupControllerGetCapabilitiesResponse>, Status> {
+        let capability = GroupControllerServiceCapability {
+            r#type: Some(Type::Rpc(Rpc {
+                r#type: rpc::Type::CreateDeleteGetVolumeGroupSnapshot as i32,
+            })),
+        };
+        Ok(Response::new(GroupControllerGetCapabilitiesResponse {
+            capabilities: vec![capability],
+        }))
+    }
+
+    async fn create_volume_group_snapshot(
+        &self,
+        request: Request<CreateVolumeGroupSnapshotRequest>,
+    ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
+        let deadline = self.controller.operations().deadline(&request);
+        call(
+            "CreateVolumeGroupSnapshot",
+            request,
+            |request| request.name.clone(),
+            |request| self.create(request, deadline),
+        )
+        .await
+    }
+
+    async fn delete_volume_group_snapshot(
+        &self,
+        request: Request<DeleteVolumeGroupSnapshotRequest>,
+    ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
+        let deadline = self.controller.operations().deadline(&request);
+        call(
+            "DeleteVolumeGroupSnapshot",
+            request,
+            |request| request.group_snapshot_id.clone(),
+            |request| self.delete(request, deadline),
+        )
+        .await
+    }
+
+    async fn get_volume_group_snapshot(
+        &self,
+        request: Request<GetVolumeGroupSnapshotRequest>,
+    ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
+        let deadline = self.controller.operations().deadline(&request);
+        call(
+            "GetVolumeGroupSnapshot",
+            request,
+            |request| request.group_snapshot_id.clone(),
+            |request| self.get(request, deadline),
+        )
+        .await
+    }
+}

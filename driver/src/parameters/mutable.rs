@@ -1,0 +1,137 @@
+//! What a VolumeAttributesClass may ask for.
+
+use std::collections::BTreeMap;
+
+use cinder_cloud::{Changes, MigrationPolicy, NewVolume};
+
+use super::KUBERNETES_PREFIX;
+
+/// Name or id of the Cinder volume type; quality of service comes with it.
+const TYPE: &str = "type";
+/// `never` or `on-demand`: whether the data may move to another backend for the type.
+const MIGRATION_POLICY: &str = "migration-policy";
+/// `metadata.KEY`: the value of KEY in the volume's metadata.
+const METADATA_PREFIX: &str = "metadata.";
+/// The driver's own keys of metadata, and those that Cinder shows among them.
+const RESERVED: [&str; 2] = ["readonly", "attached_mode"];
+const OWN_PREFIX: &str = "cinder.csi.openstack.org/";
+/// Cinder's limit for keys and values, in characters.
+const METADATA_LIMIT: usize = 255;
+
+/// The parameters of a VolumeAttributesClass, all of them good.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MutableParameters {
+    changes: Changes,
+}
+
+impl MutableParameters {
+    /// Reads the map of a request. The error is a sentence about the first key that is not known or has a bad value: an unknown one
+    /// cannot be passed over, because its absence means that nothing shall change.
+    pub fn decode(parameters: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut changes = Changes::default();
+        for (key, value) in parameters {
+            match key.as_str() {
+                TYPE if value.is_empty() => return Err(format!("{TYPE} is empty; name a volume type or leave it out")),
+                TYPE => changes.volume_type = Some(value.clone()),
+                MIGRATION_POLICY => {
+                    let policies = [MigrationPolicy::Never, MigrationPolicy::OnDemand];
+                    let policy = policies.into_iter().find(|policy| policy.as_str() == value);
+                    changes.migration =
+                        policy.ok_or_else(|| format!("{MIGRATION_POLICY} is {value:?}; use never or on-demand"))?;
+                }
+                // The sidecar's own, which tell of the claim.
+                key if key.starts_with(KUBERNETES_PREFIX) => {}
+                key => {
+                    let Some(name) = key.strip_prefix(METADATA_PREFIX) else {
+                        return Err(format!(
+                            "{key} is not known; use {TYPE}, {MIGRATION_POLICY} and {METADATA_PREFIX}KEY"
+                        ));
+                    };
+                    check_metadata(name, value)?;
+                    changes.metadata.insert(name.to_owned(), value.clone());
+                }
+            }
+        }
+        Ok(Self { changes })
+    }
+
+    /// What an existing volume shall become.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Writes them over what the StorageClass says of a new volume.
+    pub fn apply(&self, new: &mut NewVolume) {
+        if let Some(volume_type) = &self.changes.volume_type {
+            new.volume_type = Some(volume_type.clone());
+        }
+        new.mutable_metadata.clone_from(&self.changes.metadata);
+    }
+}
+
+fn check_metadata(name: &str, value: &str) -> Result<(), String> {
+    let key = format!("{METADATA_PREFIX}{name}");
+    if name.is_empty() {
+        return Err(format!("{key} names no key; write {METADATA_PREFIX}KEY"));
+    }
+    if RESERVED.contains(&name) || name.starts_with(OWN_PREFIX) || name.starts_with(KUBERNETES_PREFIX) {
+        return Err(format!(
+            "{key} cannot be set: this metadata is kept by the driver or by Cinder itself; choose another key"
+        ));
+    }
+    for (what, text) in [("the key", name), ("the value", value)] {
+        let length = text.chars().count();
+        if length > METADATA_LIMIT {
+            return Err(format!(
+                "{what} of {METADATA_PREFIX}{:.20}… has {length} characters, and {METADATA_LIMIT} are allowed",
+                name
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn type_policy_and_metadata_are_read_and_the_sidecars_keys_passed_over() {
+        let parameters = MutableParameters::decode(&map(&[
+            ("type", "slow"),
+            ("migration-policy", "on-demand"),
+            ("metadata.tier", "gold"),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+        ]));
+        let expected = Changes {
+            volume_type: Some("slow".into()),
+            migration: MigrationPolicy::OnDemand,
+            metadata: map(&[("tier", "gold")]),
+        };
+        assert_eq!(parameters.expect("good").changes(), &expected);
+    }
+
+    #[rstest]
+    #[case("tpye", "slow", "tpye is not known")]
+    #[case("type", "", "is empty")]
+    #[case("migration-policy", "always", "use never or on-demand")]
+    #[case("metadata.", "x", "names no key")]
+    #[case("metadata.readonly", "x", "cannot be set")]
+    #[case("metadata.cinder.csi.openstack.org/cluster", "other", "cannot be set")]
+    #[case("metadata.csi.storage.k8s.io/pvc/name", "other", "cannot be set")]
+    #[case("metadata.tier", &"x".repeat(256), "has 256 characters")]
+    #[case(&format!("metadata.{}", "k".repeat(256)), "x", "has 256 characters")]
+    fn what_is_not_known_or_not_good_is_told_by_its_key(#[case] key: &str, #[case] value: &str, #[case] text: &str) {
+        let error = MutableParameters::decode(&map(&[(key, value)])).expect_err("refused");
+        assert!(error.contains(text), "{error}");
+    }
+}
