@@ -19,6 +19,7 @@
 
 pub mod device;
 pub mod filesystem;
+pub mod health;
 pub mod mount;
 pub mod mountinfo;
 pub mod tool;

@@ -49,6 +49,15 @@ impl Mount {
     }
 }
 
+impl Mount {
+    /// Whether the kernel refuses writes here although they were allowed when it was mounted: its answer to an error.
+    /// ext4 says so in an option of its own from Linux 6.15 on.
+    pub fn was_turned_read_only(&self) -> bool {
+        !self.was_mounted_read_only()
+            && (has_option(&self.super_options, "ro") || has_option(&self.super_options, "emergency_ro"))
+    }
+}
+
 fn has_option(options: &str, wanted: &str) -> bool {
     options.split(',').any(|option| option == wanted)
 }
@@ -305,7 +314,7 @@ mod tests {
             super_options in "[^\\x00]{1,30}",
         ) {
             let escaped = |text: &str| String::from_utf8(escape(text.as_bytes())).expect("it was text");
-            let optional: String = optional.iter().map(|field| format!(" {field}")).collect();
+            let optional = [vec![String::new()], optional].concat().join(" ");
             let line = format!(
                 "{} {} {}:{} {} /target {options}{optional} - xfs {} {}",
                 ids.0, ids.1, device.0, device.1, escaped(&root), escaped(&source), escaped(&super_options)

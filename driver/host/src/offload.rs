@@ -274,11 +274,11 @@ mod tests {
         let threads = Threads::default();
         let (release, hung) = mpsc::channel::<()>();
         let (ended, end) = mpsc::channel::<()>();
-        let hang = move || {
+        let wait = move || {
             let _ = hung.recv();
             drop(ended);
         };
-        let first = threads.run("statfs of /dead", Duration::from_millis(10), hang).await;
+        let first = threads.run("statfs of /dead", Duration::from_millis(10), wait).await;
         assert!(matches!(first, Err(OffloadError::TimedOut { .. })));
         let second = threads.run("statfs of /dead", Duration::from_hours(1), || ()).await;
         assert!(

@@ -236,7 +236,7 @@ fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
         // NVMe: `nvme-<model>_<serial>` and `nvme-<model>_<serial>_<namespace>`; the model is the hypervisor's.
         let namespace = |name: &str| {
             let (before, number) = name.rsplit_once('_')?;
-            number.bytes().all(|byte| byte.is_ascii_digit()).then(|| before.len())
+            number.bytes().all(|byte| byte.is_ascii_digit()).then_some(before.len())
         };
         let ends_with = |name: &str, id: &str| {
             let before = name.strip_suffix(id);

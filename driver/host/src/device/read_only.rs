@@ -1,19 +1,18 @@
 //! Making a block device refuse writes, and accept them again.
 //!
 //! A read-only bind of a device node does not do it: the kernel checks a mount's options for files and directories, and
-//! lets a device node on it be opened for writing. What it honours is the flag of the device itself (`BLKROSET`).
+//! lets a device node on it be written. What it honours is the flag of the device itself (`BLKROSET`): every write is
+//! refused, through whichever opening.
 
 use std::time::Duration;
 
-use super::DeviceError;
 use crate::tool::{self, TimeUp, ToolError};
 use crate::{Device, Host};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl Host {
-    /// Lets the kernel refuse writes to the whole device, or accept them where the hypervisor does. Openings that exist
-    /// keep what they have. Bounded by 30 s.
+    /// Lets the kernel refuse writes to the whole device, or accept them where the hypervisor does. Bounded by 30 s.
     pub async fn set_read_only(&self, device: &Device, read_only: bool) -> Result<(), ToolError> {
         let blockdev = &self.inner.tools.blockdev;
         let flag = if read_only { "--setro" } else { "--setrw" };
@@ -23,11 +22,5 @@ impl Host {
         } else {
             Err(ended.failed(blockdev, &device.path))
         }
-    }
-
-    /// Whether the kernel refuses writes to the device now.
-    pub async fn is_read_only(&self, device: &Device) -> Result<bool, DeviceError> {
-        let found = self.find_device(&device.volume_id, None, Duration::ZERO).await?;
-        Ok(found.read_only)
     }
 }

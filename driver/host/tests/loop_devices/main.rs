@@ -6,8 +6,10 @@
     reason = "a helper that cannot do its part fails the test"
 )]
 
+mod flaky;
 mod format;
 mod grow;
+mod health;
 mod lab;
 mod mounts;
 mod unfinished;

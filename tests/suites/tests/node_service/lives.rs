@@ -244,6 +244,9 @@ async fn the_capabilities_are_what_is_served() {
         [
             rpc::Type::StageUnstageVolume,
             rpc::Type::GetVolumeStats,
+            rpc::Type::ExpandVolume,
+            rpc::Type::GetVolumeHealth,
+            rpc::Type::GetStorageHealth,
             rpc::Type::SingleNodeMultiWriter
         ]
     );

@@ -6,19 +6,22 @@
     reason = "a helper that cannot do its part fails the test"
 )]
 
+mod growth;
 mod lives;
 mod refusals;
-
+mod trouble;
 
 use cinder_csi_driver::node::{NodeConfig, NodeService};
 use cinder_csi_driver::operations::{Limits, Operations};
 use csi_host::{Device, Host, Tools};
+use csi_proto::csi::v1::node_get_storage_health_response::StorageBackendHealth;
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use csi_proto::csi::v1::{
+    CapacityRange, NodeExpandVolumeRequest, NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest,
     NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
-    NodeUnstageVolumeRequest, VolumeCapability, VolumeUsage,
+    NodeUnstageVolumeRequest, StorageHealthErrorType, VolumeCapability, VolumeHealthErrorType, VolumeUsage,
 };
 use lab::{Lab, MIB, VOLUME};
 use tonic::{Code, Request, Status};
@@ -26,6 +29,10 @@ use tonic::{Code, Request, Status};
 #[allow(dead_code, reason = "the other tests on loop devices use all of it")]
 #[path = "../../../../driver/host/tests/loop_devices/lab.rs"]
 mod lab;
+
+#[allow(dead_code, reason = "the other tests on loop devices use all of it")]
+#[path = "../../../../driver/host/tests/loop_devices/flaky.rs"]
+mod flaky;
 
 /// A node with its paths, and the calls that the kubelet makes.
 struct Kubelet<'lab> {
@@ -89,6 +96,43 @@ impl<'lab> Kubelet<'lab> {
             target_path: self.path(target),
         };
         self.node.node_unpublish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn expand(&self, path: &str, bytes: u64) -> Result<i64, Status> {
+        let request = NodeExpandVolumeRequest {
+            volume_id: VOLUME.into(),
+            volume_path: self.path(path),
+            capacity_range: Some(CapacityRange {
+                required_bytes: i64::try_from(bytes).expect("a small volume"),
+                limit_bytes: 0,
+            }),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let answer = self.node.node_expand_volume(Request::new(request)).await?;
+        Ok(answer.into_inner().capacity_bytes)
+    }
+
+    /// The reasons of what is wrong, each with its kind.
+    async fn health(&self, volume: &str) -> Result<Vec<(VolumeHealthErrorType, String)>, Status> {
+        let request = NodeGetVolumeHealthRequest {
+            volume_id: volume.into(),
+            staging_target_path: self.path("staging"),
+            ..NodeGetVolumeHealthRequest::default()
+        };
+        let answer = self.node.node_get_volume_health(Request::new(request)).await?;
+        let health = answer.into_inner().volume_health.expect("it is always set");
+        assert_eq!(health.volume_id, volume);
+        let entries = health.health_statuses.into_iter();
+        Ok(entries.map(|entry| (entry.status(), entry.reason)).collect())
+    }
+
+    async fn storage_health(&self) -> Vec<StorageHealthErrorType> {
+        let answer = self
+            .node
+            .node_get_storage_health(Request::new(NodeGetStorageHealthRequest::default()))
+            .await;
+        let entries = answer.expect("it never fails").into_inner().backend_health;
+        entries.iter().map(StorageBackendHealth::status).collect()
     }
 
     async fn stats(&self, volume: &str, path: &str) -> Result<Vec<VolumeUsage>, Status> {

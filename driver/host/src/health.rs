@@ -1,0 +1,247 @@
+//! What is wrong with a volume on this node, asked of the kernel and of the device itself.
+//!
+//! Every question has a thread and a time limit of its own, so a device that hangs is reported as one that hangs and
+//! keeps nobody else waiting.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::filesystem::size;
+use crate::{Device, FsType, Host, MountTable, OffloadError};
+
+/// How long one question may take. A healthy device takes milliseconds, a busy one seconds.
+const LIMIT: Duration = Duration::from_secs(5);
+/// What direct reads have to be aligned to: at least the device's sector.
+const ALIGNMENT: usize = 4096;
+
+/// What can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// The kernel turned the file system read-only after an error.
+    ReadOnlyByKernel,
+    /// The file system has recorded errors and works on.
+    FilesystemErrors,
+    /// The file system has stopped: it answers with input/output errors.
+    FilesystemShutDown,
+    /// The device is no longer there, or the kernel has given it up.
+    DeviceGone,
+    /// The device answers a read with an error.
+    ReadError,
+    /// The device does not answer a read.
+    ReadTimedOut,
+    /// The device is smaller than the file system on it.
+    DeviceShrunk,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub trouble: Trouble,
+    /// In words, with what to look at.
+    pub message: String,
+}
+
+impl Host {
+    /// Everything that is wrong with `device` and with its file system where `mounts` show one; each trouble once.
+    /// Bounded by about 15 s, and at once where an earlier question hangs. Dropping the future changes nothing.
+    pub async fn examine(&self, device: &Device, mounts: &MountTable) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let head = self.read_head(device).await;
+        let answers = head.is_ok();
+        match head {
+            Ok(head) => findings.extend(shrunk(device, &head)),
+            Err(finding) => findings.push(finding),
+        }
+        findings.extend(self.state(device).await);
+        let path = device.path.display();
+        for mount in mounts.of_device(device) {
+            if mount.was_turned_read_only() {
+                findings.push(Finding {
+                    trouble: Trouble::ReadOnlyByKernel,
+                    message: format!(
+                        "the kernel made the {} on {path} read-only after an error; see its log. Snapshot the volume, end \
+                         its pods, and let it be checked when it is staged again",
+                        mount.fs_type
+                    ),
+                });
+            }
+        }
+        // A mount on a device that does not answer would hang as well, and is no news.
+        if answers && let Some(mount) = mounts.of_device(device).next() {
+            findings.extend(self.ask_mount(&mount.target, &mount.fs_type).await);
+            if FsType::from_name(&mount.fs_type).is_some_and(FsType::is_ext) {
+                findings.extend(self.recorded_errors(device).await);
+            }
+        }
+        findings.sort_by_key(|finding| finding.trouble);
+        findings.dedup_by_key(|finding| finding.trouble);
+        findings
+    }
+
+    /// Whether the kernel still has a block device of this number.
+    pub async fn has_device(&self, number: (u32, u32)) -> Result<bool, OffloadError> {
+        let entry = self
+            .inner
+            .paths
+            .sys
+            .join(format!("dev/block/{}:{}", number.0, number.1));
+        let what = format!("looking for device {}:{}", number.0, number.1);
+        self.inner.threads.run(what, LIMIT, move || entry.exists()).await
+    }
+
+    /// The beginning of the device, read past every cache.
+    async fn read_head(&self, device: &Device) -> Result<Vec<u8>, Finding> {
+        let path = device.path.display();
+        let read = device.clone();
+        let what = format!("a read of {path}");
+        let gone = |error: &io::Error| {
+            matches!(
+                Errno::from_io_error(error),
+                Some(Errno::NXIO | Errno::NODEV | Errno::NOENT)
+            )
+        };
+        match self
+            .inner
+            .threads
+            .run(what, LIMIT, move || read_directly(&read.path))
+            .await
+        {
+            Ok(Ok(head)) => Ok(head),
+            Ok(Err(error)) if gone(&error) => Err(Finding {
+                trouble: Trouble::DeviceGone,
+                message: format!("{path} is gone ({error}); is the volume still attached to this server?"),
+            }),
+            Ok(Err(error)) => Err(Finding {
+                trouble: Trouble::ReadError,
+                message: format!(
+                    "{path} cannot be read ({error}); see the kernel's log of this node and the volume in Cinder"
+                ),
+            }),
+            Err(error) => Err(Finding {
+                trouble: Trouble::ReadTimedOut,
+                message: error.to_string(),
+            }),
+        }
+    }
+
+    /// What the SCSI or NVMe layer thinks of the device.
+    async fn state(&self, device: &Device) -> Option<Finding> {
+        let file = self
+            .inner
+            .paths
+            .sys
+            .join("block")
+            .join(&device.name)
+            .join("device/state");
+        let what = format!("reading the state of {}", device.name);
+        let state = self
+            .inner
+            .threads
+            .run(what, LIMIT, move || fs::read_to_string(file))
+            .await;
+        let state = state.ok()?.ok()?;
+        let state = state.trim();
+        let given_up = ["offline", "transport-offline", "deleting", "dead", "cancel", "blocked"].contains(&state);
+        given_up.then(|| Finding {
+            trouble: Trouble::DeviceGone,
+            message: format!(
+                "the kernel has given {} up: its state is {state}; see the kernel's log",
+                device.name
+            ),
+        })
+    }
+
+    /// Whether the mounted file system still answers.
+    async fn ask_mount(&self, target: &Path, fs_type: &str) -> Option<Finding> {
+        let place = target.to_owned();
+        let what = format!("listing {}", target.display());
+        let call = move || {
+            rustix::fs::statvfs(&place)?;
+            // What statfs answers from memory, a directory does not where the file system was shut down.
+            fs::read_dir(&place)?.next().transpose().map(drop)
+        };
+        match self.inner.threads.run(what, LIMIT, call).await {
+            Ok(Err(error)) if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::UCLEAN)) => {
+                Some(Finding {
+                    trouble: Trouble::FilesystemShutDown,
+                    message: format!(
+                        "the {fs_type} at {} has stopped ({error}); see the kernel's log. End the pods that use it; it is \
+                     checked when it is staged again",
+                        target.display()
+                    ),
+                })
+            }
+            Ok(_) => None,
+            Err(error) => error.is_hang().then(|| Finding {
+                trouble: Trouble::ReadTimedOut,
+                message: error.to_string(),
+            }),
+        }
+    }
+
+    /// The errors that ext has written into its superblock.
+    async fn recorded_errors(&self, device: &Device) -> Option<Finding> {
+        let dir = self.inner.paths.sys.join("fs/ext4").join(&device.name);
+        let what = format!("reading the errors of {}", device.name);
+        let read = move || {
+            let read = |file: &str| fs::read_to_string(dir.join(file)).map(|text| text.trim().to_owned());
+            Ok::<_, io::Error>((read("errors_count")?, read("last_error_func").unwrap_or_default()))
+        };
+        let (count, function) = self.inner.threads.run(what, LIMIT, read).await.ok()?.ok()?;
+        let count: u64 = count.parse().ok().filter(|count| *count > 0)?;
+        Some(Finding {
+            trouble: Trouble::FilesystemErrors,
+            message: format!(
+                "the file system on {} has met {count} errors, the last in {function}; see the kernel's log. A check when it \
+                 is staged again repairs what can be repaired",
+                device.path.display()
+            ),
+        })
+    }
+}
+
+fn shrunk(device: &Device, head: &[u8]) -> Option<Finding> {
+    let (fs_type, size) = [FsType::Ext4, FsType::Xfs, FsType::Btrfs]
+        .into_iter()
+        .find_map(|fs_type| Some((fs_type, size::of(fs_type, head)?)))?;
+    (size > device.size_bytes).then(|| Finding {
+        trouble: Trouble::DeviceShrunk,
+        message: format!(
+            "{} has {} bytes and its {fs_type} needs {size}: the end is missing; stop writing, and see the volume in Cinder",
+            device.path.display(),
+            device.size_bytes
+        ),
+    })
+}
+
+/// Reads as much of the beginning as there is, up to [`size::HEAD`], from the device and not from memory.
+fn read_directly(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let mut room = vec![0; size::HEAD + ALIGNMENT];
+    let start = room.as_ptr().align_offset(ALIGNMENT);
+    let buffer = room
+        .get_mut(start..start + size::HEAD)
+        .ok_or(io::ErrorKind::OutOfMemory)?;
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if filled == 0 {
+        // A disk that was unplugged has no bytes left.
+        return Err(Errno::NXIO.into());
+    }
+    Ok(buffer.to_vec())
+}

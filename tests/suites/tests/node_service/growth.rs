@@ -1,0 +1,295 @@
+//! Volumes that grow, clones, and what is read-only.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use csi_host::Device;
+use csi_proto::csi::v1::node_server::Node;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use tonic::{Code, Request};
+
+use crate::lab::{self, Lab, MIB, OTHER, VOLUME, read_at, run, write_at};
+use crate::{Kubelet, block, code, mount};
+
+/// Makes the disk larger, as Cinder and the hypervisor would.
+fn extend(lab: &Lab, device: &Device, mib: u64) {
+    let file = File::options().write(true).open(lab.at(&format!("{VOLUME}.img")));
+    file.and_then(|file| file.set_len(mib * MIB)).expect("a sparse file");
+    lab::output(
+        Command::new("losetup")
+            .arg("--set-capacity")
+            .arg(Path::new("/dev").join(&device.name)),
+    );
+}
+
+#[test]
+fn a_file_system_grows_with_its_volume_while_it_is_published() {
+    run(
+        "growth::a_file_system_grows_with_its_volume_while_it_is_published",
+        |lab| async move {
+            for fs_type in ["xfs", "btrfs"] {
+                let device = lab.volume(VOLUME, 320 * MIB).await;
+                let kubelet = Kubelet::new(&lab);
+                let wanted = mount(fs_type, Mode::SingleNodeWriter);
+                for _ in 0..2 {
+                    kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+                    kubelet
+                        .publish("pod/mount", false, wanted.clone())
+                        .await
+                        .expect("it is published");
+                }
+                kubelet
+                    .publish("pod/read-only", true, wanted.clone())
+                    .await
+                    .expect("it is published");
+                assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
+                let size = |usage: Vec<csi_proto::csi::v1::VolumeUsage>| usage.first().map_or(0, |bytes| bytes.total);
+                let before = kubelet
+                    .stats(VOLUME, &kubelet.path("pod/mount"))
+                    .await
+                    .expect("it is there");
+                extend(&lab, &device, 640);
+                // By any of its places, and as often as the kubelet likes.
+                for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
+                    let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
+                    assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
+                }
+                let after = kubelet
+                    .stats(VOLUME, &kubelet.path("pod/mount"))
+                    .await
+                    .expect("it is there");
+                assert!(size(after.clone()) > size(before) + (300 << 20), "{fs_type}: {after:?}");
+                for target in ["pod/mount", "pod/read-only"] {
+                    kubelet.unpublish(target).await.expect("it goes");
+                }
+                kubelet.unstage(VOLUME).await.expect("it goes");
+                lab.detach(&device);
+                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694() {
+    run(
+        "growth::a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694",
+        |lab| async move {
+            let device = lab.volume(VOLUME, 64 * MIB).await;
+            lab::output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device.path));
+            let superblock = read_at(&device, 1024, 1024);
+            let kubelet = Kubelet::new(&lab);
+            kubelet.stage(VOLUME, block()).await.expect("it is staged");
+            kubelet
+                .publish("pod/device", false, block())
+                .await
+                .expect("it is published");
+            extend(&lab, &device, 128);
+            assert_eq!(
+                kubelet.expand("pod/device", 128 * MIB).await.expect("it has grown"),
+                128 << 20
+            );
+            assert!(read_at(&device, 1024, 1024) == superblock, "nothing was written");
+            // Of a directory that is no mount the parent's file system is asked nothing.
+            for path in ["staging", "pod", "elsewhere"] {
+                assert_eq!(code(kubelet.expand(path, 0).await.map(drop)), Code::NotFound, "{path}");
+            }
+            kubelet.unpublish("pod/device").await.expect("it goes");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+        },
+    );
+}
+
+#[test]
+fn a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size() {
+    run(
+        "growth::a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size",
+        |lab| async move {
+            for fs_type in ["ext4", "xfs", "btrfs"] {
+                let device = lab.volume(VOLUME, 320 * MIB).await;
+                let kubelet = Kubelet::new(&lab);
+                let wanted = mount(fs_type, Mode::SingleNodeWriter);
+                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+                fs::write(lab.at("staging/data"), "data").expect("it can be written");
+                kubelet.unstage(VOLUME).await.expect("it goes");
+                extend(&lab, &device, 640);
+                let mut request = kubelet.stage_request(VOLUME, wanted.clone());
+                let size = async || {
+                    let usage = kubelet
+                        .stats(VOLUME, &kubelet.path("staging"))
+                        .await
+                        .expect("it is there");
+                    usage.first().map_or(0, |bytes| bytes.total)
+                };
+                kubelet.stage(VOLUME, wanted).await.expect("it is staged");
+                assert!(
+                    size().await < 330 << 20,
+                    "{fs_type} grows only where the volume's source says so"
+                );
+                kubelet.unstage(VOLUME).await.expect("it goes");
+                request
+                    .volume_context
+                    .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
+                for _ in 0..2 {
+                    let request = Request::new(request.clone());
+                    kubelet.node.node_stage_volume(request).await.expect("it is staged");
+                    assert!(size().await > 560 << 20, "{fs_type} has {}", size().await);
+                }
+                assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+                kubelet.unstage(VOLUME).await.expect("it goes");
+                lab.detach(&device);
+                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_clone_is_used_beside_its_source_on_one_node() {
+    run(
+        "growth::a_clone_is_used_beside_its_source_on_one_node",
+        |lab| async move {
+            for fs_type in ["ext4", "xfs"] {
+                let device = lab.volume(VOLUME, 320 * MIB).await;
+                let kubelet = Kubelet::new(&lab);
+                let wanted = mount(fs_type, Mode::SingleNodeWriter);
+                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+                fs::write(lab.at("staging/data"), "data").expect("it can be written");
+                kubelet.unstage(VOLUME).await.expect("it goes");
+                let image = lab.at(&format!("{fs_type}-clone.img"));
+                fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
+                let clone = lab.attach(&image, OTHER).await;
+                kubelet
+                    .stage(VOLUME, wanted.clone())
+                    .await
+                    .expect("the source is staged");
+                let request = csi_proto::csi::v1::NodeStageVolumeRequest {
+                    staging_target_path: kubelet.path("staging-of-clone"),
+                    ..kubelet.stage_request(OTHER, wanted)
+                };
+                kubelet
+                    .node
+                    .node_stage_volume(Request::new(request))
+                    .await
+                    .expect("the clone is staged beside it");
+                fs::write(lab.at("staging-of-clone/data"), "other").expect("it can be written");
+                assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+                let options = |place: &str| {
+                    let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+                    let target = lab.at(place).display().to_string();
+                    let line = table.lines().find(|line| line.contains(&format!(" {target} ")));
+                    line.map(str::to_owned).expect("it is mounted")
+                };
+                assert!(!options("staging").contains("nouuid"), "only where it is needed");
+                if fs_type == "xfs" {
+                    assert!(options("staging-of-clone").contains("nouuid"));
+                }
+                lab.host()
+                    .unmount(&lab.at("staging-of-clone"))
+                    .await
+                    .expect("nobody uses it");
+                kubelet.unstage(VOLUME).await.expect("it goes");
+                lab.detach(&clone);
+                lab.detach(&device);
+                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+            }
+        },
+    );
+}
+
+#[test]
+fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169() {
+    run(
+        "growth::the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169",
+        |lab| async move {
+            let device = lab.volume(VOLUME, 64 * MIB).await;
+            write_at(&device, 0, b"raw data");
+            let kubelet = Kubelet::new(&lab);
+            // To open it is let pass; what is written is refused.
+            let writes = |target: &str| {
+                let device = OpenOptions::new().write(true).open(lab.at(target)).expect("it opens");
+                device.write_all_at(b"new data", 4096).is_ok()
+            };
+            kubelet.stage(VOLUME, block()).await.expect("it is staged");
+            for _ in 0..2 {
+                kubelet
+                    .publish("pod/read-only", true, block())
+                    .await
+                    .expect("it is published");
+                assert!(!writes("pod/read-only"), "the kernel refuses it");
+            }
+            assert_eq!(read_at(&device, 0, 8), b"raw data");
+            kubelet.unpublish("pod/read-only").await.expect("it goes");
+            // What the flag left is taken off for who may write.
+            kubelet
+                .publish("pod/device", false, block())
+                .await
+                .expect("it is published");
+            assert!(writes("pod/device"));
+            // The flag is the device's: it is not set below somebody who writes.
+            kubelet
+                .publish("pod/read-only", true, block())
+                .await
+                .expect("it is published");
+            assert!(writes("pod/device"));
+            for target in ["pod/device", "pod/read-only"] {
+                kubelet.unpublish(target).await.expect("it goes");
+            }
+            kubelet.unstage(VOLUME).await.expect("it goes");
+        },
+    );
+}
+
+#[test]
+fn what_is_attached_read_only_gets_no_file_system_and_no_write() {
+    run(
+        "growth::what_is_attached_read_only_gets_no_file_system_and_no_write",
+        |lab| async move {
+            let device = lab.volume(VOLUME, 64 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let wanted = mount("ext4", Mode::SingleNodeWriter);
+            let mut request = kubelet.stage_request(VOLUME, wanted.clone());
+            request.publish_context.insert("readonly".into(), "true".into());
+            let error = kubelet
+                .node
+                .node_stage_volume(Request::new(request.clone()))
+                .await
+                .expect_err("it is empty");
+            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+            assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
+            kubelet.stage(VOLUME, wanted).await.expect("it gets a file system");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet
+                .node
+                .node_stage_volume(Request::new(request))
+                .await
+                .expect("now it can be read");
+            assert!(fs::write(lab.at("staging/data"), "data").is_err());
+            kubelet.unstage(VOLUME).await.expect("it goes");
+        },
+    );
+}
+
+#[test]
+fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
+    run(
+        "growth::the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084",
+        |lab| async move {
+            let device = lab.volume(VOLUME, 64 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
+            let mut stage = async |options: &str| {
+                request.volume_context.insert("mkfsOptions".into(), options.into());
+                let staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
+                code(staged.map(drop))
+            };
+            assert_eq!(stage("-d /etc").await, Code::InvalidArgument);
+            assert_eq!(stage("-E nodiscard,-b 4096").await, Code::Ok);
+            let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+            assert!(said.contains("4096"), "{said}");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+        },
+    );
+}

@@ -1,0 +1,108 @@
+//! Volumes that are not well, and those beside them.
+
+use std::time::Duration;
+
+use csi_proto::csi::v1::{StorageHealthErrorType, VolumeHealthErrorType};
+use tonic::Code;
+
+use crate::flaky::Mood;
+use crate::lab::{MIB, OTHER, VOLUME, run};
+use crate::{Kubelet, code, disk, ext4};
+
+#[test]
+fn a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile() {
+    run(
+        "trouble::a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile",
+        |lab| async move {
+            let (_, flaky) = lab.flaky(OTHER, 64 * MIB).await;
+            disk(&lab).await;
+            let kubelet = Kubelet::new(&lab);
+            assert_eq!(kubelet.health(OTHER).await.expect("it is here"), []);
+            flaky.be(Mood::Hanging);
+            let hung = kubelet.health(OTHER);
+            let others = async {
+                kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+                kubelet
+                    .publish("pod/mount", false, ext4())
+                    .await
+                    .expect("it is published");
+                kubelet
+                    .stats(VOLUME, &kubelet.path("pod/mount"))
+                    .await
+                    .expect("it is there");
+                assert_eq!(kubelet.health(VOLUME).await.expect("it is here"), []);
+                kubelet.unpublish("pod/mount").await.expect("it goes");
+            };
+            let (hung, ()) = tokio::join!(hung, others);
+            let timed_out = [(VolumeHealthErrorType::Inaccessible, "ReadTimedOut".to_owned())];
+            assert_eq!(hung.expect("it is here"), timed_out);
+            let start = tokio::time::Instant::now();
+            assert_eq!(kubelet.health(OTHER).await.expect("it is here"), timed_out);
+            assert_eq!(
+                kubelet.storage_health().await,
+                [StorageHealthErrorType::StorageDegraded]
+            );
+            assert!(
+                start.elapsed() < Duration::from_secs(3),
+                "what hangs is not asked again"
+            );
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            assert_eq!(
+                kubelet.storage_health().await,
+                [StorageHealthErrorType::StorageUnreachable]
+            );
+            flaky.be(Mood::Well);
+            let recovers = async {
+                while !kubelet.storage_health().await.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), recovers)
+                .await
+                .expect("it is well again");
+        },
+    );
+}
+
+#[test]
+fn a_volume_whose_disk_is_gone_is_named_while_it_is_mounted_and_unknown_afterwards() {
+    run(
+        "trouble::a_volume_whose_disk_is_gone_is_named_while_it_is_mounted_and_unknown_afterwards",
+        |lab| async move {
+            let device = disk(&lab).await;
+            let kubelet = Kubelet::new(&lab);
+            assert_eq!(
+                code(kubelet.health("some-other-volume").await.map(drop)),
+                Code::NotFound
+            );
+            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+            // The loop device stays for as long as the mount does; its link and its node go, as with a disk that was
+            // unplugged.
+            std::fs::remove_file(lab.at("dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9")).expect("its link");
+            let gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
+            assert_eq!(kubelet.health(VOLUME).await.expect("it is mounted"), gone);
+            assert_eq!(
+                kubelet.storage_health().await,
+                [StorageHealthErrorType::StorageUnreachable]
+            );
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            assert_eq!(code(kubelet.health(VOLUME).await.map(drop)), Code::NotFound);
+            assert_eq!(kubelet.storage_health().await, []);
+            drop(device);
+        },
+    );
+}
+
+#[test]
+fn a_health_question_without_an_id_is_refused() {
+    run(
+        "trouble::a_health_question_without_an_id_is_refused",
+        |lab| async move {
+            let request = csi_proto::csi::v1::NodeGetVolumeHealthRequest::default();
+            let node = Kubelet::new(&lab).node;
+            let answer =
+                csi_proto::csi::v1::node_server::Node::node_get_volume_health(&node, tonic::Request::new(request));
+            assert_eq!(answer.await.expect_err("no id").code(), Code::InvalidArgument);
+        },
+    );
+}
