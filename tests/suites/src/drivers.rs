@@ -10,10 +10,10 @@ use harness::wait_for_some;
 use tokio::process::Command;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::cloud::Cloud;
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::programs;
-use crate::simulator::Simulator;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ impl Ours {
 
     /// Starts the process and waits until it answers. Instance id and zone come from the metadata service, as they do on a
     /// real node.
-    pub async fn start(&self, lab: &Lab, simulator: &Simulator) -> Result<Driver> {
+    pub async fn start(&self, lab: &Lab, cloud: &impl Cloud) -> Result<Driver> {
         let name = self.role.name();
         let socket = self.socket.clone().unwrap_or_else(|| lab.path(&format!("{name}.sock")));
         let mut command = lab.command(programs::driver()?)?;
@@ -94,7 +94,7 @@ impl Ours {
             .arg(format!("--endpoint=unix://{}", socket.display()))
             .args(["--cluster=suites", "--log-format=text"]);
         if self.role != Role::Node {
-            command.arg("--cloud-config").arg(simulator.cloud_conf());
+            command.arg("--cloud-config").arg(cloud.cloud_conf());
         }
         command.arg(format!("--provide-controller-service={}", self.role != Role::Node));
         command.arg(format!("--provide-node-service={}", self.role != Role::Controller));
@@ -117,11 +117,11 @@ pub struct Driver {
 
 impl Driver {
     /// Starts the Go driver, without topology as its own csi-sanity job does.
-    pub async fn go(lab: &Lab, simulator: &Simulator) -> Result<Self> {
+    pub async fn go(lab: &Lab, cloud: &impl Cloud) -> Result<Self> {
         let socket = lab.path("go-driver.sock");
         let mut command = lab.command(programs::go_driver()?)?;
         command.arg(format!("--endpoint=unix://{}", socket.display()));
-        command.arg("--cloud-config").arg(simulator.cloud_conf());
+        command.arg("--cloud-config").arg(cloud.cloud_conf());
         command.args(["--cluster=suites", "--with-topology=false", "-v=5"]);
         Self::start("go-driver", command, socket, &lab.path("go-driver.log")).await
     }

@@ -4,12 +4,17 @@
 //! address, in which the OpenStack simulator backs volumes with loop devices. Tests run side by side without seeing each
 //! other, and what a test leaves behind is an error of that test.
 
+pub mod cloud;
 pub mod contracts;
 pub mod drivers;
+pub mod gateway;
+pub mod host_commands;
 pub mod lab;
 pub mod life;
 pub mod mkfs;
+pub mod openstack;
 pub mod process;
 pub mod programs;
+pub mod real_cloud;
 pub mod sanity;
 pub mod simulator;

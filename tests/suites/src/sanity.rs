@@ -155,6 +155,8 @@ pub struct Options<'a> {
     pub access: Access,
     /// Parameters of the StorageClass.
     pub parameters: BTreeMap<&'static str, &'static str>,
+    /// Parameters of a VolumeAttributesClass.
+    pub mutable_parameters: BTreeMap<&'static str, &'static str>,
     /// Fills the node up to its limit of volumes and asks for one more.
     pub attach_limit: bool,
     /// Where the Controller service is, if not beside the Node service.
@@ -180,15 +182,20 @@ pub async fn run(lab: &Lab, driver: &Driver, options: &Options<'_>) -> Result<Re
             controller.socket().display()
         ));
     }
-    if !options.parameters.is_empty() {
-        let file = lab.path("parameters.yaml");
-        let lines: Vec<String> = options
-            .parameters
-            .iter()
-            .map(|(key, value)| format!("{key}: {value}\n"))
-            .collect();
-        fs::write(&file, lines.concat()).context("cannot write the parameters")?;
-        command.arg(format!("--csi.testvolumeparameters={}", file.display()));
+    let files = [
+        ("testvolumeparameters", &options.parameters),
+        ("testvolumemutableparameters", &options.mutable_parameters),
+    ];
+    for (flag, parameters) in files {
+        if !parameters.is_empty() {
+            let file = lab.path(&format!("{flag}.yaml"));
+            let lines: Vec<String> = parameters
+                .iter()
+                .map(|(key, value)| format!("{key}: {value}\n"))
+                .collect();
+            fs::write(&file, lines.concat()).with_context(|| format!("cannot write {}", file.display()))?;
+            command.arg(format!("--csi.{flag}={}", file.display()));
+        }
     }
     let process = Process::spawn("csi-sanity", command, &lab.path("sanity.log"))?;
     // ginkgo ends the suite itself at its own limit; the grace is for its clean-up.

@@ -1,6 +1,6 @@
 //! The OpenStack simulator in a lab.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -8,7 +8,9 @@ use harness::wait_for_some;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::lab::{BY_ID, Lab, METADATA_ADDRESS};
+use crate::cloud::{Cloud, client, metadata_service};
+use crate::host_commands::When;
+use crate::lab::{BY_ID, Lab};
 use crate::process::Process;
 use crate::programs;
 
@@ -20,7 +22,7 @@ pub const ZONE: &str = "nova";
 pub const REAL_LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms,extend=300ms";
 
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const FOR_EVER: Duration = Duration::from_hours(1);
 
 /// What the simulator writes when it listens.
 #[derive(Debug, Clone, Deserialize)]
@@ -79,33 +81,8 @@ impl Simulator {
         .await?;
         let ready: Ready = serde_json::from_str(&text).context("the simulator's ready file is not what was agreed")?;
 
-        let mut metadata = lab.command(&program)?;
-        metadata.args([
-            "metadata",
-            "--listen",
-            &format!("{METADATA_ADDRESS}:80"),
-            "--name",
-            "node-0",
-        ]);
-        metadata.args(["--instance-id", SERVER_ID, "--zone", ZONE]);
-        let mut metadata = Process::spawn("openstack-sim metadata", metadata, &lab.path("metadata.log"))?;
-        let http = reqwest::Client::builder()
-            .timeout(REQUEST_TIMEOUT)
-            .no_proxy()
-            .build()
-            .context("cannot make a client")?;
-        let url = format!("http://{METADATA_ADDRESS}/openstack/latest/meta_data.json");
-        wait_for_some("the metadata service", START_TIMEOUT, async || {
-            metadata.check()?;
-            Ok(http
-                .get(&url)
-                .send()
-                .await
-                .ok()
-                .filter(|answer| answer.status().is_success()))
-        })
-        .await?;
-
+        let metadata = metadata_service(lab, SERVER_ID, "node-0", ZONE).await?;
+        let http = client()?;
         let cloud_conf = lab.path("cloud.conf");
         std::fs::write(&cloud_conf, ready.cloud_conf()).context("cannot write cloud.conf")?;
         Ok(Self {
@@ -115,11 +92,6 @@ impl Simulator {
             http,
             cloud_conf,
         })
-    }
-
-    /// The file that both drivers log in with.
-    pub fn cloud_conf(&self) -> &std::path::Path {
-        &self.cloud_conf
     }
 
     /// Everything that exists: volumes, attachments, loop devices.
@@ -174,6 +146,32 @@ impl Simulator {
         .await
     }
 
+    /// Lets so many requests pass from now on and holds the next one, for longer than any test waits.
+    pub async fn hold_request(&self, after: usize, when: When) -> Result<()> {
+        let effect = json!({ "delay": { "millis": FOR_EVER.as_millis(), "when": when.name() } });
+        self.post("faults", &json!({ "skip": after, "times": 1, "effect": effect }))
+            .await
+    }
+
+    /// Whether the request of [`Simulator::hold_request`] has come: its rule is used up.
+    pub async fn holds_a_request(&self) -> Result<bool> {
+        let rules = self.get("faults").await?;
+        Ok(rules
+            .as_array()
+            .context("the simulator's faults are no list")?
+            .is_empty())
+    }
+
+    /// Forgets all rules; a request that is held stays so.
+    pub async fn clear_faults(&self) -> Result<()> {
+        let url = format!("{}/_sim/faults", self.ready.base_url);
+        let answer = self.http.delete(&url).send().await;
+        answer
+            .and_then(reqwest::Response::error_for_status)
+            .with_context(|| format!("{url} does not forget"))
+            .map(drop)
+    }
+
     /// Ends both programs; the cloud gives its loop devices back.
     pub async fn stop(self) -> Result<()> {
         self.metadata.stop().await?;
@@ -210,6 +208,12 @@ impl Simulator {
             );
         }
         Ok(())
+    }
+}
+
+impl Cloud for Simulator {
+    fn cloud_conf(&self) -> &Path {
+        &self.cloud_conf
     }
 }
 

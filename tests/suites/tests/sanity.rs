@@ -1,11 +1,14 @@
-//! csi-sanity against our driver, the simulator and real loop devices.
+//! csi-sanity against our driver and real loop devices: on the simulator, and on real Keystone, Cinder and Nova.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use suites::drivers::{Driver, Ours, Role};
+use suites::cloud::Cloud;
+use suites::drivers::{Ours, Role};
 use suites::lab::{Lab, in_lab};
+use suites::openstack::Api;
+use suites::real_cloud::RealCloud;
 use suites::sanity::{self, Access, Options, Report, SPECS};
 use suites::simulator::Simulator;
 
@@ -14,85 +17,96 @@ const LIMIT: &str = "--max-volumes-per-node=4";
 
 #[test]
 fn csi_sanity_passes_with_mounted_volumes() {
-    in_lab(async |lab| {
-        let simulator = Simulator::start(&lab, "").await?;
-        let driver = Ours::new(Role::Both).flag(LIMIT).start(&lab, &simulator).await?;
-        check(
-            &lab,
-            &simulator,
-            &driver,
-            Options {
-                access: Access::Mount,
-                ..Options::default()
-            },
-        )
-        .await?;
-        driver.stop().await?;
-        simulator.stop().await
-    });
+    in_lab(async |lab| on_simulator(&lab, Access::Mount, Processes::One).await);
 }
 
 #[test]
 fn csi_sanity_passes_with_block_volumes() {
-    in_lab(async |lab| {
-        let simulator = Simulator::start(&lab, "").await?;
-        let driver = Ours::new(Role::Both).flag(LIMIT).start(&lab, &simulator).await?;
-        check(
-            &lab,
-            &simulator,
-            &driver,
-            Options {
-                access: Access::Block,
-                ..Options::default()
-            },
-        )
-        .await?;
-        driver.stop().await?;
-        simulator.stop().await
-    });
+    in_lab(async |lab| on_simulator(&lab, Access::Block, Processes::One).await);
 }
 
 #[test]
-fn csi_sanity_passes_with_controller_and_node_in_two_processes() {
-    in_lab(async |lab| {
-        let simulator = Simulator::start(&lab, "").await?;
-        let controller = Ours::new(Role::Controller).flag(LIMIT).start(&lab, &simulator).await?;
-        let node = Ours::new(Role::Node).flag(LIMIT).start(&lab, &simulator).await?;
-        check(
-            &lab,
-            &simulator,
-            &node,
-            Options {
-                controller: Some(&controller),
-                ..Options::default()
-            },
-        )
-        .await?;
-        node.stop().await?;
-        controller.stop().await?;
-        simulator.stop().await
-    });
+fn csi_sanity_passes_with_mounted_volumes_and_two_processes() {
+    in_lab(async |lab| on_simulator(&lab, Access::Mount, Processes::Two).await);
+}
+
+#[test]
+fn csi_sanity_passes_with_block_volumes_and_two_processes() {
+    in_lab(async |lab| on_simulator(&lab, Access::Block, Processes::Two).await);
+}
+
+#[test]
+fn csi_sanity_passes_on_real_services_with_mounted_volumes_and_two_processes() {
+    in_lab(async |lab| on_real_services(&lab, Access::Mount, Processes::Two).await);
+}
+
+#[test]
+#[ignore = "one of the four is enough for each change; `make sanity` runs all"]
+fn csi_sanity_passes_on_real_services_with_mounted_volumes() {
+    in_lab(async |lab| on_real_services(&lab, Access::Mount, Processes::One).await);
+}
+
+#[test]
+#[ignore = "one of the four is enough for each change; `make sanity` runs all"]
+fn csi_sanity_passes_on_real_services_with_block_volumes() {
+    in_lab(async |lab| on_real_services(&lab, Access::Block, Processes::One).await);
+}
+
+#[test]
+#[ignore = "one of the four is enough for each change; `make sanity` runs all"]
+fn csi_sanity_passes_on_real_services_with_block_volumes_and_two_processes() {
+    in_lab(async |lab| on_real_services(&lab, Access::Block, Processes::Two).await);
+}
+
+/// How many processes the driver is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Processes {
+    /// One with all services.
+    One,
+    /// A controller, and a node without credentials.
+    Two,
+}
+
+async fn on_simulator(lab: &Lab, access: Access, processes: Processes) -> Result<()> {
+    let simulator = Simulator::start(lab, "").await?;
+    run(lab, &simulator, access, processes, "the simulator").await?;
+    let left = Api::login(simulator.cloud_conf()).await?.block_storage().await?;
+    ensure!(left.is_empty(), "left in the simulator: {left:#?}");
+    simulator.stop().await
+}
+
+async fn on_real_services(lab: &Lab, access: Access, processes: Processes) -> Result<()> {
+    let cloud = RealCloud::start(lab).await?;
+    run(lab, &cloud, access, processes, "real services").await?;
+    cloud.stop().await
 }
 
 /// Every spec passes but those for capabilities that are not claimed, and nothing is left.
-async fn check(lab: &Lab, simulator: &Simulator, driver: &Driver, options: Options<'_>) -> Result<()> {
+async fn run(lab: &Lab, cloud: &impl Cloud, access: Access, processes: Processes, on: &str) -> Result<()> {
+    let start = async |role| Ours::new(role).flag(LIMIT).start(lab, cloud).await;
+    let (node, controller) = match processes {
+        Processes::One => (start(Role::Both).await?, None),
+        Processes::Two => (start(Role::Node).await?, Some(start(Role::Controller).await?)),
+    };
     let options = Options {
+        access,
+        parameters: BTreeMap::from([("type", "fast")]),
+        mutable_parameters: BTreeMap::from([("type", "slow")]),
         attach_limit: true,
-        ..options
+        controller: controller.as_ref(),
     };
-    let report = sanity::run(lab, driver, &options).await?;
-    let processes = if options.controller.is_some() {
-        "two processes"
-    } else {
-        "one process"
-    };
-    report.announce(&format!("our driver, {:?} volumes, {processes}", options.access));
-    compare(&report, &not_claimed()?).with_context(|| driver.tail())?;
-    let volumes = simulator.volume_names().await?;
-    ensure!(volumes.is_empty(), "volumes are left: {volumes:?}");
+    let report = sanity::run(lab, &node, &options).await?;
+    report.announce(&format!(
+        "our driver on {on}, {access:?} volumes, processes: {processes:?}"
+    ));
+    compare(&report, &not_claimed()?).with_context(|| controller.as_ref().unwrap_or(&node).tail())?;
     let mounts = lab.mounts().await?;
     ensure!(mounts.is_empty(), "mounts are left: {mounts:?}");
-    Ok(())
+    node.stop().await?;
+    match controller {
+        Some(controller) => controller.stop().await,
+        None => Ok(()),
+    }
 }
 
 /// A reason of csi-sanity to skip specs: `expected/not-claimed.json` has those that hold, with the capability that the driver

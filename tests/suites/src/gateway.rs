@@ -1,0 +1,207 @@
+//! A reverse proxy between a lab and the network outside it, which notes every request.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::sync::oneshot;
+
+/// Longer than any answer of the services takes.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
+const BODY_LIMIT: usize = 8 << 20;
+
+/// A request that came through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// Which of the gateway's ports it came to.
+    pub port: u16,
+    /// HTTP method.
+    pub method: String,
+    /// Path with the query.
+    pub path: String,
+    /// What the client calls itself.
+    pub user_agent: String,
+    /// HTTP status of the answer; 502 where there was none.
+    pub status: u16,
+}
+
+/// The proxy. It listens on the loopback of the lab in which it was started, and ends when it is dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    log: Arc<Mutex<Vec<Exchange>>>,
+    /// Its end is the thread's end.
+    _end: oneshot::Sender<()>,
+}
+
+#[derive(Debug, Clone)]
+struct Upstream {
+    port: u16,
+    client: reqwest::Client,
+    log: Arc<Mutex<Vec<Exchange>>>,
+}
+
+impl Gateway {
+    /// Listens on these ports where the calling thread is, and passes everything on to the same ports of the loopback outside.
+    pub async fn start(ports: &[u16]) -> Result<Self> {
+        let listeners: Vec<(u16, std::net::TcpListener)> = ports
+            .iter()
+            .map(|port| -> Result<_> {
+                let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port))
+                    .with_context(|| format!("cannot listen on port {port} in the lab"))?;
+                listener
+                    .set_nonblocking(true)
+                    .context("cannot make a listener asynchronous")?;
+                Ok((*port, listener))
+            })
+            .collect::<Result<_>>()?;
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (end, ended) = oneshot::channel();
+        let (started, answer) = oneshot::channel();
+        let notes = log.clone();
+        // A thread of its own, because a thread is in one network at a time. Sockets stay in the one that they were made in.
+        thread::Builder::new()
+            .name("gateway".to_owned())
+            .spawn(move || match outside(listeners, &notes) {
+                Ok((runtime, servers)) => {
+                    let _ = started.send(Ok(()));
+                    runtime.block_on(async move {
+                        tokio::select! {
+                            _ = ended => {}
+                            _ = futures::future::join_all(servers) => {}
+                        }
+                    });
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            })
+            .context("cannot start a thread")?;
+        answer.await.map_err(|_| anyhow!("the gateway's thread ended"))??;
+        Ok(Self { log, _end: end })
+    }
+
+    /// The requests so far, in the order of their answers.
+    pub fn log(&self) -> Vec<Exchange> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets the requests so far.
+    pub fn clear(&self) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+type Server = futures::future::BoxFuture<'static, std::io::Result<()>>;
+
+/// Moves this thread to the network of the process's first thread, which is in no lab.
+fn outside(
+    listeners: Vec<(u16, std::net::TcpListener)>,
+    log: &Arc<Mutex<Vec<Exchange>>>,
+) -> Result<(tokio::runtime::Runtime, Vec<Server>)> {
+    let path = network_outside();
+    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("cannot enter {path}: run as root"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot make a runtime")?;
+    let client = reqwest::Client::builder()
+        .timeout(ANSWER_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .no_gzip()
+        .build()
+        .context("cannot make a client")?;
+    let inside = runtime.enter();
+    let servers = listeners
+        .into_iter()
+        .map(|(port, listener)| -> Result<Server> {
+            let upstream = Upstream {
+                port,
+                client: client.clone(),
+                log: log.clone(),
+            };
+            let listener = tokio::net::TcpListener::from_std(listener).context("cannot take a listener over")?;
+            let app = axum::Router::new().fallback(pass_on).with_state(upstream);
+            Ok(Box::pin(async move { axum::serve(listener, app).await }))
+        })
+        .collect::<Result<_>>()?;
+    drop(inside);
+    Ok((runtime, servers))
+}
+
+/// The network of this process's first thread, as a path.
+pub(crate) fn network_outside() -> String {
+    format!("/proc/{}/ns/net", std::process::id())
+}
+
+async fn pass_on(State(upstream): State<Upstream>, request: Request) -> Response {
+    let method = request.method().clone();
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or_else(String::new, |path| path.as_str().to_owned());
+    let user_agent = request
+        .headers()
+        .get(header::USER_AGENT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
+    let response = match exchange(&upstream, request, &path).await {
+        Ok(response) => response,
+        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
+    };
+    let note = Exchange {
+        port: upstream.port,
+        method: method.to_string(),
+        path,
+        user_agent,
+        status: response.status().as_u16(),
+    };
+    upstream.log.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    response
+}
+
+async fn exchange(upstream: &Upstream, request: Request, path: &str) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, BODY_LIMIT).await.context("cannot read the request")?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, upstream.port));
+    let answer = upstream
+        .client
+        .request(parts.method, format!("http://{address}{path}"))
+        .headers(end_to_end(&parts.headers))
+        .body(body)
+        .send()
+        .await
+        .with_context(|| format!("{address} does not answer"))?;
+    let (status, headers) = (answer.status(), end_to_end(answer.headers()));
+    let mut response = Response::new(Body::from(answer.bytes().await.context("the answer is cut")?));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// Headers without those of one connection. Lengths are told anew.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    const OF_A_CONNECTION: [HeaderName; 4] = [
+        header::CONNECTION,
+        header::TRANSFER_ENCODING,
+        header::CONTENT_LENGTH,
+        header::UPGRADE,
+    ];
+    let mut headers = headers.clone();
+    for name in OF_A_CONNECTION {
+        headers.remove(name);
+    }
+    headers
+}

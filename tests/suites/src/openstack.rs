@@ -1,0 +1,213 @@
+//! A small OpenStack client: what a test asks a cloud itself, beside the driver.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::cloud::client;
+
+/// What this client calls itself.
+pub const USER_AGENT: &str = "suites";
+
+/// A service of the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Cinder.
+    Volume,
+    /// Nova.
+    Compute,
+}
+
+impl Service {
+    const fn types(self) -> &'static [&'static str] {
+        match self {
+            Self::Volume => &["block-storage", "volumev3"],
+            Self::Compute => &["compute"],
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Volume => "volume",
+            Self::Compute => "compute",
+        }
+    }
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Names of the headers, in lower case, with their values.
+    pub headers: BTreeMap<String, String>,
+    /// The body; `Null` where there is none, a string where it is no JSON.
+    pub body: Value,
+}
+
+impl Answer {
+    /// Fails unless the request was accepted.
+    pub fn accepted(self) -> Result<Value> {
+        ensure!(
+            (200..300).contains(&self.status),
+            "answered {}: {}",
+            self.status,
+            self.body
+        );
+        Ok(self.body)
+    }
+}
+
+/// A session of a cloud's user.
+#[derive(Clone)]
+pub struct Api {
+    http: reqwest::Client,
+    token: String,
+    endpoints: BTreeMap<&'static str, String>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Api")
+            .field("endpoints", &self.endpoints)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Logs in as `cloud.conf` says, with a password or an application credential.
+    pub async fn login(cloud_conf: &Path) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(cloud_conf).with_context(|| format!("cannot read {}", cloud_conf.display()))?;
+        let keys: BTreeMap<&str, &str> = text
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|(key, value)| (key.trim(), value.trim().trim_matches('"')))
+            .collect();
+        let key = |name: &str| {
+            keys.get(name)
+                .copied()
+                .with_context(|| format!("{} has no {name}", cloud_conf.display()))
+        };
+        let http = client()?;
+        let url = format!("{}/auth/tokens", key("auth-url")?);
+        let answer = http
+            .post(&url)
+            .header("User-Agent", USER_AGENT)
+            .json(&json!({ "auth": auth(&key)? }))
+            .send()
+            .await
+            .with_context(|| format!("{url} does not answer"))?;
+        if !answer.status().is_success() {
+            bail!("{url}: {}", answer.status());
+        }
+        let token = answer
+            .headers()
+            .get("X-Subject-Token")
+            .and_then(|token| token.to_str().ok())
+            .context("Keystone answers without a token")?
+            .to_owned();
+        let body: Value = answer.json().await.context("the token is no JSON")?;
+        let mut endpoints = BTreeMap::new();
+        for service in [Service::Volume, Service::Compute] {
+            endpoints.insert(service.name(), endpoint(&body["token"]["catalog"], service)?);
+        }
+        Ok(Self { http, token, endpoints })
+    }
+
+    /// Sends one request; the microversion is one such as `3.71`.
+    pub async fn call(
+        &self,
+        method: Method,
+        service: Service,
+        path: &str,
+        microversion: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer> {
+        let endpoint = self.endpoints.get(service.name()).context("no such service")?;
+        let url = format!("{endpoint}{path}");
+        let mut request = self
+            .http
+            .request(method.clone(), &url)
+            .header("User-Agent", USER_AGENT)
+            .header("X-Auth-Token", &self.token)
+            .header("OpenStack-API-Version", format!("{} {microversion}", service.name()));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request
+            .send()
+            .await
+            .with_context(|| format!("{method} {url}: no answer"))?;
+        let status = answer.status().as_u16();
+        let headers = answer
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect();
+        let text = answer.text().await.with_context(|| format!("{method} {url}: cut"))?;
+        let body = if text.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        };
+        Ok(Answer { status, headers, body })
+    }
+
+    /// The names of everything that this project has in Cinder, with its kind: what a test left behind.
+    pub async fn block_storage(&self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for kind in ["volumes", "snapshots", "backups", "groups", "group_snapshots"] {
+            let answer = self
+                .call(Method::GET, Service::Volume, &format!("/{kind}/detail"), "3.71", None)
+                .await?;
+            let list = answer.accepted().with_context(|| format!("the list of {kind}"))?;
+            let things = list[kind].as_array().with_context(|| format!("no list of {kind}"))?;
+            found.extend(things.iter().map(|thing| {
+                let field = |name: &str| thing[name].as_str().unwrap_or_default().to_owned();
+                format!("{kind}/{} {} ({})", field("id"), field("name"), field("status"))
+            }));
+        }
+        Ok(found)
+    }
+}
+
+fn auth<'a>(key: &impl Fn(&str) -> Result<&'a str>) -> Result<Value> {
+    if let Ok(id) = key("application-credential-id") {
+        let secret = key("application-credential-secret")?;
+        return Ok(json!({ "identity": {
+            "methods": ["application_credential"],
+            "application_credential": { "id": id, "secret": secret },
+        }}));
+    }
+    let domain = json!({ "name": key("domain-name")? });
+    Ok(json!({
+        "identity": {
+            "methods": ["password"],
+            "password": { "user": { "name": key("username")?, "password": key("password")?, "domain": domain } },
+        },
+        "scope": { "project": { "name": key("tenant-name")?, "domain": domain } },
+    }))
+}
+
+fn endpoint(catalog: &Value, service: Service) -> Result<String> {
+    let services = catalog.as_array().context("the token has no catalog")?;
+    let entry = services
+        .iter()
+        .find(|entry| service.types().iter().any(|kind| entry["type"] == **kind))
+        .with_context(|| format!("the catalog has no {}", service.name()))?;
+    let public = entry["endpoints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|endpoint| endpoint["interface"] == "public");
+    let url = public.and_then(|endpoint| endpoint["url"].as_str());
+    Ok(url
+        .context("a service without an address")?
+        .trim_end_matches('/')
+        .to_owned())
+}

@@ -1,0 +1,238 @@
+//! Real Keystone, Cinder and Nova in a lab: `tests/openstack`, of which there is one on a machine.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use harness::{wait_for_some, workspace_root};
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::cloud::{Cloud, metadata_service};
+use crate::gateway::{Exchange, Gateway, network_outside};
+use crate::lab::{BY_ID, Lab};
+use crate::openstack::{Api, USER_AGENT};
+use crate::process::Process;
+
+/// A queue of several suites is bounded by this.
+const LOCK_TIMEOUT: Duration = Duration::from_mins(40);
+/// Everything is installed on an empty machine, and the database made.
+const UP_TIMEOUT: Duration = Duration::from_mins(15);
+/// The zone of both servers, and of the first backends.
+pub const ZONE: &str = "nova";
+
+/// What `tests/openstack/cloud` tells about the cloud.
+#[derive(Debug, Deserialize)]
+struct Description {
+    ports: Ports,
+    cloud_conf: PathBuf,
+    servers: Vec<Server>,
+    log: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ports {
+    keystone: u16,
+    cinder: u16,
+    nova: u16,
+}
+
+/// A server of the cloud.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Server {
+    /// Nova's id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Where its devices appear outside the lab.
+    by_id: PathBuf,
+}
+
+/// The cloud, for one test at a time. The lab is its first server: that one's devices appear in the lab, and its metadata
+/// service answers there. The cloud is started where it does not run, and ended then by [`RealCloud::stop`].
+#[derive(Debug)]
+pub struct RealCloud {
+    description: Description,
+    api: Api,
+    gateway: Gateway,
+    metadata: Process,
+    turn: Turn,
+}
+
+/// The right to use the cloud. What this test started ends with it.
+#[derive(Debug)]
+struct Turn {
+    started: bool,
+    /// Unlocked when it is closed.
+    _lock: File,
+}
+
+impl RealCloud {
+    /// Waits for this test's turn, starts the cloud if it does not run, and cleans up after a test that failed.
+    pub async fn start(lab: &Lab) -> Result<Self> {
+        let (turn, mut description) = take().await?;
+        let ports = [
+            description.ports.keystone,
+            description.ports.cinder,
+            description.ports.nova,
+        ];
+        let gateway = Gateway::start(&ports).await?;
+        let mut api = Api::login(&description.cloud_conf).await?;
+        if !api.block_storage().await?.is_empty() {
+            // A fresh one is sooner there than the end of somebody else's half-done work.
+            control(&["down"]).await?;
+            description = describe(&control(&["up"]).await?)?;
+            api = Api::login(&description.cloud_conf).await?;
+        }
+        let server = description.servers.first().context("the cloud has no server")?;
+        lab.shell(&format!("mount --bind '{}' {BY_ID}", server.by_id.display()))
+            .await?;
+        let metadata = metadata_service(lab, &server.id, &server.name, ZONE).await?;
+        Ok(Self {
+            description,
+            api,
+            gateway,
+            metadata,
+            turn,
+        })
+    }
+
+    /// A session of the driver's user.
+    pub const fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The servers; the lab is the first.
+    pub fn servers(&self) -> &[Server] {
+        &self.description.servers
+    }
+
+    /// What the drivers asked for so far.
+    pub fn calls(&self) -> Vec<Exchange> {
+        let mut calls = self.gateway.log();
+        calls.retain(|call| call.user_agent != USER_AGENT);
+        calls
+    }
+
+    /// Forgets what was asked for so far.
+    pub fn forget_calls(&self) {
+        self.gateway.clear();
+    }
+
+    /// Where the services log.
+    pub fn log(&self) -> &Path {
+        &self.description.log
+    }
+
+    /// Ends one service and starts it again.
+    pub async fn restart(&self, service: &str) -> Result<()> {
+        control(&["restart", service]).await.map(drop)
+    }
+
+    /// Ends the test without a look at what it left; the next one gets a cloud without it.
+    pub async fn leave(self) -> Result<()> {
+        self.metadata.stop().await?;
+        drop(self.turn);
+        Ok(())
+    }
+
+    /// Fails if anything is left; ends the cloud if it was started for this test.
+    pub async fn stop(self) -> Result<()> {
+        let left = self.api.block_storage().await?;
+        self.metadata.stop().await?;
+        drop(self.turn);
+        ensure!(left.is_empty(), "left in Cinder: {left:#?}");
+        Ok(())
+    }
+}
+
+impl Cloud for RealCloud {
+    fn cloud_conf(&self) -> &Path {
+        &self.description.cloud_conf
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.started {
+            return;
+        }
+        let ended = std::process::Command::new(program()).arg("down").status();
+        if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            println!("the cloud is still up ({ended:?}): make openstack-down");
+        }
+    }
+}
+
+/// Waits for the lock, then for the cloud.
+async fn take() -> Result<(Turn, Description)> {
+    let path = lock_path()?;
+    let lock = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    wait_for_some(
+        "this test's turn at the real cloud",
+        LOCK_TIMEOUT,
+        async || match lock.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        },
+    )
+    .await?;
+    let runs = control(&["status"]).await.is_ok();
+    let ready = control(&["up"]).await?;
+    let turn = Turn {
+        started: !runs,
+        _lock: lock,
+    };
+    Ok((turn, describe(&ready)?))
+}
+
+fn lock_path() -> Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty());
+    let cache = match cache {
+        Some(cache) => PathBuf::from(cache),
+        None => {
+            PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?).join(".cache")
+        }
+    };
+    let directory = cache.join("cinder-csi");
+    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory.join("openstack-suites.lock"))
+}
+
+fn describe(path: &str) -> Result<Description> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    serde_json::from_str(&text).with_context(|| format!("{path} is not what was agreed"))
+}
+
+fn program() -> PathBuf {
+    workspace_root().join("tests/openstack/cloud")
+}
+
+/// Runs `tests/openstack/cloud` outside the lab and answers the line that it prints.
+async fn control(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("nsenter")
+        .arg(format!("--net={}", network_outside()))
+        .arg("--")
+        .arg(program())
+        .args(arguments)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(UP_TIMEOUT, output)
+        .await
+        .with_context(|| format!("cloud {arguments:?} takes longer than {UP_TIMEOUT:?}"))?
+        .context("cannot run tests/openstack/cloud")?;
+    if !output.status.success() {
+        bail!(
+            "cloud {arguments:?} failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
