@@ -41,6 +41,9 @@ pub mod pluginregistration {
     }
 }
 
+/// A moment, as the messages write it.
+pub use prost_types::Timestamp;
+
 /// Both interfaces and what they import, as an encoded `google.protobuf.FileDescriptorSet`, all options included.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
