@@ -111,7 +111,7 @@ impl Caught {
 }
 
 /// The system's own program of this name.
-fn find_program(name: &str) -> Result<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);
     let mut candidates = directories.map(|directory| Path::new(directory).join(name));

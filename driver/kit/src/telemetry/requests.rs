@@ -15,7 +15,7 @@ const MOST: usize = 64;
 
 /// Remembers, for each outermost span, the values of [`REQUEST_FIELD`] of the events in it and in the spans below.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct RequestIds;
+pub(super) struct RequestIds;
 
 /// Whether [`RequestIds`] has any use for a span or an event. Spans count whatever their level: they are the place to remember.
 pub(super) fn concerns(metadata: &Metadata<'_>) -> bool {
