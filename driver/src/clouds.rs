@@ -156,7 +156,7 @@ impl Clouds {
         snapshot: &str,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        let ask = |cloud: Cloud| async move { cloud.has_point_in_time(snapshot).await };
+        let ask = |cloud: Cloud| async move { cloud.point_in_time(snapshot).await.map(|found| found.is_some()) };
         self.holder("snapshot", snapshot, secrets, ask).await
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, ConfigError};
+use cinder_cloud::{Cloud, CloudError, CloudOptions, ConfigError, Configuration};
 use csi_host::{Host, HostPaths};
 use csi_kit::admin::AdminServer;
 use csi_kit::endpoint::{Endpoint, EndpointError};
@@ -27,9 +27,11 @@ use tonic::transport::Server;
 
 mod login;
 mod plan;
+mod reload;
 
-use login::Login;
+use login::Logins;
 use plan::Plan;
+use reload::{Reload, ReloadMetrics, Source};
 
 use crate::args::Args;
 use crate::clouds::Clouds;
@@ -48,6 +50,8 @@ use crate::switches::Switches;
 const SOCKET_MODE: u32 = 0o660;
 /// How long running calls and operations may take to end: less than Kubernetes' 30 s from SIGTERM to SIGKILL.
 const DRAIN: Duration = Duration::from_secs(20);
+/// What metrics call all clouds together whose credentials come in secrets.
+const CLOUD_OF_SECRETS: &str = "(secrets)";
 /// The directory of the CSI socket, where the node has to make it: root and our group.
 const SOCKET_DIR_MODE: u32 = 0o750;
 
@@ -82,9 +86,6 @@ pub enum RunError {
         "the controller service needs --cloud-config=FILE, a cloud.conf with [Global]; for a node give --provide-controller-service=false"
     )]
     NoCloudConfig,
-    /// A cloud by name is asked for.
-    #[error("--cloud-name={0}: only the unnamed [Global] section is served; leave --cloud-name away")]
-    CloudName(String),
     /// The cloud's configuration is missing or malformed.
     #[error("--cloud-config: {0}")]
     CloudConfig(#[from] ConfigError),
@@ -150,8 +151,13 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
     let operations = Operations::new(Limits::default());
     DriverMetrics::watch_operations(&registry, &operations)?;
-    let cloud = plan.cloud.map(|config| connect(&args, config, &metrics)).transpose()?;
-    let controller = cloud.clone().map(|cloud| controller(&args, cloud, operations.clone()));
+    let clouds = plan.clouds.as_ref();
+    let clouds = clouds
+        .map(|configuration| connect(&args, configuration, &metrics))
+        .transpose()?;
+    let controller = clouds
+        .clone()
+        .map(|clouds| controller(&args, clouds, operations.clone()));
     let node = args
         .provide_node_service
         .then(|| node(&args, plan.volumes_per_node, operations.clone()));
@@ -175,13 +181,19 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let listener = Listener::bind(&plan.endpoint).await?;
     // From here on clients queue up. What runs beside the server ends with this set, however this function ends.
     let mut beside = JoinSet::new();
-    let login = if cloud.is_some() {
-        Login::pending()
-    } else {
-        Login::default()
-    };
-    if let Some(cloud) = cloud {
-        beside.spawn(login.clone().run(cloud, shutdown.clone()));
+    let all = clouds.as_ref().map(Clouds::all).unwrap_or_default();
+    let logins = Logins::pending(all.iter().map(|(name, _)| name.clone()));
+    for (name, cloud) in all {
+        beside.spawn(logins.clone().run(name, cloud, shutdown.clone()));
+    }
+    if let (Some(clouds), Some(configuration)) = (clouds, &plan.clouds) {
+        let source = Source {
+            files: args.cloud_config.clone(),
+            names: args.cloud_name.clone(),
+        };
+        let metrics = ReloadMetrics::new(&registry)?;
+        let reload = Reload::new(source, configuration, clouds, logins.clone(), metrics);
+        beside.spawn(reload.run(shutdown.clone()));
     }
     match (&plan.registration, node) {
         (Some(registration), _) if args.unregister => registration.withdraw().await?,
@@ -191,12 +203,14 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     if let Some(address) = &plan.http_endpoint {
         let liveness = Liveness::new(&plan.endpoint)?;
         let registration = plan.registration.filter(|_| args.register);
+        let notes = logins.clone();
         let server = AdminServer::new(registry)
             .liveness(move || liveness.clone().check())
             .readiness(move || {
                 let registered = registration.as_ref().and_then(Registration::problem);
-                std::future::ready(login.problem().or(registered).map_or(Ok(()), Err))
+                std::future::ready(logins.problem().or(registered).map_or(Ok(()), Err))
             })
+            .readiness_note(move || notes.note())
             .bind(address)
             .await
             .map_err(RunError::Listen)?;
@@ -253,14 +267,7 @@ async fn drain<E>(
     outcome.unwrap_or(Ok(()))
 }
 
-fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<Cloud, RunError> {
-    tracing::info!(
-        auth_url = config.auth_url,
-        region = config.region,
-        interface = config.interface.as_str(),
-        tls_insecure = config.tls.insecure,
-        "using the cloud"
-    );
+fn connect(args: &Args, configuration: &Configuration, metrics: &DriverMetrics) -> Result<Clouds, RunError> {
     let own = CloudOptions::default();
     let user_agent: Vec<&str> = args
         .user_agent
@@ -271,13 +278,30 @@ fn connect(args: &Args, config: CloudConfig, metrics: &DriverMetrics) -> Result<
     let options = CloudOptions {
         user_agent: user_agent.join(" "),
         request_timeout: args.request_timeout,
-        observer: Arc::new(metrics.of_cloud("")),
+        observer: Arc::new(metrics.of_cloud(CLOUD_OF_SECRETS)),
         ..own
     };
-    Ok(Cloud::new(config, options)?)
+    let clouds = configuration.clouds.iter().map(|(name, config)| {
+        tracing::info!(
+            cloud = name,
+            auth_url = config.auth_url,
+            region = config.region,
+            interface = config.interface.as_str(),
+            tls_insecure = config.tls.insecure,
+            "using the cloud"
+        );
+        let options = CloudOptions {
+            observer: Arc::new(metrics.of_cloud(name)),
+            ..options.clone()
+        };
+        let cloud = Cloud::new(config.clone(), options)?;
+        Ok((name.clone(), cloud))
+    });
+    let clouds: Result<_, CloudError> = clouds.collect();
+    Ok(Clouds::new(clouds?, options))
 }
 
-fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerService {
+fn controller(args: &Args, clouds: Clouds, operations: Operations) -> ControllerService {
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
@@ -289,7 +313,7 @@ fn controller(args: &Args, cloud: Cloud, operations: Operations) -> ControllerSe
         protect_other_clusters: args.protect_other_clusters,
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
-    ControllerService::new(Clouds::one(cloud), operations, settings)
+    ControllerService::new(clouds, operations, settings)
 }
 
 fn node(args: &Args, volumes_per_node: Option<u32>, operations: Operations) -> NodeService {

@@ -26,6 +26,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// usually have, so that the reason reaches the kubelet's event.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
+type Note = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// An admin server that does not listen yet.
@@ -34,6 +35,7 @@ pub struct AdminServer {
     metrics: Metrics,
     liveness: Check,
     readiness: Check,
+    note: Note,
     check_timeout: Duration,
     extra: Router,
 }
@@ -53,6 +55,7 @@ impl AdminServer {
             metrics,
             liveness: Arc::new(|| Box::pin(async { Ok(()) })),
             readiness: Arc::new(|| Box::pin(async { Ok(()) })),
+            note: Arc::new(|| None),
             check_timeout: CHECK_TIMEOUT,
             extra: Router::new(),
         }
@@ -75,6 +78,12 @@ impl AdminServer {
         Fut: Future<Output = Result<(), String>> + Send + 'static,
     {
         self.readiness = Arc::new(move || Box::pin(check()));
+        self
+    }
+
+    /// What `/readyz` says besides while it passes: something to mend that stops nobody yet.
+    pub fn readiness_note(mut self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.note = Arc::new(note);
         self
     }
 
@@ -103,11 +112,17 @@ impl AdminServer {
     fn router(self) -> Router {
         let metrics = self.metrics;
         let limit = self.check_timeout;
-        let (liveness, readiness) = (self.liveness, self.readiness);
+        let (liveness, readiness, note) = (self.liveness, self.readiness, self.note);
         self.extra
             .route("/metrics", get(move || async move { write_metrics(&metrics) }))
-            .route("/healthz", get(move || run_check("liveness", liveness(), limit)))
-            .route("/readyz", get(move || run_check("readiness", readiness(), limit)))
+            .route(
+                "/healthz",
+                get(move || run_check("liveness", liveness(), limit, || None)),
+            )
+            .route(
+                "/readyz",
+                get(move || run_check("readiness", readiness(), limit, move || note())),
+            )
     }
 }
 
@@ -152,9 +167,17 @@ fn write_metrics(metrics: &Metrics) -> Response {
     }
 }
 
-async fn run_check(kind: &'static str, check: BoxFuture<'static, Result<(), String>>, limit: Duration) -> Response {
+async fn run_check(
+    kind: &'static str,
+    check: BoxFuture<'static, Result<(), String>>,
+    limit: Duration,
+    note: impl FnOnce() -> Option<String>,
+) -> Response {
     let reason = match timeout(limit, check).await {
-        Ok(Ok(())) => return "ok\n".into_response(),
+        Ok(Ok(())) => {
+            let note = note().map(|note| format!("{note}\n")).unwrap_or_default();
+            return format!("ok\n{note}").into_response();
+        }
         Ok(Err(reason)) => reason,
         Err(_elapsed) => format!("no answer within {limit:?}"),
     };
@@ -221,6 +244,18 @@ mod tests {
         let running = run(server).await;
         assert_eq!(running.get("/healthz").await, (503, "socket is gone\n".to_owned()));
         assert_eq!(running.get("/readyz").await, (503, "no login yet\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_note_stands_beside_a_check_that_passes_and_not_beside_one_that_fails() {
+        let note = || Some("the new password is wrong".to_owned());
+        let running = run(server().readiness_note(note)).await;
+        let expected = (200, "ok\nthe new password is wrong\n".to_owned());
+        assert_eq!(running.get("/readyz").await, expected);
+        let failing = server()
+            .readiness_note(note)
+            .readiness(|| async { Err("no".to_owned()) });
+        assert_eq!(run(failing).await.get("/readyz").await, (503, "no\n".to_owned()));
     }
 
     #[tokio::test]

@@ -53,6 +53,12 @@ async fn volume(cloud: &Cloud, name: &str) -> VolumeId {
     let new = NewVolume {
         name: name.into(),
         size: GiB::new(1).expect("a size"),
+        largest: None,
+        source: None,
+        multiattach: false,
+        same_host: Vec::new(),
+        different_host: Vec::new(),
+        mutable_metadata: BTreeMap::new(),
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),

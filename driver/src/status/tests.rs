@@ -82,7 +82,7 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 // The tables of the RPCs.
 #[case(CloudError::VolumeInUse { volume: VolumeId::new("v"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[Act::Delete], Code::FailedPrecondition)]
 #[case(CloudError::VolumeHasDependents { volume: VolumeId::new("v"), dependents: "s1 (id)".into(), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
-#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("v"), server: ServerId::new("s"), servers: vec![ServerId::new("t")] }, &[Act::Attach], Code::FailedPrecondition)]
+#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("v"), server: ServerId::new("s"), servers: vec![ServerId::new("t")], request_id: None }, &[Act::Attach], Code::FailedPrecondition)]
 #[case(CloudError::AttachFailed { volume: VolumeId::new("v"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
 #[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[Act::Attach], Code::ResourceExhausted)]
 #[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("v"), difference: "size".into() }, &[Act::Create], Code::AlreadyExists)]

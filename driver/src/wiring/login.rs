@@ -1,9 +1,11 @@
-//! The first login: no call waits for it, but readiness and the log tell early whether the credentials are good.
+//! Whether the clouds let us in: no call waits for the first login, but readiness and the log tell early whether the credentials
+//! are good.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cinder_cloud::Cloud;
+use cinder_cloud::{Cloud, Login};
 use tokio_util::sync::CancellationToken;
 
 /// The first login is tried again after this time, doubled each time …
@@ -11,45 +13,74 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// … up to this.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// Whether there has been a login. Clones are the same one.
+/// What is known about the logins. Clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Login {
-    problem: Arc<Mutex<Option<String>>>,
+pub(super) struct Logins {
+    state: Arc<Mutex<State>>,
 }
 
-impl Login {
-    /// A login that is still to come.
-    pub(super) fn pending() -> Self {
-        let login = Self::default();
-        login.set(Some("not logged in to OpenStack yet".into()));
-        login
+#[derive(Debug, Default)]
+struct State {
+    /// By cloud: why there has been no login yet; nothing when there was one.
+    clouds: BTreeMap<String, Option<String>>,
+    /// Why a changed configuration is not in use.
+    refused: Option<String>,
+}
+
+impl Logins {
+    /// Logins that are still to come.
+    pub(super) fn pending(names: impl IntoIterator<Item = String>) -> Self {
+        let logins = Self::default();
+        logins.state().clouds = names
+            .into_iter()
+            .map(|name| (name, Some("not logged in to OpenStack yet".to_owned())))
+            .collect();
+        logins
     }
 
-    /// Why there has been none; nothing when there was one, or when none is needed.
+    /// Why nothing can be done in any cloud; nothing while one of them lets us in, or when there are none.
     pub(super) fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let state = self.state();
+        let problems: Vec<String> = state.problems().collect();
+        (problems.len() == state.clouds.len() && !problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// Tries until it succeeds once or `shutdown` comes.
-    pub(super) async fn run(self, cloud: Cloud, shutdown: CancellationToken) {
+    /// What is not as it should be although calls can be served.
+    pub(super) fn note(&self) -> Option<String> {
+        let state = self.state();
+        let notes: Vec<String> = state.problems().chain(state.refused.clone()).collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
+    }
+
+    /// A cloud let us in.
+    pub(super) fn done(&self, name: &str, login: &Login) {
+        tracing::info!(
+            cloud = name,
+            project = login.project_name,
+            project_id = login.project_id,
+            "logged in to OpenStack"
+        );
+        self.set(name, None);
+    }
+
+    /// Why a changed configuration is not in use; nothing when the last one is.
+    pub(super) fn refused(&self, why: Option<String>) {
+        self.state().refused = why;
+    }
+
+    /// Tries until it succeeds once, by this or by a reload, or `shutdown` comes.
+    pub(super) async fn run(self, name: String, cloud: Cloud, shutdown: CancellationToken) {
         let mut pause = RETRY_FIRST;
-        loop {
+        while self.is_pending(&name) {
             let tried = tokio::select! {
                 tried = cloud.login() => tried,
                 () = shutdown.cancelled() => return,
             };
             match tried {
-                Ok(login) => {
-                    tracing::info!(
-                        project = login.project_name,
-                        project_id = login.project_id,
-                        "logged in to OpenStack"
-                    );
-                    return self.set(None);
-                }
+                Ok(login) => return self.done(&name, &login),
                 Err(error) => {
-                    tracing::warn!(%error, retry_in = ?pause, "cannot log in to OpenStack");
-                    self.set(Some(error.to_string()));
+                    tracing::warn!(cloud = name, %error, retry_in = ?pause, "cannot log in to OpenStack");
+                    self.set(&name, Some(error.to_string()));
                 }
             }
             tokio::select! {
@@ -59,7 +90,27 @@ impl Login {
         }
     }
 
-    fn set(&self, problem: Option<String>) {
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    fn is_pending(&self, name: &str) -> bool {
+        self.state().clouds.get(name).is_some_and(Option::is_some)
+    }
+
+    fn set(&self, name: &str, problem: Option<String>) {
+        self.state().clouds.insert(name.to_owned(), problem);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn problems(&self) -> impl Iterator<Item = String> {
+        self.clouds.iter().filter_map(|(name, problem)| {
+            let problem = problem.as_ref()?;
+            Some(match name.as_str() {
+                "" => problem.clone(),
+                name => format!("cloud {name}: {problem}"),
+            })
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cinder_cloud::CloudConfig;
+use cinder_cloud::Configuration;
 use csi_kit::endpoint::{Endpoint, TcpAddress};
 
 use super::RunError;
@@ -13,8 +13,8 @@ use crate::registration::{Registration, RegistrationConfig};
 pub(super) struct Plan {
     pub(super) endpoint: Endpoint,
     pub(super) http_endpoint: Option<TcpAddress>,
-    /// The controller's cloud; `None` without that role.
-    pub(super) cloud: Option<CloudConfig>,
+    /// The controller's clouds; `None` without that role.
+    pub(super) clouds: Option<Configuration>,
     /// What cloud.conf says about the most volumes of a node.
     pub(super) volumes_per_node: Option<u32>,
     pub(super) registration: Option<Registration>,
@@ -37,23 +37,20 @@ impl Plan {
         if (args.register || args.unregister) && !args.provide_node_service {
             return Err(RunError::RegisterWithoutNode);
         }
-        if let Some(name) = args.cloud_name.iter().find(|name| !name.is_empty()) {
-            return Err(RunError::CloudName(name.clone()));
-        }
         let registration = (args.register || args.unregister)
             .then(|| registration(args, &endpoint))
             .transpose()?;
-        let (cloud, volumes_per_node) = if args.provide_controller_service {
-            let config = cloud_config(args)?;
-            let limit = config.block_storage.node_volume_attach_limit;
-            (Some(config), limit)
+        let (clouds, volumes_per_node) = if args.provide_controller_service {
+            let configuration = cloud_config(args)?;
+            let limit = nodes_share(&configuration);
+            (Some(configuration), limit)
         } else {
             (None, nodes_limit(args))
         };
         Ok(Self {
             endpoint,
             http_endpoint,
-            cloud,
+            clouds,
             volumes_per_node,
             registration,
         })
@@ -73,15 +70,25 @@ fn registration(args: &Args, endpoint: &Endpoint) -> Result<Registration, RunErr
     Ok(Registration::new(config)?)
 }
 
-fn cloud_config(args: &Args) -> Result<CloudConfig, RunError> {
+fn cloud_config(args: &Args) -> Result<Configuration, RunError> {
     if args.cloud_config.is_empty() {
         return Err(RunError::NoCloudConfig);
     }
-    let config = CloudConfig::load(&args.cloud_config)?;
-    for warning in &config.warnings {
-        tracing::warn!(warning, "cloud.conf");
+    let configuration = Configuration::load(&args.cloud_config, &args.cloud_name)?;
+    for (cloud, config) in &configuration.clouds {
+        for warning in &config.warnings {
+            tracing::warn!(cloud, warning, "cloud.conf");
+        }
     }
-    Ok(config)
+    Ok(configuration)
+}
+
+/// What `node-volume-attach-limit` says; the least where clouds differ, for a node does not know which one is its own.
+fn nodes_share(configuration: &Configuration) -> Option<u32> {
+    let limits = configuration.clouds.values();
+    limits
+        .filter_map(|config| config.block_storage.node_volume_attach_limit)
+        .min()
 }
 
 /// A node needs no credentials. The Go driver's manifests give it cloud.conf all the same, and one value in it is for nodes.
@@ -89,8 +96,8 @@ fn nodes_limit(args: &Args) -> Option<u32> {
     if args.cloud_config.is_empty() {
         return None;
     }
-    match CloudConfig::load(&args.cloud_config) {
-        Ok(config) => config.block_storage.node_volume_attach_limit,
+    match Configuration::load(&args.cloud_config, &args.cloud_name) {
+        Ok(configuration) => nodes_share(&configuration),
         Err(error) => {
             tracing::warn!(%error, "cloud.conf cannot be read; a node needs only node-volume-attach-limit of it");
             None

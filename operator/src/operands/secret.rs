@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use cinder_cloud::config::credentials_hash;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret, SecretString};
-use sha2::{Digest, Sha256};
 
 use super::metadata::{self, Component};
-use crate::resolve::{Resolved, hex};
+use crate::resolve::Resolved;
 
 /// Where the Secret is mounted.
 pub(super) const DIRECTORY: &str = "/etc/config";
@@ -61,17 +61,12 @@ impl DriverCredentials {
     }
 
     fn digest(&self) -> String {
-        let mut hasher = Sha256::new();
-        for part in [
-            self.salt.expose_secret(),
-            self.cloud_conf.expose_secret(),
-            self.ca_pem.as_deref().unwrap_or_default(),
-        ] {
-            // The length keeps the parts apart.
-            hasher.update(part.len().to_be_bytes());
-            hasher.update(part);
-        }
-        hex(&hasher.finalize())
+        // As the driver does, so that both can be compared.
+        credentials_hash(&[
+            self.salt.expose_secret().as_bytes(),
+            self.cloud_conf.expose_secret().as_bytes(),
+            self.ca_pem.as_deref().unwrap_or_default().as_bytes(),
+        ])
     }
 
     /// What the driver's Secret holds now; none if it is not one that this operator wrote.

@@ -47,7 +47,7 @@ impl CloudConfig {
 
 impl Tls {
     /// The files named here.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
         let client = self
             .client
             .iter()

@@ -37,6 +37,12 @@ async fn made(cloud: &Cloud, zone: &str) -> (Wanted, Created) {
     let new = NewVolume {
         name: "pvc-1".into(),
         size: GiB::new(1).expect("a size"),
+        largest: None,
+        source: None,
+        multiattach: false,
+        same_host: Vec::new(),
+        different_host: Vec::new(),
+        mutable_metadata: BTreeMap::new(),
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),

@@ -1,0 +1,276 @@
+//! Changes of `cloud.conf` and of the files that it names, taken over while calls are served.
+//!
+//! A changed configuration is tried by a login, cloud by cloud. What logs in replaces the old one, for what is under way too; what
+//! does not leaves the old one in use, and log, metrics and readiness say why.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cinder_cloud::config::credentials_hash;
+use cinder_cloud::{CloudConfig, CloudError, ConfigError, Configuration};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+mod files;
+mod metrics;
+
+use files::Changes;
+use metrics::Outcome;
+pub(super) use metrics::ReloadMetrics;
+
+use super::login::Logins;
+use crate::clouds::Clouds;
+
+/// How often the files are read even where the kernel reported nothing: a network file system, a link's target elsewhere.
+const POLL: Duration = Duration::from_mins(1);
+/// How long files are left alone after a change: several are written one after the other.
+const SETTLE: Duration = Duration::from_millis(200);
+/// After a cloud gave no answer it is tried again after this, doubled each time up to [`POLL`].
+const AGAIN: Duration = Duration::from_secs(1);
+/// After a cloud refused, the same credentials are tried again after this only: Keystone locks accounts.
+const AGAIN_REFUSED: Duration = Duration::from_mins(10);
+/// What is shown of a hash.
+const SHOWN: usize = 12;
+
+/// Where the configuration is read from.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    /// `--cloud-config`.
+    pub(super) files: Vec<PathBuf>,
+    /// `--cloud-name`.
+    pub(super) names: Vec<String>,
+}
+
+impl Source {
+    pub(super) fn load(&self) -> Result<Configuration, ConfigError> {
+        Configuration::load(&self.files, &self.names)
+    }
+}
+
+/// What was tried last for a cloud and did not work.
+#[derive(Debug)]
+struct Trial {
+    hash: String,
+    again: Instant,
+    pause: Duration,
+    why: String,
+}
+
+/// Watches the files and takes changes over.
+#[derive(Debug)]
+pub(super) struct Reload {
+    source: Source,
+    changes: Changes,
+    clouds: Clouds,
+    logins: Logins,
+    metrics: ReloadMetrics,
+    salt: [u8; 16],
+    /// By cloud, the hash of what is in use.
+    in_use: BTreeMap<String, String>,
+    trials: BTreeMap<String, Trial>,
+    /// Why the files could not be understood.
+    malformed: Option<String>,
+}
+
+impl Reload {
+    /// Watches from now on. `configuration` is what the clouds were made of.
+    pub(super) fn new(
+        source: Source,
+        configuration: &Configuration,
+        clouds: Clouds,
+        logins: Logins,
+        metrics: ReloadMetrics,
+    ) -> Self {
+        let files: Vec<PathBuf> = source.files.iter().chain(&configuration.files).cloned().collect();
+        let mut reload = Self {
+            source,
+            changes: Changes::watch(&files),
+            clouds,
+            logins,
+            metrics,
+            salt: *uuid::Uuid::new_v4().as_bytes(),
+            in_use: BTreeMap::new(),
+            trials: BTreeMap::new(),
+            malformed: None,
+        };
+        for (name, config) in &configuration.clouds {
+            reload.in_use.insert(name.clone(), reload.hash(config));
+        }
+        reload.show(configuration);
+        reload
+    }
+
+    /// Until `shutdown`.
+    pub(super) async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            let again = self.trials.values().map(|trial| trial.again).min();
+            let again = again.unwrap_or_else(|| Instant::now() + POLL);
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.changes.happen() => tokio::time::sleep(SETTLE).await,
+                () = tokio::time::sleep_until(again) => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+            let files = tokio::select! {
+                files = self.look() => files,
+                () = shutdown.cancelled() => return,
+            };
+            if let Some(files) = files {
+                self.changes.follow(&files);
+            }
+        }
+    }
+
+    /// Reads the files and takes over what has changed. Gives the files that count now, where they can be understood.
+    async fn look(&mut self) -> Option<Vec<PathBuf>> {
+        let source = self.source.clone();
+        let loaded = tokio::task::spawn_blocking(move || source.load()).await.ok()?;
+        let configuration = match loaded {
+            Ok(configuration) => {
+                self.malformed = None;
+                configuration
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if self.malformed.as_ref() != Some(&why) {
+                    tracing::error!(%error, "the changed configuration cannot be used; the last good one stays in use");
+                    self.metrics.count(Outcome::Malformed);
+                }
+                self.malformed = Some(why);
+                self.tell();
+                return None;
+            }
+        };
+        let mut changed = false;
+        for (name, cloud) in self.clouds.all() {
+            let Some(config) = configuration.clouds.get(&name) else {
+                self.gone(&name);
+                continue;
+            };
+            let hash = self.hash(config);
+            if self.in_use.get(&name) == Some(&hash) {
+                self.trials.remove(&name);
+                continue;
+            }
+            let before = self.trials.get(&name).filter(|trial| trial.hash == hash);
+            if before.is_some_and(|trial| trial.again > Instant::now()) {
+                continue;
+            }
+            for warning in config.warnings.iter().filter(|_| before.is_none()) {
+                tracing::warn!(cloud = name, warning, "cloud.conf");
+            }
+            let pause = before.map_or(AGAIN, |trial| (trial.pause * 2).min(POLL));
+            match cloud.reload(config.clone()).await {
+                Ok(login) => {
+                    tracing::info!(cloud = name, "the changed configuration is in use");
+                    self.logins.done(&name, &login);
+                    self.trials.remove(&name);
+                    self.in_use.insert(name, hash);
+                    changed = true;
+                }
+                Err(error) => self.refused(name, hash, pause, &error),
+            }
+        }
+        if changed {
+            self.clouds.forget_sessions();
+            self.metrics.count(Outcome::Applied);
+        }
+        if self.trials.is_empty() {
+            self.show(&configuration);
+        }
+        self.tell();
+        Some(configuration.files.into_iter().collect())
+    }
+
+    fn refused(&mut self, name: String, hash: String, pause: Duration, error: &CloudError) {
+        let answered = !matches!(
+            error,
+            CloudError::Unreachable { .. }
+                | CloudError::Server(_)
+                | CloudError::Throttled { .. }
+                | CloudError::Decode(_)
+        );
+        tracing::error!(cloud = name, %error, "the changed configuration does not log in; the last good one stays in use");
+        self.metrics.count(if answered {
+            Outcome::Refused
+        } else {
+            Outcome::Unreachable
+        });
+        let trial = Trial {
+            hash,
+            again: Instant::now() + if answered { AGAIN_REFUSED } else { pause },
+            pause,
+            why: error.to_string(),
+        };
+        self.trials.insert(name, trial);
+    }
+
+    /// A cloud whose section is gone stays: without it, "no such volume" would be said of the volumes there.
+    fn gone(&mut self, name: &str) {
+        let known = self.trials.get(name).is_some_and(|trial| trial.hash.is_empty());
+        if !known {
+            tracing::error!(
+                cloud = name,
+                "the section of this cloud is gone; it stays in use until the driver is restarted"
+            );
+            self.metrics.count(Outcome::Refused);
+        }
+        let trial = Trial {
+            hash: String::new(),
+            again: Instant::now() + AGAIN_REFUSED,
+            pause: POLL,
+            why: "its section is gone; restart the driver if that is meant".into(),
+        };
+        self.trials.insert(name.to_owned(), trial);
+    }
+
+    fn tell(&self) {
+        let refused = self.trials.iter().map(|(name, trial)| match name.as_str() {
+            "" => trial.why.clone(),
+            name => format!("cloud {name}: {}", trial.why),
+        });
+        let why: Vec<String> = self.malformed.iter().cloned().chain(refused).collect();
+        let why = (!why.is_empty()).then(|| format!("the changed configuration is not in use: {}", why.join("; ")));
+        self.logins.refused(why);
+    }
+
+    /// Of a configuration with the files that it names.
+    fn hash(&self, config: &CloudConfig) -> String {
+        let text = config.to_cloud_conf(None);
+        let contents: Vec<Vec<u8>> = config
+            .tls
+            .files()
+            .map(|path| std::fs::read(path).unwrap_or_default())
+            .collect();
+        let parts: Vec<&[u8]> = [self.salt.as_slice(), text.as_bytes()]
+            .into_iter()
+            .chain(contents.iter().map(Vec::as_slice))
+            .collect();
+        credentials_hash(&parts)
+    }
+
+    /// Shows the hash of what is in use as the operator shows the one of what it gave: over the salt beside the file, the file and the
+    /// certificates. Without a salt of the operator's the hash only tells one content from another in this process.
+    fn show(&self, configuration: &Configuration) {
+        let read = |path: PathBuf| std::fs::read(path).ok();
+        let salt = self
+            .source
+            .files
+            .first()
+            .map(|file| file.with_file_name("salt"))
+            .and_then(read);
+        let salt = salt.unwrap_or_else(|| self.salt.to_vec());
+        let text: Vec<u8> = self.source.files.iter().cloned().filter_map(read).flatten().collect();
+        let ca = configuration
+            .clouds
+            .values()
+            .find_map(|config| config.tls.ca_file.clone());
+        let ca = ca.and_then(read).unwrap_or_default();
+        let hash = credentials_hash(&[&salt, &text, &ca]);
+        self.metrics.show(&hash[..SHOWN]);
+    }
+}
+
+#[cfg(test)]
+mod tests;

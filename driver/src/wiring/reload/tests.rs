@@ -1,0 +1,257 @@
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use cinder_cloud::{Auth, Cloud, CloudOptions, VolumeId};
+use csi_kit::metrics::{BuildInfo, Metrics};
+use openstack_sim::{Sim, SimConfig};
+use tempfile::TempDir;
+
+use super::*;
+
+const NOTHING: &str = "99999999-9999-4999-8999-999999999999";
+/// Everything here takes milliseconds; what takes this long hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+const _: () = assert!(
+    PATIENCE.as_secs() < POLL.as_secs(),
+    "what the kernel tells must not be found by the clock"
+);
+
+/// A mounted Secret, the way the kubelet writes it: `cloud.conf` links to `..data/cloud.conf`, `..data` to a directory.
+struct Secret {
+    folder: TempDir,
+    version: u32,
+}
+
+impl Secret {
+    fn new(conf: &str) -> Self {
+        let mut secret = Self {
+            folder: tempfile::tempdir().expect("a folder"),
+            version: 0,
+        };
+        secret.write(conf);
+        symlink("..data/cloud.conf", secret.file()).expect("a link");
+        symlink("..data/salt", secret.folder.path().join("salt")).expect("a link");
+        secret
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("cloud.conf")
+    }
+
+    /// All at once, by one rename.
+    fn write(&mut self, conf: &str) {
+        self.version += 1;
+        let directory = self.folder.path().join(format!("..{}", self.version));
+        std::fs::create_dir(&directory).expect("a directory");
+        std::fs::write(directory.join("cloud.conf"), conf).expect("a file");
+        std::fs::write(directory.join("salt"), "pepper").expect("a file");
+        let new = self.folder.path().join("..data_tmp");
+        symlink(Path::new(directory.file_name().expect("a name")), &new).expect("a link");
+        std::fs::rename(&new, self.folder.path().join("..data")).expect("swapped");
+    }
+}
+
+struct Stage {
+    sim: Sim,
+    secret: Secret,
+    cloud: Cloud,
+    logins: Logins,
+    registry: Metrics,
+}
+
+async fn sim() -> Sim {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Sim::start(SimConfig::default()).await.expect("a cloud")
+}
+
+/// A cloud that has logged in by password, and what watches its configuration, not running yet.
+async fn stage() -> (Stage, Reload) {
+    let sim = sim().await;
+    let secret = Secret::new(&sim.access().cloud_conf());
+    let source = Source {
+        files: vec![secret.file()],
+        names: Vec::new(),
+    };
+    let configuration = source.load().expect("good");
+    let cloud = Cloud::new(configuration.clouds[""].clone(), CloudOptions::default()).expect("a cloud");
+    cloud.login().await.expect("logged in");
+    let build = BuildInfo {
+        program: "cinder_csi_driver",
+        version: "0.0.0",
+        revision: "",
+    };
+    let registry = Metrics::new(build).expect("a registry");
+    let (clouds, logins) = (Clouds::one(cloud.clone()), Logins::default());
+    let metrics = ReloadMetrics::new(&registry).expect("families");
+    let reload = Reload::new(source, &configuration, clouds, logins.clone(), metrics);
+    let stage = Stage {
+        sim,
+        secret,
+        cloud,
+        logins,
+        registry,
+    };
+    (stage, reload)
+}
+
+impl Stage {
+    fn by_credential(&self) -> String {
+        let access = self.sim.access();
+        format!(
+            "[Global]\nauth-url = {}\napplication-credential-id = {}\napplication-credential-secret = {}\nregion = {}\n",
+            access.auth_url, access.application_credential_id, access.application_credential_secret, access.region
+        )
+    }
+
+    fn counted(&self, outcome: &str, times: u32) -> bool {
+        let line = format!("cinder_csi_config_reloads_total{{outcome=\"{outcome}\"}} {times}");
+        self.registry.encode().expect("text").contains(&line)
+    }
+
+    fn shows(&self, conf: &str) -> bool {
+        let hash = credentials_hash(&[b"pepper", conf.as_bytes(), b""]);
+        let line = format!("cinder_csi_config_loaded_info{{hash=\"{}\"}} 1", &hash[..SHOWN]);
+        self.registry.encode().expect("text").contains(&line)
+    }
+
+    fn logs_in_by_credential(&self) -> bool {
+        matches!(self.cloud.config().auth, Auth::ApplicationCredential { .. })
+    }
+}
+
+// kubernetes/cloud-provider-openstack#2629, #2284
+#[tokio::test]
+async fn a_swapped_secret_is_in_use_without_a_restart_issue_2629_issue_2284() {
+    let (mut stage, reload) = stage().await;
+    assert!(stage.shows(&stage.sim.access().cloud_conf()));
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(reload.run(shutdown.clone()));
+    let new = stage.by_credential();
+    stage.secret.write(&new);
+    let taken_over = async {
+        let mut tick = tokio::time::interval(Duration::from_millis(5));
+        while !stage.counted("applied", 1) {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, taken_over)
+        .await
+        .expect("taken over, and not by the clock");
+    assert!(stage.logs_in_by_credential() && stage.shows(&new));
+    stage.sim.revoke_tokens();
+    stage
+        .cloud
+        .volume(&VolumeId::new(NOTHING))
+        .await
+        .expect("asked with the new credentials");
+    shutdown.cancel();
+    task.await.expect("it ends");
+}
+
+#[tokio::test]
+async fn credentials_that_do_not_log_in_leave_the_last_good_ones_in_use() {
+    let (mut stage, mut reload) = stage().await;
+    let good = stage.sim.access().cloud_conf();
+    stage.secret.write(&good.replace("secret-of-csi", "wrong-password"));
+    reload.look().await.expect("understood");
+    assert!(stage.counted("refused", 1) && stage.shows(&good));
+    let note = stage.logins.note().expect("a note");
+    assert!(
+        note.contains("not in use") && !note.contains("wrong-password"),
+        "{note}"
+    );
+    assert_eq!(stage.logins.problem(), None, "calls are served");
+    stage.sim.revoke_tokens();
+    stage
+        .cloud
+        .volume(&VolumeId::new(NOTHING))
+        .await
+        .expect("asked with the old credentials");
+
+    let asked = stage.sim.count("issue_token");
+    reload.look().await.expect("understood");
+    assert_eq!(
+        stage.sim.count("issue_token"),
+        asked,
+        "refused credentials are not tried again at once"
+    );
+    stage.secret.write(&stage.by_credential());
+    reload.look().await.expect("understood");
+    assert!(stage.counted("applied", 1) && stage.logins.note().is_none());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_understood_changes_nothing_and_is_told_once() {
+    let (mut stage, mut reload) = stage().await;
+    stage.secret.write("[Global\n");
+    for _ in 0..2 {
+        assert!(reload.look().await.is_none());
+        assert!(stage.counted("malformed", 1));
+    }
+    let note = stage.logins.note().expect("a note");
+    assert!(note.contains("line 1"), "{note}");
+    stage.secret.write(&stage.sim.access().cloud_conf());
+    reload.look().await.expect("understood");
+    assert!(
+        stage.logins.note().is_none() && stage.counted("applied", 0),
+        "nothing has changed after all"
+    );
+}
+
+#[tokio::test]
+async fn a_cloud_whose_section_is_gone_stays_in_use() {
+    let (mut stage, mut reload) = stage().await;
+    stage.secret.write(
+        &stage
+            .sim
+            .access()
+            .cloud_conf()
+            .replace("[Global]", "[Global \"other\"]"),
+    );
+    reload.look().await.expect("understood");
+    let note = stage.logins.note().expect("a note");
+    assert!(
+        note.contains("section is gone") && stage.counted("refused", 1),
+        "{note}"
+    );
+    stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("still asked");
+}
+
+#[tokio::test]
+async fn a_keystone_that_is_away_is_asked_again_until_it_is_there() {
+    use openstack_sim::{Effect, Fault};
+    let (mut stage, mut reload) = stage().await;
+    stage
+        .sim
+        .fault(Fault::on("issue_token").effect(Effect::status(404)))
+        .expect("a rule");
+    stage.secret.write(&stage.by_credential());
+    reload.look().await.expect("understood");
+    assert!(!stage.logs_in_by_credential() && stage.counted("refused", 1));
+    stage.sim.clear_faults();
+    for trial in reload.trials.values_mut() {
+        trial.again = Instant::now();
+    }
+    reload.look().await.expect("understood");
+    assert!(stage.logs_in_by_credential() && stage.counted("applied", 1));
+}
+
+#[test]
+fn one_of_several_clouds_is_enough_to_be_ready() {
+    let logins = Logins::pending(["east".to_owned(), "west".to_owned()]);
+    let problem = logins.problem().expect("neither has let us in");
+    assert!(problem.contains("east") && problem.contains("west"), "{problem}");
+    logins.done(
+        "east",
+        &cinder_cloud::Login {
+            project_id: "p".into(),
+            project_name: "p".into(),
+            user_id: "u".into(),
+            expires_at: "2024-01-01T00:00:00Z".parse().expect("a time"),
+            services: Vec::new(),
+        },
+    );
+    assert_eq!(logins.problem(), None);
+    assert!(logins.note().expect("a note").contains("cloud west"));
+}
