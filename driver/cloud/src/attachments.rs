@@ -82,7 +82,8 @@ impl Inner {
                 operation: "volume_detach",
                 object: format!("volume {volume}"),
                 status: None,
-                fault: "it is attached to a host that is no server of Nova's, which only who attached it can undo".to_owned(),
+                fault: "it is attached to a host that is no server of Nova's, which only who attached it can undo"
+                    .to_owned(),
                 request_id: None,
                 elapsed: Duration::ZERO,
             }));

@@ -57,8 +57,12 @@ const SOONEST: f64 = 0.02;
 /// No first look comes later: one slow operation must not make the next, quick one late.
 const LATEST_FIRST: f64 = 3.0;
 /// Between aim and floor there is nothing left to win below this, or below this share of the aim.
-const CLOSE: f64 = 0.1;
-const CLOSE_SHARE: f64 = 0.15;
+const CLOSE: f64 = 0.06;
+const CLOSE_SHARE: f64 = 0.06;
+/// So much longer than usual is an exception, from which nothing is learned unless it becomes the rule.
+const EXCEPTION: f64 = 1.25;
+/// In the company of others a first look is shared, and may come so much sooner.
+const IN_COMPANY: f64 = 0.6;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Learned {
@@ -68,6 +72,8 @@ struct Learned {
     good: f64,
     /// The latest look that came too early; sinks slowly, for a cloud may get quicker.
     floor: f64,
+    /// How many exceptions came in a row.
+    exceptions: u32,
 }
 
 /// What was learned about all kinds.
@@ -97,12 +103,17 @@ impl Pace {
         Duration::from_secs_f64(aim.clamp(SOONEST, LATEST_FIRST))
     }
 
+    /// The same for one that does not wait alone.
+    pub(crate) fn first_look_in_company(&self, kind: Kind) -> Duration {
+        self.first_look(kind).mul_f64(IN_COMPANY)
+    }
+
     /// The time from a look at `elapsed`, the `looks`th, that found the operation unfinished to the next one. After a first
     /// look that came too early the last known good time comes next; then gaps that grow with age.
     pub(crate) fn next_gap(&self, kind: Kind, elapsed: Duration, looks: u32) -> Duration {
         let elapsed = elapsed.as_secs_f64();
         let gap = if elapsed < 30.0 {
-            (elapsed / 5.0).clamp(0.1, 1.0)
+            (elapsed / 7.0).clamp(0.1, 1.0)
         } else {
             (elapsed / 30.0).clamp(1.0, 10.0)
         };
@@ -131,19 +142,33 @@ impl Pace {
         if self.probing == Some(kind) {
             self.probing = None;
         }
+        let usual = if before.good > 0.0 { before.good } else { kind.prior() };
         let learned = match too_early {
+            Some(too_early)
+                if looks > 1
+                    && !self.searching
+                    && before.exceptions < 2
+                    && too_early.as_secs_f64() > usual * EXCEPTION =>
+            {
+                Learned {
+                    aim: usual,
+                    good: usual,
+                    floor: before.floor,
+                    exceptions: before.exceptions + 1,
+                }
+            }
             Some(too_early) if looks > 1 => {
                 if self.searching {
                     self.scale = self.scale_before_last();
                     self.searching = false;
                 }
                 // One slow operation moves the aim only part of the way.
-                let usual = if before.good > 0.0 { before.good } else { kind.prior() };
-                let good = found.min(usual * 1.25).max(SOONEST);
+                let good = found.min(usual * 1.5).max(SOONEST);
                 Learned {
                     aim: good,
                     good,
                     floor: too_early.as_secs_f64().min(good),
+                    exceptions: before.exceptions,
                 }
             }
             _ => {
@@ -161,6 +186,7 @@ impl Pace {
                     aim,
                     good: found,
                     floor: before.floor * 0.97,
+                    exceptions: 0,
                 }
             }
         };

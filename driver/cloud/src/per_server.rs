@@ -51,7 +51,9 @@ impl Queue {
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, Crowded> {
-        let _place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Crowded(QUEUE))?;
+        let _place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| Crowded(QUEUE))?;
         // First come, first served. The semaphore is never closed.
         Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Crowded(0))
     }

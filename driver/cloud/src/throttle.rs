@@ -60,7 +60,9 @@ impl Throttle {
     /// The service wants to be left alone for so long. A longer pause that is known already stays.
     pub(crate) fn pause(&self, service: usize, wanted: Duration) {
         // A time that no clock reaches is no pause that could be kept.
-        let Some(end) = Instant::now().checked_add(wanted) else { return };
+        let Some(end) = Instant::now().checked_add(wanted) else {
+            return;
+        };
         let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pause) = pauses.get_mut(service) {
             *pause = Some(pause.map_or(end, |known| known.max(end)));
@@ -101,7 +103,10 @@ mod tests {
         assert_eq!(started.elapsed(), Duration::ZERO);
         drop(throttle.turn(0, deadline).await.expect("after the pause"));
         let waited = started.elapsed();
-        assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_secs(6), "{waited:?}");
+        assert!(
+            waited >= Duration::from_secs(5) && waited <= Duration::from_secs(6),
+            "{waited:?}"
+        );
         drop(throttle.turn(0, deadline).await.expect("at once"));
         assert_eq!(started.elapsed(), waited);
     }

@@ -352,9 +352,15 @@ fn held_back(held: Held, request: &Request<'_>, started: Instant) -> CloudError 
     let (fault, retry_after) = match held {
         Held::Paused(left) => {
             let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
-            (format!("not asked: {service} wants no request for another {seconds} s"), Some(left))
+            (
+                format!("not asked: {service} wants no request for another {seconds} s"),
+                Some(left),
+            )
         }
-        Held::Crowded => ("not asked: too many requests to the cloud are waiting for an answer".to_owned(), None),
+        Held::Crowded => (
+            "not asked: too many requests to the cloud are waiting for an answer".to_owned(),
+            None,
+        ),
     };
     CloudError::Throttled {
         failure: Failure {

@@ -24,6 +24,8 @@ pub(crate) use watched::{List, ServerRecords, Watched, timestamp};
 
 type Look<T> = Result<Option<T>, CloudError>;
 
+/// With so many others that wait for the same kind of operation nobody waits alone.
+const COMPANY: usize = 4;
 /// How many things are remembered that were seen lately.
 const SEEN: usize = 4096;
 
@@ -221,7 +223,11 @@ impl<T: Watched> Watch<T> {
         let mut state = self.shared.state();
         let id = state.next_id;
         state.next_id += 1;
-        let first_look = wait.at_most_every.unwrap_or_else(|| state.pace.first_look(wait.kind));
+        let company = state.waiters.values().filter(|waiter| waiter.kind == wait.kind).count();
+        let first_look = wait.at_most_every.unwrap_or_else(|| match company {
+            0..COMPANY => state.pace.first_look(wait.kind),
+            _ => state.pace.first_look_in_company(wait.kind),
+        });
         let waiter = Waiter {
             id: wait.id.clone(),
             name: wait.name.map(str::to_owned),
@@ -267,7 +273,9 @@ impl<T: Watched> Registration<T> {
     fn learn(&self, succeeded: bool) {
         let mut state = self.shared.state();
         let State { waiters, pace, .. } = &mut *state;
-        if let Some(waiter) = waiters.get(&self.id).filter(|waiter| succeeded && waiter.at_most_every.is_none())
+        if let Some(waiter) = waiters
+            .get(&self.id)
+            .filter(|waiter| succeeded && waiter.at_most_every.is_none())
             && let Some(found) = waiter.last_look
         {
             pace.finished(waiter.kind, waiter.looks, found, waiter.look_before);
@@ -278,10 +286,12 @@ impl<T: Watched> Registration<T> {
 impl<T: Watched> Drop for Registration<T> {
     fn drop(&mut self) {
         let waiter = self.shared.state().waiters.remove(&self.id);
+        let observer = self.shared.transport.observer();
+        if waiter.is_some() {
+            observer.queue_changed("wait", -1);
+        }
         // A wait that serves another one is not counted besides it.
         if let Some(waiter) = waiter.filter(|waiter| waiter.at_most_every.is_none()) {
-            let observer = self.shared.transport.observer();
-            observer.queue_changed("wait", -1);
             observer.wait_finished(T::operation(waiter.kind), waiter.started.elapsed(), waiter.looks);
         }
         self.shared.wake.notify_one();

@@ -25,12 +25,7 @@ fn is_full(failure: &Failure) -> bool {
 }
 
 impl Inner {
-    pub(super) async fn check_room(
-        &self,
-        volume: &VolumeId,
-        server: &ServerId,
-        limit: u32,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn check_room(&self, volume: &VolumeId, server: &ServerId, limit: u32) -> Result<(), CloudError> {
         let found = Compute::new(&self.transport)
             .server(server)
             .await?
@@ -140,7 +135,9 @@ impl Case<'_> {
             operation: "volume_attach",
             object: self.pair(),
             status: None,
-            fault: format!("not asked for: {waiting} requests to the server are waiting for their turn, which is the limit"),
+            fault: format!(
+                "not asked for: {waiting} requests to the server are waiting for their turn, which is the limit"
+            ),
             request_id: None,
             elapsed: self.started.elapsed(),
         })

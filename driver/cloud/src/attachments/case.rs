@@ -338,11 +338,16 @@ impl<'a> Case<'a> {
         };
         CloudError::VolumeFailed {
             volume: self.volume_id.clone(),
-            status: self.volume().map(|volume| volume.status.to_string()).unwrap_or_default(),
+            status: self
+                .volume()
+                .map(|volume| volume.status.to_string())
+                .unwrap_or_default(),
             message: format!(
                 "it cannot be {what} server {}{}; an administrator has to find out why and reset its status",
                 self.server,
-                self.request_id().map(|id| format!(" (request {id})")).unwrap_or_default()
+                self.request_id()
+                    .map(|id| format!(" (request {id})"))
+                    .unwrap_or_default()
             ),
             removed: false,
             elapsed: self.started.elapsed(),

@@ -279,7 +279,9 @@ fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, St
         return Err(Step::Pause);
     }
     match server.status.as_str() {
-        "ACTIVE" | "PAUSED" | "SHUTOFF" | "VERIFY_RESIZE" | "SOFT_DELETED" | "SHELVED" | "SHELVED_OFFLOADED" => Ok(server),
+        "ACTIVE" | "PAUSED" | "SHUTOFF" | "VERIFY_RESIZE" | "SOFT_DELETED" | "SHELVED" | "SHELVED_OFFLOADED" => {
+            Ok(server)
+        }
         _ => Err(Step::Obstructed(Obstacle::Server)),
     }
 }

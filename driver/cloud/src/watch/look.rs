@@ -139,11 +139,7 @@ async fn list<T: Watched>(
     limit: Option<u32>,
 ) -> Result<HashMap<T::Id, T>, CloudError> {
     let list = List::InStatus(status, limit);
-    let found = within_time(
-        &format!("list of what is {status}"),
-        T::list(&shared.transport, &list),
-    )
-    .await?;
+    let found = within_time(&format!("list of what is {status}"), T::list(&shared.transport, &list)).await?;
     // The filter is a wish: what Cinder sends beyond it tells the truth about others just the same.
     Ok(by_id(found.unwrap_or_default()))
 }

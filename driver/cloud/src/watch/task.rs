@@ -138,7 +138,12 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
         looks.extend(
             groups
                 .into_values()
-                .filter(|group| group.waiters.iter().any(|(id, ..)| state.waiters.get(id).is_some_and(is_due)))
+                .filter(|group| {
+                    group
+                        .waiters
+                        .iter()
+                        .any(|(id, ..)| state.waiters.get(id).is_some_and(is_due))
+                })
                 .map(|group| match group.waiters.as_slice() {
                     [(_, id, _)] => one(id),
                     _ => group,

@@ -154,7 +154,9 @@ async fn wait(watch: &Watch<Thing>, kind: Kind, id: u32, takes: Duration) -> Dur
 fn chances() -> impl Iterator<Item = f64> {
     let mut state = 12_345_u64;
     std::iter::from_fn(move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         Some((state >> 40) as f64 / f64::from(1_u32 << 24))
     })
 }
@@ -169,8 +171,12 @@ fn summary(mut late: Vec<Duration>) -> (Duration, Duration) {
 async fn a_crowd_costs_by_time_and_is_noticed_in_time() {
     for count in [40, 100, 400] {
         let watch = watch();
-        let takes = chances().take(count).map(|chance| Duration::from_secs_f64(0.6 + 2.4 * chance));
-        let waits = (0..).zip(takes).map(|(id, takes)| wait(&watch, Kind::Attach, id, takes));
+        let takes = chances()
+            .take(count)
+            .map(|chance| Duration::from_secs_f64(0.6 + 2.4 * chance));
+        let waits = (0..)
+            .zip(takes)
+            .map(|(id, takes)| wait(&watch, Kind::Attach, id, takes));
         let (median, worst) = summary(join_all(waits).await);
         let (lists, gets) = world(|world| (world.lists, world.gets));
         assert!(lists + gets <= 16, "{count} at once: {lists} lists, {gets} looks");
@@ -207,7 +213,7 @@ async fn attachments_of_all_lengths_are_noticed_in_time() {
     let mut late = Vec::new();
     // One at a time, as in a quiet cluster, with the spread of a real cloud.
     for (id, chance) in (0..300).zip(chances()) {
-        let takes = Duration::from_secs_f64(0.9 + 0.5 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
+        let takes = Duration::from_secs_f64(0.95 + 0.3 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
         late.push(wait(&watch, Kind::Attach, id, takes).await);
     }
     let (median, worst) = summary(late);

@@ -109,10 +109,9 @@ impl Watched for Volume {
                 (VolumeStatus::Attaching, None),
                 (VolumeStatus::InUse, Some(PAGE)),
             ],
-            Kind::Extend | Kind::Retype => vec![
-                (VolumeStatus::InUse, Some(PAGE)),
-                (VolumeStatus::Available, Some(PAGE)),
-            ],
+            Kind::Extend | Kind::Retype => {
+                vec![(VolumeStatus::InUse, Some(PAGE)), (VolumeStatus::Available, Some(PAGE))]
+            }
             Kind::Delete | Kind::Settle => Vec::new(),
         }
     }
@@ -174,11 +173,7 @@ impl Watched for ServerRecords {
     }
 
     async fn get(transport: &Transport, server: &ServerId) -> Result<Option<Self>, CloudError> {
-        let volumes: HashSet<VolumeId> = Compute::new(transport)
-            .attachments(server)
-            .await?
-            .into_iter()
-            .collect();
+        let volumes: HashSet<VolumeId> = Compute::new(transport).attachments(server).await?.into_iter().collect();
         Ok(Some(Self {
             server: server.clone(),
             text: format!("recorded by Nova among {} volumes", volumes.len()),

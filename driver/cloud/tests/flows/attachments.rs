@@ -50,7 +50,9 @@ async fn attaching_and_detaching_again_change_nothing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let first = attach(&stage, &volume.id, ONE).await.expect("attached");
-    assert_eq!(attach(&stage, &volume.id, ONE).await.expect("attached before"), first);
+    let again = attach(&stage, &volume.id, ONE).await.expect("attached before");
+    assert_eq!((&again.device, &again.volume), (&first.device, &first.volume));
+    assert_eq!((first.already, again.already), (false, true));
     for _ in 0..2 {
         stage
             .cloud

@@ -224,7 +224,11 @@ fn what_is_stuck_is_named_and_not_waited_for_without_end() {
             age,
             ..Known::volume(status, false, &[])
         };
-        assert_eq!(known(STUCK - Duration::from_millis(1)).next(wish), Step::Settle, "{status}");
+        assert_eq!(
+            known(STUCK - Duration::from_millis(1)).next(wish),
+            Step::Settle,
+            "{status}"
+        );
         assert_eq!(known(STUCK).next(wish), Step::Obstructed(Obstacle::Stuck), "{status}");
     }
 }
@@ -235,7 +239,13 @@ fn a_half_made_attachment_is_removed_only_when_it_is_ours_and_was_seen_twice_iss
     #[values(ATTACH, Wish::Detach)] wish: Wish,
     #[values("reserved", "attaching")] status: &str,
 ) {
-    let otherwise = |wish| if wish == Wish::Detach { Step::Done(None) } else { Step::Settle };
+    let otherwise = |wish| {
+        if wish == Wish::Detach {
+            Step::Done(None)
+        } else {
+            Step::Settle
+        }
+    };
     let known = |attachments: Vec<Attachment>, suspects: Vec<AttachmentId>| Known {
         attachments: Seen::There(attachments),
         suspects,
@@ -348,12 +358,31 @@ fn what_cinder_would_allow_is_asked_again_where_that_can_help(
 #[test]
 fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
     let statuses = [
-        "available", "reserved", "attaching", "in-use", "detaching", "creating", "deleting", "extending", "retyping",
-        "backing-up", "maintenance", "awaiting-transfer", "error", "error_extending", "error_deleting", "unheard-of",
+        "available",
+        "reserved",
+        "attaching",
+        "in-use",
+        "detaching",
+        "creating",
+        "deleting",
+        "extending",
+        "retyping",
+        "backing-up",
+        "maintenance",
+        "awaiting-transfer",
+        "error",
+        "error_extending",
+        "error_deleting",
+        "unheard-of",
     ];
     let servers: [&[&str]; 4] = [&[], &[HERE], &[THERE], &[HERE, THERE]];
     let refusals = [
-        Refusal::NotFound, Refusal::Uncertain, Refusal::Locked, Refusal::HostDown, Refusal::Busy, Refusal::Bad,
+        Refusal::NotFound,
+        Refusal::Uncertain,
+        Refusal::Locked,
+        Refusal::HostDown,
+        Refusal::Busy,
+        Refusal::Bad,
         Refusal::Outdated,
     ];
     let lists = || {
@@ -361,8 +390,14 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
             Seen::Not,
             Seen::Missing,
             Seen::There(Vec::new()),
-            Seen::There(vec![attachment(OURS, "reserved", Some(HERE)), attachment(THEIRS, "reserved", Some(THERE))]),
-            Seen::There(vec![attachment(OURS, "attached", Some(HERE)), attachment(THEIRS, "attached", None)]),
+            Seen::There(vec![
+                attachment(OURS, "reserved", Some(HERE)),
+                attachment(THEIRS, "reserved", Some(THERE)),
+            ]),
+            Seen::There(vec![
+                attachment(OURS, "attached", Some(HERE)),
+                attachment(THEIRS, "attached", None),
+            ]),
         ]
     };
     let hosts = || {
