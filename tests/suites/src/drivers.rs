@@ -46,6 +46,7 @@ pub struct Ours {
     socket: Option<PathBuf>,
     arguments: Vec<String>,
     programs: Option<PathBuf>,
+    json_log: bool,
 }
 
 impl Ours {
@@ -56,7 +57,15 @@ impl Ours {
             socket: None,
             arguments: Vec::new(),
             programs: None,
+            json_log: false,
         }
+    }
+
+    /// Writes its log as it does in a cluster: an object per line.
+    #[must_use]
+    pub const fn json_log(mut self) -> Self {
+        self.json_log = true;
+        self
     }
 
     /// Adds a flag.
@@ -90,9 +99,14 @@ impl Ours {
         let name = self.role.name();
         let socket = self.socket.clone().unwrap_or_else(|| lab.path(&format!("{name}.sock")));
         let mut command = lab.command(programs::driver()?)?;
-        command
-            .arg(format!("--endpoint=unix://{}", socket.display()))
-            .args(["--cluster=suites", "--log-format=text"]);
+        command.arg(format!("--endpoint=unix://{}", socket.display())).args([
+            "--cluster=suites",
+            if self.json_log {
+                "--log-format=json"
+            } else {
+                "--log-format=text"
+            },
+        ]);
         if self.role != Role::Node {
             command.arg("--cloud-config").arg(cloud.cloud_conf());
         }
@@ -163,6 +177,11 @@ impl Driver {
     /// A connection whose `:authority` is `localhost`.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+
+    /// The whole log.
+    pub fn log(&self) -> Result<String> {
+        self.process.log()
     }
 
     /// The last lines of the log.

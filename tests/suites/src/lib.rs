@@ -9,6 +9,7 @@ pub mod contracts;
 pub mod drivers;
 pub mod gateway;
 pub mod host_commands;
+pub mod issues;
 pub mod lab;
 pub mod life;
 pub mod mkfs;

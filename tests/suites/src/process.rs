@@ -89,6 +89,11 @@ impl Process {
         ended.with_context(|| format!("cannot wait for {}", self.name))
     }
 
+    /// What it has printed so far.
+    pub fn log(&self) -> Result<String> {
+        fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))
+    }
+
     /// The last lines of the log, with its place.
     pub fn tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();

@@ -45,6 +45,9 @@ pub struct Request {
     pub operation: String,
     /// HTTP status; 0 where the connection was cut.
     pub status: u16,
+    /// What the answer's `x-openstack-request-id` said.
+    #[serde(default)]
+    pub request_id: String,
 }
 
 /// A cloud with one server, whose devices appear in the lab's `/dev/disk/by-id`, and that server's metadata service.

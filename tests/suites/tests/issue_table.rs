@@ -1,0 +1,15 @@
+//! `docs/go-driver-issues.md` says what the tests' names say.
+
+use anyhow::{Context as _, Result, ensure};
+
+#[test]
+fn the_page_of_cured_faults_is_made_from_the_tests_that_there_are() -> Result<()> {
+    let page = suites::issues::page();
+    let written = std::fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
+    ensure!(
+        written == suites::issues::table()?,
+        "{} is out of date: run `cargo run -p suites --bin issue-table`",
+        page.display()
+    );
+    Ok(())
+}
