@@ -77,16 +77,17 @@ pub struct Args {
           default_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub provide_node_service: bool,
 
-    /// Accepted for the Go driver's manifests: annotations of claims are not read
+    /// Follow the annotations cinder.csi.openstack.org/affinity and anti-affinity of claims; the controller reads the claims with its
+    /// pod's service account, and csi-provisioner needs --extra-create-metadata
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
     pub pvc_annotations: bool,
 
-    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    /// Address of the Kubernetes API for --pvc-annotations; the pod's environment names it otherwise
     #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
     pub master: String,
 
-    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    /// Accepted for the Go driver's manifests: with --pvc-annotations the pod's service account is used, and this is refused
     #[arg(
         long,
         value_name = "FILE",
@@ -96,15 +97,15 @@ pub struct Args {
     )]
     pub kubeconfig: String,
 
-    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    /// Accepted for the Go driver's manifests: claims are read one by one
     #[arg(long, value_name = "RATE")]
     pub kube_api_qps: Option<String>,
 
-    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    /// Accepted for the Go driver's manifests: claims are read one by one
     #[arg(long, value_name = "COUNT")]
     pub kube_api_burst: Option<String>,
 
-    /// Accepted for the Go driver's manifests: the Kubernetes API is not used
+    /// Accepted for the Go driver's manifests: claims are read one by one
     #[arg(long, value_name = "DURATION")]
     pub min_resync_period: Option<String>,
 
@@ -366,14 +367,13 @@ impl Args {
 
     /// Flags that were given and change nothing, each with the reason, for the log.
     pub fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
-        const NO_API: &str = "this driver does not use the Kubernetes API";
+        const NO_API: &str = "claims are read one by one, with the service account";
         [
             (
-                self.pvc_annotations,
-                "--pvc-annotations",
-                "annotations of claims are not read",
+                !self.master.is_empty() && !self.pvc_annotations,
+                "--master",
+                "the Kubernetes API is used with --pvc-annotations only",
             ),
-            (!self.master.is_empty(), "--master", NO_API),
             (!self.kubeconfig.is_empty(), "--kubeconfig", NO_API),
             (self.kube_api_qps.is_some(), "--kube-api-qps", NO_API),
             (self.kube_api_burst.is_some(), "--kube-api-burst", NO_API),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, CloudError, CloudOptions, VolumeId};
+use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
 use csi_proto::csi::v1::TopologyRequirement;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -90,10 +90,12 @@ impl Clouds {
 
     /// The cloud for a new volume of this name: as [`Clouds::chosen`], and where the secrets say nothing, the cloud whose nodes are
     /// asked for, preferred ones first. A cloud that has the volume already goes before: a repeated request may prefer another one.
+    /// A volume with a source is made where the source is.
     pub async fn place(
         &self,
         secrets: &BTreeMap<String, String>,
         requirement: Option<&TopologyRequirement>,
+        source: Option<&Source>,
         name: &str,
     ) -> Result<Place, Status> {
         let whole = |cloud: Cloud| Place {
@@ -103,14 +105,28 @@ impl Clouds {
         if let Some(cloud) = self.of_secrets(secrets)? {
             return Ok(whole(cloud));
         }
-        let Some(asked) = requirement.filter(|_| self.inner.named.len() > 1) else {
+        if self.inner.named.len() == 1 {
+            return self.chosen(secrets).map(whole);
+        }
+        let holder = match source {
+            None => None,
+            Some(Source::PointInTime(id)) => self.of_snapshot(id, secrets).await?,
+            Some(Source::Volume(id)) => self.of_volume(id, secrets).await?,
+        };
+        if let Some(cloud) = holder {
+            let ours = requirement.map(|asked| marks(&cloud).only(asked));
+            return Ok(Place {
+                cloud,
+                requirement: ours,
+            });
+        }
+        let Some(asked) = requirement else {
             return self.chosen(secrets).map(whole);
         };
         let mut wanted: Vec<(&Cloud, Marks)> = Vec::new();
         for topology in asked.preferred.iter().chain(&asked.requisite) {
             for cloud in self.inner.named.values() {
-                let config = cloud.config();
-                let marks = Marks::new(&config.topology, config.region.as_deref());
+                let marks = marks(cloud);
                 if marks.meet(topology) && wanted.iter().all(|(_, known)| *known != marks) {
                     wanted.push((cloud, marks));
                 }
@@ -261,6 +277,11 @@ impl Clouds {
     fn places(&self) -> MutexGuard<'_, HashMap<String, String>> {
         self.inner.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn marks(cloud: &Cloud) -> Marks {
+    let config = cloud.config();
+    Marks::new(&config.topology, config.region.as_deref())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
+use crate::claims::Claims;
 use crate::clouds::Clouds;
 use crate::layers::call;
 use crate::operations::{Operations, Progress};
@@ -52,6 +53,10 @@ pub struct Settings {
     pub topology: bool,
     /// The most volumes of a server; what Nova allows when absent.
     pub volumes_per_node: Option<u32>,
+    /// Metadata of every volume, by templates.
+    pub volume_metadata: Vec<(String, String)>,
+    /// Where claims are read for their annotations; they are not read when absent.
+    pub claims: Option<Claims>,
     /// How nodes name their zones.
     pub zone_labels: ZoneLabels,
     /// What is turned off.

@@ -13,6 +13,7 @@
 
 pub mod args;
 pub mod capability;
+pub mod claims;
 pub mod clouds;
 pub mod controller;
 pub mod fields;

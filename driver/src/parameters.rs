@@ -4,16 +4,21 @@
 mod group;
 mod mutable;
 mod snapshot;
+mod templates;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::value::{Error as DecodeError, MapDeserializer};
 
+use mutable::METADATA_PREFIX;
+use templates::Values;
+
 pub use cinder_cloud::marks;
 pub use group::GroupParameters;
 pub use mutable::MutableParameters;
 pub use snapshot::{SnapshotKind, SnapshotParameters};
+pub use templates::check_templates;
 
 /// Topology segment of nodes and volumes: the availability zone.
 pub const TOPOLOGY_ZONE: &str = "topology.cinder.csi.openstack.org/zone";
@@ -47,6 +52,9 @@ pub struct CreateParameters {
     /// Availability zone of Cinder; goes before any topology.
     #[serde(default, deserialize_with = "non_empty")]
     pub availability: Option<String>,
+    /// What mkfs is told on the node.
+    #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
+    pub mkfs_options: Option<String>,
     /// Everything else.
     #[serde(flatten)]
     rest: BTreeMap<String, String>,
@@ -67,8 +75,30 @@ impl CreateParameters {
         self.rest
             .keys()
             .map(String::as_str)
-            .filter(|key| !key.starts_with(KUBERNETES_PREFIX))
+            .filter(|key| !key.starts_with(KUBERNETES_PREFIX) && !key.starts_with(METADATA_PREFIX))
             .collect()
+    }
+
+    /// Namespace and name of the claim, where the provisioner tells them.
+    pub fn claim(&self) -> Option<(&str, &str)> {
+        Some((self.rest.get(PVC_NAMESPACE)?, self.rest.get(PVC_NAME)?))
+    }
+
+    /// The volume's metadata by templates: those of all volumes, and over them the class's `metadata.KEY` parameters.
+    pub fn templates(&self, all: &[(String, String)], cluster: &str) -> Result<BTreeMap<String, String>, String> {
+        let of_class = self.rest.iter().filter_map(|(key, template)| {
+            let key = key.strip_prefix(METADATA_PREFIX)?;
+            Some((key.to_owned(), template.clone()))
+        });
+        let templates = all.iter().cloned().chain(of_class).collect();
+        let value = |key: &str| self.rest.get(key).map(String::as_str);
+        let values = Values {
+            pvc_name: value(PVC_NAME),
+            pvc_namespace: value(PVC_NAMESPACE),
+            pv_name: value(PV_NAME),
+            cluster,
+        };
+        templates::fill(&templates, &values)
     }
 
     /// The metadata of the volume: the cluster, and the Kubernetes objects where the provisioner named them.

@@ -14,6 +14,8 @@ use std::time::Duration;
 use cinder_cloud::{CloudError, Failure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
+use crate::claims::{ClaimError, HintError};
+
 pub use node::{instance, node, not_staged};
 
 /// What was being done to the cloud when an error came; the same error means different things in different acts.
@@ -224,6 +226,20 @@ pub fn bad_token(token: &str) -> Status {
     Status::aborted(format!(
         "starting_token {token:?} is not valid any more; start the list from its beginning"
     ))
+}
+
+/// The claim of a new volume could not be read: nothing was made, and it can be tried again.
+pub fn claim_unread(error: &ClaimError) -> Status {
+    Status::unavailable(error.to_string())
+}
+
+/// The hints of a claim cannot be followed. Final only where there is no volume of the name yet, which would leak.
+pub fn hint_impossible(error: &HintError, there: bool) -> Status {
+    if there {
+        Status::aborted(format!("{error}; the volume was made meanwhile, and waits for it"))
+    } else {
+        Status::invalid_argument(error.to_string())
+    }
 }
 
 /// An id was not found, and a cloud that may have it gave no answer.

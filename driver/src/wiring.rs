@@ -34,6 +34,7 @@ use plan::Plan;
 use reload::{Reload, ReloadMetrics, Source};
 
 use crate::args::Args;
+use crate::claims::{ClaimError, Claims};
 use crate::clouds::Clouds;
 use crate::controller::{ControllerService, Settings};
 use crate::group_controller::GroupControllerService;
@@ -89,6 +90,17 @@ pub enum RunError {
     /// The cloud's configuration is missing or malformed.
     #[error("--cloud-config: {0}")]
     CloudConfig(#[from] ConfigError),
+    /// A template of `--volume-metadata` is wrong.
+    #[error("--volume-metadata: {0}")]
+    VolumeMetadata(String),
+    /// Annotations of claims are asked for and cannot be read.
+    #[error(transparent)]
+    Claims(#[from] ClaimError),
+    /// A kubeconfig is asked for.
+    #[error(
+        "--pvc-annotations reads claims with the pod's service account and not with --kubeconfig; leave --kubeconfig (and KUBECONFIG) away, or give --pvc-annotations=false"
+    )]
+    Kubeconfig,
     /// The connection to the cloud cannot be set up.
     #[error(transparent)]
     Cloud(#[from] CloudError),
@@ -157,7 +169,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         .transpose()?;
     let controller = clouds
         .clone()
-        .map(|clouds| controller(&args, clouds, operations.clone()));
+        .map(|clouds| controller(&args, clouds, plan.claims.clone(), operations.clone()));
     let node = args
         .provide_node_service
         .then(|| node(&args, plan.volumes_per_node, operations.clone()));
@@ -301,13 +313,15 @@ fn connect(args: &Args, configuration: &Configuration, metrics: &DriverMetrics) 
     Ok(Clouds::new(clouds?, options))
 }
 
-fn controller(args: &Args, clouds: Clouds, operations: Operations) -> ControllerService {
+fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: Operations) -> ControllerService {
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
         // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
         // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
         volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
+        volume_metadata: args.volume_metadata.clone(),
+        claims,
         zone_labels: args.zone_labels,
         switches: Switches::without(args.disable_capability.iter().copied()),
         protect_other_clusters: args.protect_other_clusters,

@@ -132,12 +132,7 @@ fn the_flags_of_the_go_drivers_manifests_are_accepted() {
     );
     assert_eq!(args.verbosity, Some(5));
     let ignored: Vec<&str> = args.without_effect().into_iter().map(|(flag, _)| flag).collect();
-    for flag in [
-        "--pvc-annotations",
-        "--kube-api-qps",
-        "--nodeid",
-        "--log-flush-frequency",
-    ] {
+    for flag in ["--kube-api-qps", "--nodeid", "--log-flush-frequency"] {
         assert!(ignored.contains(&flag), "{flag} is not named as ignored");
     }
 }

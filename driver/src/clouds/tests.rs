@@ -212,7 +212,7 @@ async fn one_class_serves_several_clouds_by_topology_issue_2843_issue_2035(
     let (_east, _west, clouds) = two().await;
     let asked = at_sites(preferred, requisite);
     let place = clouds
-        .place(&BTreeMap::new(), Some(&asked), "v")
+        .place(&BTreeMap::new(), Some(&asked), None, "v")
         .await
         .expect("a place");
     let all: BTreeMap<String, Cloud> = clouds.all().into_iter().collect();
@@ -233,11 +233,11 @@ async fn a_repeated_request_stays_in_the_cloud_that_has_the_volume() {
     volume(&all[1].1, "pvc-1").await;
     let asked = at_sites(&["east"], &["east", "west"]);
     let none = BTreeMap::new();
-    let place = clouds.place(&none, Some(&asked), "pvc-1").await.expect("a place");
+    let place = clouds.place(&none, Some(&asked), None, "pvc-1").await.expect("a place");
     assert!(place.cloud.is(&all[1].1));
     west.fault(Fault::on("list_volumes_detail").effect(Effect::status(500)))
         .expect("a rule");
-    let place = clouds.place(&none, Some(&asked), "pvc-2").await.expect("a place");
+    let place = clouds.place(&none, Some(&asked), None, "pvc-2").await.expect("a place");
     assert!(place.cloud.is(&all[0].1), "another cloud that is away stops nobody");
 }
 
@@ -246,8 +246,23 @@ async fn a_topology_that_no_cloud_knows_is_refused() {
     let (_east, _west, clouds) = two().await;
     let asked = at_sites(&["north"], &["north"]);
     let refusal = clouds
-        .place(&BTreeMap::new(), Some(&asked), "v")
+        .place(&BTreeMap::new(), Some(&asked), None, "v")
         .await
         .expect_err("nowhere");
     assert_eq!(refusal.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_copy_is_made_in_the_cloud_of_its_source() {
+    let (_east, _west, clouds) = two().await;
+    let all = clouds.all();
+    let source = Source::Volume(volume(&all[1].1, "source").await);
+    let asked = at_sites(&["east"], &["east", "west"]);
+    let place = clouds
+        .place(&BTreeMap::new(), Some(&asked), Some(&source), "copy")
+        .await;
+    let place = place.expect("a place");
+    assert!(place.cloud.is(&all[1].1));
+    let requirement = place.requirement.expect("what is about this cloud");
+    assert_eq!((requirement.requisite.len(), requirement.preferred.len()), (1, 0));
 }

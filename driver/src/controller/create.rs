@@ -9,9 +9,10 @@ use tonic::Status;
 
 use super::{ControllerService, capacity, encode, follow};
 use crate::capability::Access;
+use crate::claims::HintError;
 use crate::clouds::Place;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{CreateParameters, DESCRIPTION, MutableParameters};
+use crate::parameters::{CreateParameters, DESCRIPTION, MKFS_OPTIONS, MutableParameters};
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
@@ -21,6 +22,10 @@ use crate::{fields, status};
 struct Wanted {
     new: NewVolume,
     zones: Zones,
+    /// The claim whose annotations count.
+    claim: Option<(String, String)>,
+    /// What nodes are told of it.
+    context: BTreeMap<String, String>,
 }
 
 /// Everything that the request alone tells is checked before any look-up: a refused request must not find the volume of an
@@ -34,7 +39,9 @@ pub(super) async fn create(
         .accessibility_requirements
         .as_ref()
         .filter(|_| service.settings.topology);
-    let place = service.clouds.place(&request.secrets, asked, &request.name);
+    let source = request.volume_content_source.clone().map(source).transpose()?;
+    let clouds = &service.clouds;
+    let place = clouds.place(&request.secrets, asked, source.as_ref(), &request.name);
     let Place { cloud, requirement } = tokio::time::timeout(deadline.left(), place)
         .await
         .map_err(|_| status::look_timed_out("the choice of the cloud"))??;
@@ -51,6 +58,7 @@ pub(super) async fn create(
             async move {
                 progress.set("looking for the volume by its name, else making it and waiting until it is available");
                 follow(&progress, &cloud, wanted.new.name.as_str());
+                let wanted = hinted(&service, &cloud, wanted).await?;
                 let created = cloud.create_volume(wanted.new.clone()).await;
                 let created = created.map_err(|error| status::cloud(Act::Create, &error))?;
                 answer(&service, &cloud, &wanted, created).await
@@ -73,6 +81,16 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
             "this parameter of the StorageClass is not known and has no effect"
         );
     }
+    let templates = parameters
+        .templates(&service.settings.volume_metadata, &service.settings.cluster)
+        .map_err(|error| status::invalid("parameters", error))?;
+    let claim = parameters.claim().filter(|_| service.settings.claims.is_some());
+    let claim = claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+    let context = parameters.mkfs_options.clone();
+    let context = context
+        .map(|options| (MKFS_OPTIONS.to_owned(), options))
+        .into_iter()
+        .collect();
     let size = capacity::size(request.capacity_range.as_ref())?;
     let zones = if service.settings.topology {
         Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(cloud))
@@ -103,8 +121,16 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
             volume_type: parameters.volume_type,
         },
         zones,
+        claim,
+        context,
     };
     mutable.apply(&mut wanted.new);
+    // What may be changed later is kept apart, and goes before.
+    for (key, value) in templates {
+        if !wanted.new.mutable_metadata.contains_key(&key) {
+            wanted.new.metadata.insert(key, value);
+        }
+    }
     if let Some(zone) = parameters
         .availability
         .filter(|zone| !reachable(cloud, &wanted.zones, zone))
@@ -116,6 +142,30 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         )));
     }
     Ok(wanted)
+}
+
+/// What is wanted with the hints of the claim's annotations, where they are read. Without them nothing is made: a volume cannot be
+/// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume of this name.
+async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: Wanted) -> Result<Wanted, Status> {
+    let (Some(claims), Some((namespace, name))) = (&service.settings.claims, &wanted.claim) else {
+        return Ok(wanted);
+    };
+    let hints = claims.hints(namespace, name).await;
+    let hints = hints.map_err(|error| status::claim_unread(&error))?;
+    match hints.find(cloud).await {
+        Ok(found) => {
+            wanted.context.extend(found.context());
+            wanted.new.same_host = found.beside;
+            wanted.new.different_host = found.away;
+            Ok(wanted)
+        }
+        Err(HintError::Cloud(error)) => Err(status::cloud(Act::Create, &error)),
+        Err(error) => {
+            let there = cloud.volumes_named(&wanted.new.name).await;
+            let there = there.map_err(|error| status::cloud(Act::Create, &error))?;
+            Err(status::hint_impossible(&error, !there.is_empty()))
+        }
+    }
 }
 
 /// What the volume is to be filled with. An id that none of OpenStack's objects can have is found missing when it is looked for.
@@ -163,9 +213,9 @@ async fn answer(
         (true, true) => wanted.zones.as_asked(),
         (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),
     };
-    Ok(CreateVolumeResponse {
-        volume: Some(encode::volume(&volume, topology)),
-    })
+    let mut volume = encode::volume(&volume, topology);
+    volume.volume_context.extend(wanted.context.clone());
+    Ok(CreateVolumeResponse { volume: Some(volume) })
 }
 
 fn reachable(cloud: &Cloud, zones: &Zones, zone: &str) -> bool {

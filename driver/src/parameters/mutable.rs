@@ -11,7 +11,7 @@ const TYPE: &str = "type";
 /// `never` or `on-demand`: whether the data may move to another backend for the type.
 const MIGRATION_POLICY: &str = "migration-policy";
 /// `metadata.KEY`: the value of KEY in the volume's metadata.
-const METADATA_PREFIX: &str = "metadata.";
+pub(super) const METADATA_PREFIX: &str = "metadata.";
 /// The driver's own keys of metadata, and those that Cinder shows among them.
 const RESERVED: [&str; 2] = ["readonly", "attached_mode"];
 const OWN_PREFIX: &str = "cinder.csi.openstack.org/";
@@ -69,7 +69,7 @@ impl MutableParameters {
     }
 }
 
-fn check_metadata(name: &str, value: &str) -> Result<(), String> {
+pub(super) fn check_metadata(name: &str, value: &str) -> Result<(), String> {
     let key = format!("{METADATA_PREFIX}{name}");
     if name.is_empty() {
         return Err(format!("{key} names no key; write {METADATA_PREFIX}KEY"));

@@ -7,6 +7,8 @@ use csi_kit::endpoint::{Endpoint, TcpAddress};
 
 use super::RunError;
 use crate::args::Args;
+use crate::claims::Claims;
+use crate::parameters::check_templates;
 use crate::registration::{Registration, RegistrationConfig};
 
 /// A plan that can be carried out.
@@ -18,6 +20,8 @@ pub(super) struct Plan {
     /// What cloud.conf says about the most volumes of a node.
     pub(super) volumes_per_node: Option<u32>,
     pub(super) registration: Option<Registration>,
+    /// Where claims are read for their annotations.
+    pub(super) claims: Option<Claims>,
 }
 
 impl Plan {
@@ -37,6 +41,10 @@ impl Plan {
         if (args.register || args.unregister) && !args.provide_node_service {
             return Err(RunError::RegisterWithoutNode);
         }
+        check_templates(&args.volume_metadata).map_err(RunError::VolumeMetadata)?;
+        let claims = (args.pvc_annotations && args.provide_controller_service)
+            .then(|| claims(args))
+            .transpose()?;
         let registration = (args.register || args.unregister)
             .then(|| registration(args, &endpoint))
             .transpose()?;
@@ -53,8 +61,16 @@ impl Plan {
             clouds,
             volumes_per_node,
             registration,
+            claims,
         })
     }
+}
+
+fn claims(args: &Args) -> Result<Claims, RunError> {
+    if !args.kubeconfig.is_empty() {
+        return Err(RunError::Kubeconfig);
+    }
+    Ok(Claims::new(&args.master)?)
 }
 
 fn registration(args: &Args, endpoint: &Endpoint) -> Result<Registration, RunError> {

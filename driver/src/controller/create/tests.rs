@@ -52,6 +52,8 @@ async fn made(cloud: &Cloud, zone: &str) -> (Wanted, Created) {
     let created = cloud.create_volume(new.clone()).await.expect("a volume");
     (
         Wanted {
+            claim: None,
+            context: BTreeMap::new(),
             new,
             zones: Zones::of(Some(&requirement), &crate::topology::ZoneNames::default()),
         },

@@ -1,0 +1,250 @@
+//! What claims say in annotations about where their volumes shall lie.
+//!
+//! CSI has no word for annotations, so with `--pvc-annotations` the controller reads the claim from the Kubernetes API: one plain GET
+//! for each creation, with the HTTP client that is there for OpenStack and the service account of the pod. No watch and no cache
+//! (creations are few), and no Kubernetes library in the driver, which would double its size for one object.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cinder_cloud::{Cloud, CloudError, VolumeId};
+use reqwest::{Certificate, Client, StatusCode};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// Where Kubernetes puts the token and the CA of a pod's service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// How long the API server may take.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Volumes beside which a new one shall lie.
+const AFFINITY: &str = "cinder.csi.openstack.org/affinity";
+/// Volumes away from which it shall lie.
+const ANTI_AFFINITY: &str = "cinder.csi.openstack.org/anti-affinity";
+/// The most volumes that one annotation may name.
+const MOST: usize = 32;
+
+/// Why the annotations of a claim are not known.
+#[derive(Debug, Error)]
+pub enum ClaimError {
+    /// The process is not in a pod, and no address was given.
+    #[error("--pvc-annotations: no Kubernetes API is known; run in a pod, or give its address by --master")]
+    NoAddress,
+    /// A file of the service account cannot be read.
+    #[error("--pvc-annotations: {}: {source}; mount the service account's token into the pod", path.display())]
+    Account {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The connection cannot be set up.
+    #[error("--pvc-annotations: the connection to the Kubernetes API cannot be set up: {0}")]
+    Setup(#[source] reqwest::Error),
+    /// The API server gave no answer, or none that can be understood.
+    #[error("the claim {claim} cannot be read for its annotations: {source}")]
+    NoAnswer {
+        /// Namespace and name.
+        claim: String,
+        /// Why.
+        source: reqwest::Error,
+    },
+    /// The API server refuses.
+    #[error(
+        "the claim {claim} cannot be read for its annotations: HTTP {status}; the driver's service account needs the verb get on \
+         persistentvolumeclaims"
+    )]
+    Refused {
+        /// Namespace and name.
+        claim: String,
+        /// The answer.
+        status: StatusCode,
+    },
+}
+
+/// Reads claims.
+#[derive(Debug, Clone)]
+pub struct Claims {
+    address: String,
+    account: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Claim {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl Claims {
+    /// At `master`, or where the pod's environment says when that is empty. Asks nobody yet.
+    pub fn new(master: &str) -> Result<Self, ClaimError> {
+        let inside = || {
+            let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
+            let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;
+            // IPv6 addresses stand in brackets.
+            Some(if host.contains(':') {
+                format!("https://[{host}]:{port}")
+            } else {
+                format!("https://{host}:{port}")
+            })
+        };
+        let given = (!master.is_empty()).then(|| master.trim_end_matches('/').to_owned());
+        Ok(Self {
+            address: given.or_else(inside).ok_or(ClaimError::NoAddress)?,
+            account: SERVICE_ACCOUNT.into(),
+        })
+    }
+
+    /// What a claim says; nothing for one that is gone.
+    pub async fn hints(&self, namespace: &str, name: &str) -> Result<Hints, ClaimError> {
+        let claim = || format!("{namespace}/{name}");
+        // Files and client are as short-lived as the call: tokens and certificates are exchanged while we run.
+        let token = self.account("token").await?;
+        let mut client = Client::builder()
+            .timeout(LIMIT)
+            .redirect(reqwest::redirect::Policy::none());
+        if self.address.starts_with("https") {
+            let ca = self.account("ca.crt").await?;
+            let certificates = Certificate::from_pem_bundle(ca.as_bytes()).map_err(ClaimError::Setup)?;
+            client = client.tls_built_in_root_certs(false);
+            client = certificates
+                .into_iter()
+                .fold(client, reqwest::ClientBuilder::add_root_certificate);
+        }
+        let client = client.build().map_err(ClaimError::Setup)?;
+        let url = format!(
+            "{}/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}",
+            self.address
+        );
+        let no_answer = |source: reqwest::Error| ClaimError::NoAnswer {
+            claim: claim(),
+            source: source.without_url(),
+        };
+        let answer = client
+            .get(url)
+            .bearer_auth(token.trim())
+            .send()
+            .await
+            .map_err(no_answer)?;
+        match answer.status() {
+            StatusCode::NOT_FOUND => Ok(Hints::default()),
+            status if status.is_success() => {
+                let claim: Claim = answer.json().await.map_err(no_answer)?;
+                Ok(Hints::of(&claim.metadata.annotations))
+            }
+            status => Err(ClaimError::Refused { claim: claim(), status }),
+        }
+    }
+
+    async fn account(&self, file: &str) -> Result<String, ClaimError> {
+        let path = self.account.join(file);
+        tokio::fs::read_to_string(&path)
+            .await
+            .map_err(|source| ClaimError::Account { path, source })
+    }
+}
+
+/// Beside which volumes and away from which a new one shall lie, by name or id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hints {
+    beside: Vec<String>,
+    away: Vec<String>,
+}
+
+/// The same by ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Beside these.
+    pub beside: Vec<VolumeId>,
+    /// Away from these.
+    pub away: Vec<VolumeId>,
+}
+
+/// Why hints cannot be followed.
+#[derive(Debug, Error)]
+pub enum HintError {
+    /// A name or id that no volume has, or several have.
+    #[error("annotation {annotation} of the claim names {volume:?}, {reason}")]
+    Volume {
+        /// The annotation.
+        annotation: &'static str,
+        /// What it says.
+        volume: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Too many.
+    #[error("annotation {0} of the claim names more than {MOST} volumes")]
+    TooMany(&'static str),
+    /// The look failed.
+    #[error(transparent)]
+    Cloud(#[from] CloudError),
+}
+
+impl Hints {
+    fn of(annotations: &BTreeMap<String, String>) -> Self {
+        let list = |key: &str| -> Vec<String> {
+            let text = annotations.get(key).map(String::as_str).unwrap_or_default();
+            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+            names.map(str::to_owned).collect()
+        };
+        Self {
+            beside: list(AFFINITY),
+            away: list(ANTI_AFFINITY),
+        }
+    }
+
+    /// Finds the volumes in a cloud.
+    pub async fn find(&self, cloud: &Cloud) -> Result<Found, HintError> {
+        Ok(Found {
+            beside: find(cloud, AFFINITY, &self.beside).await?,
+            away: find(cloud, ANTI_AFFINITY, &self.away).await?,
+        })
+    }
+}
+
+async fn find(cloud: &Cloud, annotation: &'static str, names: &[String]) -> Result<Vec<VolumeId>, HintError> {
+    if names.len() > MOST {
+        return Err(HintError::TooMany(annotation));
+    }
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let wrong = |reason| HintError::Volume {
+            annotation,
+            volume: name.clone(),
+            reason,
+        };
+        let id = VolumeId::new(name.as_str());
+        if cloud.volume(&id).await?.is_some() {
+            found.push(id);
+            continue;
+        }
+        match cloud.volumes_named(name).await?.as_slice() {
+            [one] => found.push(one.id.clone()),
+            [] => return Err(wrong("and there is no such volume; give the name or id of one")),
+            _ => return Err(wrong("and several volumes have that name; give the id")),
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// The volume context of the Go driver.
+    pub fn context(&self) -> impl Iterator<Item = (String, String)> {
+        [("affinity", &self.beside), ("anti-affinity", &self.away)]
+            .into_iter()
+            .filter(|(_, volumes)| !volumes.is_empty())
+            .map(|(key, volumes)| {
+                let ids: Vec<&str> = volumes.iter().map(VolumeId::as_str).collect();
+                (key.to_owned(), ids.join(","))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests;
