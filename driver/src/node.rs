@@ -5,8 +5,10 @@
 //! compared with the volume's device each time; nothing is remembered. Changes run in [`Operations`].
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use cinder_cloud::config::MetadataOptions;
 use csi_host::{Device, Host};
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
@@ -24,13 +26,14 @@ use crate::args::Args;
 use crate::layers::call;
 use crate::operations::Operations;
 use crate::status;
-use crate::switches::Switches;
+use crate::switches::{Switchable, Switches};
 use crate::topology::ZoneLabels;
 
 pub(crate) mod error;
 mod expand;
 mod fields;
 mod health;
+mod identity;
 pub(crate) mod info;
 mod publish;
 mod stage;
@@ -47,6 +50,9 @@ const DEVICE_WAIT: Duration = Duration::from_secs(90);
 /// claims the same.
 pub const SINGLE_NODE_MULTI_WRITER: bool = true;
 
+/// cloud-init's own directory.
+const CLOUD_INIT_DIR: &str = "/run/cloud-init";
+
 /// What the node service is told at its start and does not change.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
@@ -56,6 +62,12 @@ pub struct NodeConfig {
     pub availability_zone: Option<String>,
     /// Base URL of the metadata service.
     pub metadata_url: String,
+    /// Sources of the instance's identity as `search-order` of cloud.conf names them; empty for our own order.
+    pub search_order: Vec<String>,
+    /// How long one question to the metadata service may take, where cloud.conf says it.
+    pub metadata_timeout: Option<Duration>,
+    /// Where cloud-init keeps what it learned about this instance.
+    pub cloud_init_dir: PathBuf,
     /// How a zone's name becomes a label.
     pub zone_labels: ZoneLabels,
     /// What is turned off.
@@ -64,7 +76,7 @@ pub struct NodeConfig {
     pub topology: bool,
     /// More segments to tell.
     pub additional_topology: BTreeMap<String, String>,
-    /// Most volumes that this node may hold; `None` leaves it to Kubernetes.
+    /// Most volumes that this node may hold; counted from its disks and slots when absent. 0 leaves it to Kubernetes.
     pub max_volumes: Option<u32>,
 }
 
@@ -75,12 +87,22 @@ impl NodeConfig {
             instance_id: args.instance_id.clone(),
             availability_zone: args.availability_zone.clone(),
             metadata_url: args.metadata_url.clone(),
+            cloud_init_dir: CLOUD_INIT_DIR.into(),
             zone_labels: args.zone_labels,
             switches: Switches::without(args.disable_capability.iter().copied()),
             topology: args.with_topology,
             additional_topology: args.additional_topology.iter().cloned().collect(),
             max_volumes: args.max_volumes_per_node.or(max_volumes),
+            ..Self::default()
         }
+    }
+
+    /// The same with what the section `[Metadata]` of cloud.conf says.
+    #[must_use]
+    pub fn with_metadata_options(mut self, options: &MetadataOptions) -> Self {
+        self.search_order.clone_from(&options.search_order);
+        self.metadata_timeout = options.request_timeout;
+        self
     }
 }
 
@@ -104,10 +126,10 @@ impl NodeService {
         }
     }
 
-    /// What NodeGetInfo answers. It asks the metadata service until that has answered once. Bounded by 10 s; dropping the
-    /// future changes nothing.
+    /// What NodeGetInfo answers. It asks who this node is until that is known. Bounded by about a minute;
+    /// dropping the future changes nothing.
     pub async fn info(&self) -> Result<NodeGetInfoResponse, InstanceError> {
-        self.instance.describe().await
+        self.instance.describe(&self.host).await
     }
 }
 
@@ -203,6 +225,7 @@ impl Node for NodeService {
         request: Request<NodeGetVolumeHealthRequest>,
     ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
         let volume = |request: &NodeGetVolumeHealthRequest| request.volume_id.clone();
+        self.instance.switches().serve(Switchable::GetVolumeHealth)?;
         call("NodeGetVolumeHealth", request, volume, |request| {
             health::volume(self, request)
         })
@@ -214,6 +237,7 @@ impl Node for NodeService {
         request: Request<NodeGetStorageHealthRequest>,
     ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
         let none = |_: &NodeGetStorageHealthRequest| String::new();
+        self.instance.switches().serve(Switchable::GetStorageHealth)?;
         call("NodeGetStorageHealth", request, none, |_| health::storage(self)).await
     }
 

@@ -1,6 +1,9 @@
-//! The metadata service of an instance: who am I, and where.
+//! Who an instance is, and where: the metadata service, and the documents that say the same elsewhere.
 
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
+
+use futures::future::{FutureExt, select_ok};
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -8,6 +11,14 @@ use thiserror::Error;
 use crate::ids::ServerId;
 
 const DOCUMENT: &str = "openstack/latest/meta_data.json";
+
+/// No document is larger.
+const LARGEST: usize = 1 << 20;
+
+/// Where the service is in a network without IPv4; the address is known on every link.
+const IPV6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
+/// A name for it, because a URL cannot name a link.
+const IPV6_NAME: &str = "metadata.link-local";
 
 /// What the metadata service says about this instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,37 +77,131 @@ struct MetaData {
 /// Asks the metadata service once. `base_url` is `http://169.254.169.254` in a cloud. Ends within `timeout`; proxies of the
 /// environment are not used, since the address is link-local. May be cancelled and repeated at will.
 pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
-    let url = format!("{}/{DOCUMENT}", base_url.trim_end_matches('/'));
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(timeout)
+    ask(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
+}
+
+/// Asks the metadata service of a network without IPv4, on all of these interfaces (by number) at once; the first that
+/// answers well tells. Ends within `timeout`. May be cancelled and repeated at will.
+pub async fn instance_metadata_over_ipv6(
+    interfaces: &[u32],
+    timeout: Duration,
+) -> Result<InstanceMetadata, MetadataError> {
+    let addresses = interfaces
+        .iter()
+        .map(|&interface| SocketAddrV6::new(IPV6, 80, 0, interface));
+    over_ipv6(addresses, timeout).await
+}
+
+async fn over_ipv6(
+    addresses: impl Iterator<Item = SocketAddrV6>,
+    timeout: Duration,
+) -> Result<InstanceMetadata, MetadataError> {
+    let questions: Vec<_> = addresses
+        .map(|address| {
+            let url = format!("http://{IPV6_NAME}:{}/{DOCUMENT}", address.port());
+            ask(url, Some(address), timeout).boxed()
+        })
+        .collect();
+    if questions.is_empty() {
+        return Err(MetadataError::Request {
+            url: format!("http://[{IPV6}]/{DOCUMENT}"),
+            reason: "no network interface is up".into(),
+        });
+    }
+    select_ok(questions).await.map(|(metadata, _)| metadata)
+}
+
+async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
+    let mut client = reqwest::Client::builder().no_proxy().timeout(timeout);
+    let mut host = None;
+    if let Some(address) = address {
+        client = client.resolve(IPV6_NAME, SocketAddr::V6(address));
+        host = Some(format!("[{}]", address.ip()));
+    }
+    let client = client
         .build()
         .map_err(|error| MetadataError::Client(crate::http_client::chain(&error)))?;
+    // What is told names the link instead of our own name for it.
+    let url_told = match address {
+        Some(address) => format!("http://{address}/{DOCUMENT}"),
+        None => url.clone(),
+    };
     let unreachable = |error: reqwest::Error| MetadataError::Request {
-        url: url.clone(),
+        url: url_told.clone(),
         reason: crate::http_client::chain(&error.without_url()),
     };
-    let answer = client.get(&url).send().await.map_err(unreachable)?;
+    let mut request = client.get(&url);
+    if let Some(host) = host {
+        request = request.header(reqwest::header::HOST, host);
+    }
+    let mut answer = request.send().await.map_err(unreachable)?;
     if !answer.status().is_success() {
         return Err(MetadataError::Status {
-            url,
+            url: url_told,
             status: answer.status().as_u16(),
         });
     }
-    let text = answer.text().await.map_err(unreachable)?;
-    parse(&text).map_err(|reason| MetadataError::Document { url, reason })
+    let mut text = Vec::new();
+    while let Some(part) = answer.chunk().await.map_err(unreachable)? {
+        if text.len() + part.len() > LARGEST {
+            return Err(MetadataError::Document {
+                url: url_told,
+                reason: format!("it has more than {LARGEST} bytes"),
+            });
+        }
+        text.extend_from_slice(&part);
+    }
+    InstanceMetadata::from_document(&text).map_err(|reason| MetadataError::Document { url: url_told, reason })
 }
 
-fn parse(text: &str) -> Result<InstanceMetadata, String> {
-    let document: MetaData = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if !document.uuid.is_uuid() {
-        return Err(format!("its uuid {:?} is none", document.uuid.as_str()));
+/// The part of cloud-init's `instance-data.json` that says where it ran.
+#[derive(Deserialize)]
+struct InstanceData {
+    v1: StandardData,
+}
+
+#[derive(Deserialize)]
+struct StandardData {
+    #[serde(default)]
+    cloud_name: String,
+    instance_id: ServerId,
+    #[serde(default)]
+    availability_zone: Option<String>,
+    #[serde(default)]
+    local_hostname: Option<String>,
+}
+
+impl InstanceMetadata {
+    /// From `meta_data.json`, as the metadata service and the config drive have it. The error is the reason in words.
+    pub fn from_document(text: &[u8]) -> Result<Self, String> {
+        let document: MetaData = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        Self::of(document.uuid, document.availability_zone, document.name)
     }
-    Ok(InstanceMetadata {
-        instance_id: document.uuid,
-        availability_zone: document.availability_zone.filter(|zone| !zone.is_empty()),
-        name: document.name.filter(|name| !name.is_empty()),
-    })
+
+    /// From cloud-init's `instance-data.json`, if it ran on OpenStack. The error is the reason in words.
+    pub fn from_cloud_init(text: &[u8]) -> Result<Self, String> {
+        let InstanceData { v1 } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if !v1.cloud_name.eq_ignore_ascii_case("openstack") {
+            return Err(format!("its cloud is {:?} and not openstack", v1.cloud_name));
+        }
+        Self::of(v1.instance_id, v1.availability_zone, v1.local_hostname)
+    }
+
+    /// From the firmware, which knows no zone. The error is the reason in words.
+    pub fn from_firmware(uuid: &str) -> Result<Self, String> {
+        Self::of(ServerId::new(uuid), None, None)
+    }
+
+    fn of(uuid: ServerId, zone: Option<String>, name: Option<String>) -> Result<Self, String> {
+        if !uuid.is_uuid() {
+            return Err(format!("its uuid {:?} is none", uuid.as_str()));
+        }
+        Ok(Self {
+            instance_id: uuid,
+            availability_zone: zone.filter(|zone| !zone.is_empty()),
+            name: name.filter(|name| !name.is_empty()),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -108,7 +213,7 @@ mod tests {
     #[test]
     fn a_document_gives_id_zone_and_name() {
         let text = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","name":"worker-1","devices":[]}"#;
-        let metadata = parse(text).expect("usable");
+        let metadata = InstanceMetadata::from_document(text.as_bytes()).expect("usable");
         assert_eq!(metadata.instance_id.as_str(), "11111111-2222-4333-8444-555555555555");
         assert_eq!(metadata.availability_zone.as_deref(), Some("nova"));
         assert_eq!(metadata.name.as_deref(), Some("worker-1"));
@@ -119,7 +224,8 @@ mod tests {
     #[case(r#"{"uuid":"i-0001"}"#, "is none")]
     #[case("<html>", "expected value")]
     fn a_document_without_a_server_id_is_refused(#[case] text: &str, #[case] reason: &str) {
-        assert!(parse(text).expect_err("unusable").contains(reason));
+        let refused = InstanceMetadata::from_document(text.as_bytes()).expect_err("unusable");
+        assert!(refused.contains(reason), "{refused}");
     }
 
     #[tokio::test]
@@ -130,5 +236,56 @@ mod tests {
             .await
             .expect_err("nobody answers");
         assert!(matches!(error, MetadataError::Request { .. }), "{error}");
+    }
+
+    #[test]
+    fn cloud_init_tells_the_same_where_it_ran_on_openstack() {
+        let data = |cloud: &str| {
+            format!(
+                r#"{{"v1":{{"cloud_name":"{cloud}","instance_id":"11111111-2222-4333-8444-555555555555","availability_zone":"nova","region":null}},"ds":{{}}}}"#
+            )
+        };
+        let metadata = InstanceMetadata::from_cloud_init(data("openstack").as_bytes()).expect("usable");
+        assert_eq!(metadata.instance_id.as_str(), "11111111-2222-4333-8444-555555555555");
+        assert_eq!(metadata.availability_zone.as_deref(), Some("nova"));
+        let refused = InstanceMetadata::from_cloud_init(data("aws").as_bytes()).expect_err("another cloud's ids");
+        assert!(refused.contains("aws"), "{refused}");
+    }
+
+    /// Answers one request with `body` and tells what was asked for.
+    async fn serve_once(listener: tokio::net::TcpListener, body: &str) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut stream, _) = listener.accept().await.expect("somebody asks");
+        let mut request = vec![0; 4096];
+        let length = stream.read(&mut request).await.expect("it is sent");
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await.expect("it is read");
+        String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned()
+    }
+
+    #[tokio::test]
+    async fn over_ipv6_the_first_link_that_answers_tells() {
+        let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else {
+            // A kernel without IPv6 has nobody to ask.
+            return;
+        };
+        let SocketAddr::V6(address) = listener.local_addr().expect("address") else {
+            return;
+        };
+        let body = r#"{"uuid":"11111111-2222-4333-8444-555555555555","availability_zone":"nova"}"#;
+        // Nobody listens on port 1.
+        let nobody = SocketAddrV6::new(*address.ip(), 1, 0, 0);
+        let (metadata, asked) = tokio::join!(
+            over_ipv6([nobody, address].into_iter(), Duration::from_secs(10)),
+            serve_once(listener, body)
+        );
+        assert_eq!(
+            metadata.expect("one answers").availability_zone.as_deref(),
+            Some("nova")
+        );
+        assert!(asked.starts_with("GET /openstack/latest/meta_data.json "), "{asked}");
+        assert!(asked.to_lowercase().contains("host: [::1]"), "{asked}");
+        let error = instance_metadata_over_ipv6(&[], Duration::from_secs(1)).await;
+        assert!(matches!(error, Err(MetadataError::Request { .. })));
     }
 }

@@ -21,6 +21,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, major, minor};
 use tokio::time::{Instant, sleep_until};
 
+pub(crate) use self::identity::serials;
+
 use self::arrival::Arrivals;
 use crate::Host;
 use crate::offload::OffloadError;

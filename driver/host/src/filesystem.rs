@@ -58,7 +58,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// What a volume is to be made ready for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prepare {
-    /// The file system asked for; `None` takes what is there, and makes ext4 where nothing is.
+    /// The file system asked for; `None` takes what is there, and makes the host's default, ext4 if not told otherwise, where nothing is.
     pub fs_type: Option<FsType>,
     /// Nothing may be written: no format, no repair.
     pub read_only: bool,
@@ -293,7 +293,7 @@ impl Host {
                 volume_id: volume_id(),
             });
         }
-        let fs_type = wanted.fs_type.unwrap_or(FsType::Ext4);
+        let fs_type = wanted.fs_type.unwrap_or(self.default_fs_type);
         // Before the mark: nothing is begun with options that mkfs is not given.
         let arguments = format::arguments(fs_type, &wanted.mkfs_options)?;
         if let Some(found) = unfinished {

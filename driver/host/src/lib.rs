@@ -17,14 +17,17 @@
 //!   the runtime nor another volume waiting; external programs run without a shell and with a time limit.
 //! * No gRPC and no OpenStack in here.
 
+pub mod config_drive;
 pub mod device;
 pub mod filesystem;
 pub mod health;
 pub mod mount;
 pub mod mountinfo;
+pub mod slots;
 pub mod tool;
 pub mod usage;
 
+mod firmware;
 mod offload;
 
 use std::path::PathBuf;
@@ -63,6 +66,7 @@ impl Default for HostPaths {
 #[derive(Debug, Clone)]
 pub struct Host {
     inner: Arc<Inner>,
+    default_fs_type: FsType,
 }
 
 #[derive(Debug)]
@@ -86,6 +90,16 @@ impl Host {
                 tools,
                 threads: offload::Threads::default(),
             }),
+            default_fs_type: FsType::default(),
+        }
+    }
+
+    /// The same, which makes this file system where none is asked for.
+    #[must_use]
+    pub fn with_default_fs_type(self, default_fs_type: FsType) -> Self {
+        Self {
+            default_fs_type,
+            ..self
         }
     }
 

@@ -170,9 +170,10 @@ async fn examine(host: &Host, known: &Known, volume_id: &str, paths: &[PathBuf])
     let device = match host.find_device(volume_id, None, Duration::ZERO).await {
         Ok(device) => device,
         Err(error @ DeviceError::NotFound { .. }) => {
-            return match is_mounted(host, &mounts, &places).await? {
-                true => Ok(vec![gone(error.to_string())]),
-                false => Err(error.into()),
+            return if is_mounted(host, &mounts, &places).await? {
+                Ok(vec![gone(error.to_string())])
+            } else {
+                Err(error.into())
             };
         }
         Err(error @ DeviceError::NoSize { .. }) => return Ok(vec![gone(error.to_string())]),

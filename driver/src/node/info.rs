@@ -2,25 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use cinder_cloud::{InstanceMetadata, MetadataError, instance_metadata};
+use cinder_cloud::InstanceMetadata;
+use csi_host::slots::MOST_VOLUMES;
+use csi_host::Host;
 use csi_proto::csi::v1::{NodeGetInfoResponse, Topology};
 use thiserror::Error;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use super::NodeConfig;
+use super::identity::Sources;
 use crate::parameters::TOPOLOGY_ZONE;
 use crate::switches::Switches;
-
-const METADATA_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why it is not known who this node is.
 #[derive(Debug, Error)]
 pub enum InstanceError {
-    /// The metadata service gave no answer.
-    #[error("it is not known which Nova server this node is: {0}; name it by --instance-id and --availability-zone")]
-    Metadata(#[from] MetadataError),
+    /// No source knows.
+    #[error(
+        "it is not known which Nova server this node is: {}; name it by --instance-id and --availability-zone",
+        problems.join("; ")
+    )]
+    Unknown {
+        /// What each source said.
+        problems: Vec<String>,
+    },
     /// There is no zone to tell.
     #[error(
         "it is not known in which availability zone this node is ({reason}), and topology is on: name it by \
@@ -41,16 +47,23 @@ pub(super) struct Instance {
 #[derive(Debug)]
 struct Inner {
     config: NodeConfig,
-    /// Asked once: neither the id nor, short of a migration, the zone changes while this process lives.
-    metadata: OnceCell<InstanceMetadata>,
+    sources: Sources,
+    /// Asked until it is known: neither the id nor, short of a migration, the zone changes while this process lives.
+    metadata: Mutex<Option<InstanceMetadata>>,
 }
 
 impl Instance {
     pub(super) fn new(config: NodeConfig) -> Self {
         Self {
             inner: Arc::new(Inner {
+                sources: Sources {
+                    order: config.search_order.clone(),
+                    metadata_url: config.metadata_url.clone(),
+                    timeout: config.metadata_timeout,
+                    cloud_init_dir: config.cloud_init_dir.clone(),
+                },
                 config,
-                metadata: OnceCell::new(),
+                metadata: Mutex::default(),
             }),
         }
     }
@@ -59,38 +72,55 @@ impl Instance {
         &self.inner.config.switches
     }
 
-    pub(super) async fn describe(&self) -> Result<NodeGetInfoResponse, InstanceError> {
+    pub(super) async fn describe(&self, host: &Host) -> Result<NodeGetInfoResponse, InstanceError> {
         let config = &self.inner.config;
         let node_id = match &config.instance_id {
             Some(id) => id.clone(),
-            None => self.metadata().await?.instance_id.to_string(),
+            None => self.metadata(host).await?.instance_id.to_string(),
         };
         let accessible_topology = if config.topology {
             Some(Topology {
-                segments: self.segments().await?,
+                segments: self.segments(host).await?,
             })
         } else {
             None
         };
         Ok(NodeGetInfoResponse {
             node_id,
-            max_volumes_per_node: config.max_volumes.map_or(0, i64::from),
+            max_volumes_per_node: self.most_volumes(host).await,
             accessible_topology,
         })
     }
 
-    async fn segments(&self) -> Result<BTreeMap<String, String>, InstanceError> {
+    /// What was configured, else what is attached and what the bus has room for: never no limit by accident.
+    async fn most_volumes(&self, host: &Host) -> i64 {
+        if let Some(limit) = self.inner.config.max_volumes {
+            return limit.into();
+        }
+        match host.room_for_volumes().await {
+            Ok(room) => {
+                tracing::debug!(bus = ?room.bus, attached = room.attached, free = room.free, "room for volumes");
+                room.volumes().into()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "disks and slots cannot be counted; the largest limit is told");
+                MOST_VOLUMES.into()
+            }
+        }
+    }
+
+    async fn segments(&self, host: &Host) -> Result<BTreeMap<String, String>, InstanceError> {
         let config = &self.inner.config;
         let zone = match &config.availability_zone {
-            Some(zone) => Some(zone),
-            None => self.metadata().await?.availability_zone.as_ref(),
+            Some(zone) => Some(zone.clone()),
+            None => self.metadata(host).await?.availability_zone,
         };
         let Some(zone) = zone else {
             return Err(InstanceError::Zone {
-                reason: "the metadata service names none".into(),
+                reason: "neither the config drive nor the metadata service nor cloud-init names one".into(),
             });
         };
-        let value = config.zone_labels.label(zone);
+        let value = config.zone_labels.label(&zone);
         if value.is_empty() {
             return Err(InstanceError::Zone {
                 reason: format!("{zone:?} cannot be the value of a label"),
@@ -101,19 +131,38 @@ impl Instance {
         Ok(segments)
     }
 
-    async fn metadata(&self) -> Result<&InstanceMetadata, MetadataError> {
-        let url = &self.inner.config.metadata_url;
-        self.inner
-            .metadata
-            .get_or_try_init(|| instance_metadata(url, METADATA_LIMIT))
-            .await
+    /// What the sources say. Callers that come while one asks wait for its answer.
+    async fn metadata(&self, host: &Host) -> Result<InstanceMetadata, InstanceError> {
+        let config = &self.inner.config;
+        let mut known = self.inner.metadata.lock().await;
+        if let Some(metadata) = &*known {
+            return Ok(metadata.clone());
+        }
+        let zone_wanted = config.topology && config.availability_zone.is_none();
+        let (said, problems) = self.inner.sources.ask(host, zone_wanted).await;
+        let metadata = said.ok_or(InstanceError::Unknown { problems })?;
+        if !zone_wanted || metadata.availability_zone.is_some() {
+            *known = Some(metadata.clone());
+        }
+        Ok(metadata)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use csi_host::HostPaths;
+
     use super::*;
     use crate::topology::ZoneLabels;
+
+    /// A machine that knows nothing.
+    fn host() -> Host {
+        Host::new(HostPaths {
+            sys: "/nonexistent".into(),
+            dev: "/nonexistent".into(),
+            proc: "/proc".into(),
+        })
+    }
 
     fn config() -> NodeConfig {
         NodeConfig {
@@ -126,12 +175,16 @@ mod tests {
             topology: true,
             additional_topology: BTreeMap::from([("example.com/rack".into(), "r1".into())]),
             max_volumes: Some(26),
+            ..NodeConfig::default()
         }
     }
 
     #[tokio::test]
     async fn flags_answer_without_the_metadata_service() {
-        let info = Instance::new(config()).describe().await.expect("the flags say it all");
+        let info = Instance::new(config())
+            .describe(&host())
+            .await
+            .expect("the flags say it all");
         assert_eq!(info.node_id, "6c1f2b9e-0000-4000-8000-000000000001");
         assert_eq!(info.max_volumes_per_node, 26);
         let segments = info.accessible_topology.expect("topology is on").segments;
@@ -147,8 +200,20 @@ mod tests {
             max_volumes: None,
             ..config()
         };
-        let info = Instance::new(config).describe().await.expect("no zone is needed");
-        assert_eq!((info.accessible_topology, info.max_volumes_per_node), (None, 0));
+        let info = Instance::new(config.clone())
+            .describe(&host())
+            .await
+            .expect("no zone is needed");
+        assert_eq!((info.accessible_topology, info.max_volumes_per_node), (None, 256));
+        let config = NodeConfig {
+            max_volumes: Some(0),
+            ..config
+        };
+        let info = Instance::new(config)
+            .describe(&host())
+            .await
+            .expect("no zone is needed");
+        assert_eq!(info.max_volumes_per_node, 0, "no limit only where it is asked for");
     }
 
     #[tokio::test]
@@ -157,7 +222,10 @@ mod tests {
             instance_id: None,
             ..config()
         };
-        let error = Instance::new(config).describe().await.expect_err("nobody answers");
+        let error = Instance::new(config)
+            .describe(&host())
+            .await
+            .expect_err("nobody answers");
         assert!(error.to_string().contains("--instance-id"), "{error}");
     }
 }

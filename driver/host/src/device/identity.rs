@@ -172,7 +172,7 @@ pub(super) fn rescan(sys: &Path, name: &str) -> Result<bool, DeviceError> {
 }
 
 /// Every serial that the kernel shows of a disk.
-fn serials(sys: &Path, name: &str) -> Vec<String> {
+pub(crate) fn serials(sys: &Path, name: &str) -> Vec<String> {
     let disk = sys.join("block").join(name);
     // virtio-blk, then NVMe, then SCSI's page 0x80 («unit serial number»: a header of four bytes, then the serial).
     let plain = ["serial", "device/serial"].map(|file| fs::read(disk.join(file)).ok());

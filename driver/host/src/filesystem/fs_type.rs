@@ -3,9 +3,10 @@
 use std::fmt;
 
 /// The file systems that volumes are formatted with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum FsType {
     /// The default.
+    #[default]
     Ext4,
     /// XFS.
     Xfs,

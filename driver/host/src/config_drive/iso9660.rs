@@ -1,0 +1,253 @@
+//! Reading one file of an iso9660 image (ECMA-119), with the long names of Rock Ridge. Every size is bounded.
+
+use std::io;
+
+const SECTOR: u64 = 2048;
+/// Volume descriptors begin here, and nobody has more than a few.
+const FIRST_DESCRIPTOR: u64 = 16;
+const MOST_DESCRIPTORS: u64 = 16;
+/// A directory of a config drive has a handful of entries.
+const LARGEST_DIRECTORY: usize = 256 << 10;
+
+/// Reads all of the buffer from an offset.
+pub(super) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> io::Result<()>;
+
+/// Where something is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extent {
+    sector: u32,
+    bytes: u32,
+}
+
+/// A volume by its primary descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Volume {
+    label: String,
+    root: Extent,
+}
+
+impl Volume {
+    /// Nothing if it is no iso9660.
+    pub(super) fn open(at: ReadAt<'_>) -> io::Result<Option<Self>> {
+        let mut descriptor = [0; 2048];
+        for index in 0..MOST_DESCRIPTORS {
+            match at((FIRST_DESCRIPTOR + index) * SECTOR, &mut descriptor) {
+                Ok(()) => {}
+                // Too small for one.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            if descriptor.get(1..6) != Some(b"CD001") {
+                return Ok(None);
+            }
+            match descriptor.first() {
+                Some(1) => {
+                    let label = descriptor.get(40..72).unwrap_or_default();
+                    let root = descriptor.get(156..190).and_then(extent).ok_or_else(damaged)?;
+                    let label = String::from_utf8_lossy(label).trim_end_matches([' ', '\0']).to_owned();
+                    return Ok(Some(Self { label, root }));
+                }
+                Some(255) => break,
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The file at `path`, if it has no more than `largest` bytes.
+    pub(super) fn read(&self, at: ReadAt<'_>, path: &[&str], largest: usize) -> io::Result<Vec<u8>> {
+        let mut place = self.root;
+        for name in path {
+            let directory = content(at, place, LARGEST_DIRECTORY)?;
+            place = entry(&directory, name).ok_or_else(|| {
+                let missing = format!("it has no {}", path.join("/"));
+                io::Error::new(io::ErrorKind::NotFound, missing)
+            })?;
+        }
+        content(at, place, largest)
+    }
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "its iso9660 is damaged")
+}
+
+fn content(at: ReadAt<'_>, place: Extent, largest: usize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(place.bytes).ok().filter(|length| *length <= largest);
+    let mut bytes = vec![0; length.ok_or_else(damaged)?];
+    at(u64::from(place.sector) * SECTOR, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where the content of a directory record is.
+fn extent(record: &[u8]) -> Option<Extent> {
+    let little = |from: usize| Some(u32::from_le_bytes(record.get(from..from + 4)?.try_into().ok()?));
+    Some(Extent {
+        sector: little(2)?,
+        bytes: little(10)?,
+    })
+}
+
+/// The entry of a directory with this name. No record crosses the end of a sector; the rest of one is zero.
+fn entry(directory: &[u8], wanted: &str) -> Option<Extent> {
+    for sector in directory.chunks(2048) {
+        let mut rest = sector;
+        while let Some(length) = rest
+            .first()
+            .map(|length| usize::from(*length))
+            .filter(|length| *length > 33)
+        {
+            let record = rest.get(..length)?;
+            if is_named(record, wanted) {
+                return extent(record);
+            }
+            rest = rest.get(length..)?;
+        }
+    }
+    None
+}
+
+/// Whether a record has this name: in Rock Ridge's words, or in those of the standard (capitals, a version at the end).
+fn is_named(record: &[u8], wanted: &str) -> bool {
+    let Some(length) = record.get(32).map(|length| usize::from(*length)) else {
+        return false;
+    };
+    let Some(name) = record.get(33..33 + length) else {
+        return false;
+    };
+    let plain = name.split(|byte| *byte == b';').next().unwrap_or_default();
+    let plain = plain.strip_suffix(b".").unwrap_or(plain);
+    if plain.eq_ignore_ascii_case(wanted.as_bytes()) {
+        return true;
+    }
+    // What the standard leaves to others begins at an even offset.
+    let mut rest = record
+        .get(33 + length + usize::from(length % 2 == 0)..)
+        .unwrap_or_default();
+    let mut long = Vec::new();
+    while let [first, second, length, ..] = rest {
+        let Some(field) = rest.get(..usize::from(*length)).filter(|field| field.len() >= 4) else {
+            break;
+        };
+        if [*first, *second] == *b"NM" {
+            long.extend_from_slice(field.get(5..).unwrap_or_default());
+        }
+        rest = rest.get(field.len()..).unwrap_or_default();
+    }
+    long == wanted.as_bytes()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn both(number: u32) -> Vec<u8> {
+        [number.to_le_bytes(), number.to_be_bytes()].concat()
+    }
+
+    fn record(name: &[u8], long: Option<&str>, sector: u32, bytes: usize) -> Vec<u8> {
+        let mut record = vec![0, 0];
+        record.extend(both(sector));
+        record.extend(both(u32::try_from(bytes).expect("small")));
+        record.extend([0; 14]);
+        record.push(u8::try_from(name.len()).expect("short"));
+        record.extend(name);
+        if name.len().is_multiple_of(2) {
+            record.push(0);
+        }
+        if let Some(long) = long {
+            record.extend([b"PX\x04\x01", &b"NM"[..]].concat());
+            record.extend([u8::try_from(5 + long.len()).expect("short"), 1, 0]);
+            record.extend(long.as_bytes());
+        }
+        if record.len() % 2 == 1 {
+            record.push(0);
+        }
+        record[0] = u8::try_from(record.len()).expect("short");
+        record
+    }
+
+    /// A config drive as Nova's genisoimage makes it: short names of capitals, long ones beside them.
+    pub(in super::super) fn image(label: &str, document: &str) -> Vec<u8> {
+        let mut image = vec![0; 32 * 2048];
+        let mut put = |sector: usize, bytes: &[u8]| {
+            image[sector * 2048..sector * 2048 + bytes.len()].copy_from_slice(bytes);
+        };
+        let mut descriptor = vec![0; 2048];
+        descriptor[..6].copy_from_slice(b"\x01CD001");
+        descriptor[40..72].fill(b' ');
+        descriptor[40..40 + label.len()].copy_from_slice(label.as_bytes());
+        let root = record(&[0], None, 20, 2048);
+        descriptor[156..156 + root.len()].copy_from_slice(&root);
+        put(15 + 1, &descriptor);
+        put(17, b"\xffCD001");
+        let dots = |own: u32| [record(&[0], None, own, 2048), record(&[1], None, own, 2048)].concat();
+        put(
+            20,
+            &[dots(20), record(b"OPENSTAC", Some("openstack"), 21, 2048)].concat(),
+        );
+        put(
+            21,
+            &[
+                dots(21),
+                record(b"2012_08", None, 22, 2048),
+                record(b"LATEST", None, 22, 2048),
+            ]
+            .concat(),
+        );
+        put(
+            22,
+            &[
+                dots(22),
+                record(b"META_DAT.JSO;1", Some("meta_data.json"), 23, document.len()),
+            ]
+            .concat(),
+        );
+        put(23, document.as_bytes());
+        image
+    }
+
+    fn at(image: &[u8]) -> impl Fn(u64, &mut [u8]) -> io::Result<()> + '_ {
+        |offset, buffer| {
+            let from = usize::try_from(offset).map_err(io::Error::other)?;
+            let bytes = image.get(from..).and_then(|rest| rest.get(..buffer.len()));
+            buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+    }
+
+    const PATH: [&str; 3] = ["openstack", "latest", "meta_data.json"];
+
+    #[test]
+    fn a_file_is_found_by_its_long_and_by_its_short_name() {
+        let image = image("config-2", r#"{"uuid":"x"}"#);
+        let read = at(&image);
+        let volume = Volume::open(&read).expect("it can be read").expect("it is one");
+        assert_eq!(volume.label(), "config-2");
+        let text = volume.read(&read, &PATH, 100).expect("it is there");
+        assert_eq!(text, br#"{"uuid":"x"}"#);
+        assert!(volume.read(&read, &PATH, 5).is_err(), "too large");
+        assert!(volume.read(&read, &["openstack", "nowhere"], 100).is_err());
+        assert!(volume.read(&read, &["OPENSTAC", "LATEST", "META_DAT.JSO"], 100).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_damage_makes_the_reader_panic(damage in proptest::collection::vec((0_usize..24 * 2048, any::<u8>()), 1..200)) {
+            let mut image = image("config-2", "{}");
+            for (place, byte) in damage {
+                image[place.max(16 * 2048)] = byte;
+            }
+            let read = at(&image);
+            if let Ok(Some(volume)) = Volume::open(&read) {
+                let _ = volume.read(&read, &PATH, 1000);
+            }
+        }
+    }
+}
