@@ -201,7 +201,8 @@ pub struct BlockStorageOptions {
 /// Section `[Metadata]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataOptions {
-    /// Where to look for the instance's identity, in this order: `configDrive`, `metadataService`.
+    /// Where to look for the instance's identity, in this order: `configDrive`, `metadataService`,
+    /// `cloudInit`, `dmi`. The last two are asked after the others anyway.
     pub search_order: Vec<String>,
     /// How long one request to the metadata service may take; the caller's own limit when `None`.
     pub request_timeout: Option<Duration>,

@@ -51,7 +51,7 @@ pub use compute::Server;
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Interface, TopologyOptions};
 pub use error::{CloudError, Failure, ObjectKind, Obstacle};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
-pub use metadata::{InstanceMetadata, MetadataError, instance_metadata};
+pub use metadata::{InstanceMetadata, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use modify::Changes;
 pub use observer::{Observer, Unobserved};
 pub use options::CloudOptions;

@@ -260,11 +260,11 @@ impl Settings {
                     .collect();
                 if let Some(other) = order
                     .iter()
-                    .find(|name| !matches!(name.as_str(), "configDrive" | "metadataService"))
+                    .find(|name| !matches!(name.as_str(), "configDrive" | "metadataService" | "cloudInit" | "dmi"))
                 {
                     return Err(bad(
                         entry,
-                        &format!("names {other:?}; known are configDrive and metadataService"),
+                        &format!("names {other:?}; known are configDrive, metadataService, cloudInit and dmi"),
                     ));
                 }
                 if !order.is_empty() {

@@ -141,7 +141,7 @@ fn a_full_file_is_understood() {
     "line 2: [blockstorage] rescan-on-resize must be true or false"
 )]
 #[case("[BlockStorage]\nnode-volume-attach-limit=many\n", "must be a number")]
-#[case("[Metadata]\nsearch-order=dns\n", "known are configDrive and metadataService")]
+#[case("[Metadata]\nsearch-order=dns\n", "known are configDrive, metadataService")]
 #[case("[Metadata]\nrequest-timeout=soon\n", "must be a time")]
 fn errors_name_the_place_the_key_and_the_remedy(#[case] text: &str, #[case] expected: &str) {
     let error = CloudConfig::from_cloud_conf(text).expect_err("bad").to_string();
