@@ -16,13 +16,14 @@ mod step;
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::block_storage::BlockStorage;
+use crate::block_storage::{Attachment, BlockStorage};
 use crate::cloud::{AttachOptions, Attached, Inner};
+use crate::compute::Compute;
 use crate::error::{CloudError, Failure};
-use crate::ids::{ServerId, VolumeId};
-use case::Case;
+use crate::ids::{AttachmentId, ServerId, VolumeId};
+use case::{Case, GRACE};
 use step::Wish;
 
 fn pair(volume: &VolumeId, server: &ServerId) -> String {
@@ -68,6 +69,44 @@ impl Inner {
             Case::new(self, volume, server, Wish::Detach, deadline).run().await?;
         }
         Ok(())
+    }
+
+    /// Those of the incomplete attachments that were listed just now of which Nova has no record: nobody stands behind them.
+    async fn strays_of(&self, volume: &VolumeId, listed: &[Attachment]) -> Result<Vec<AttachmentId>, CloudError> {
+        let nova = Compute::new(&self.transport);
+        let mut strays = Vec::new();
+        for attachment in listed.iter().filter(|attachment| !attachment.is_complete()) {
+            if let Some(server) = &attachment.instance
+                && nova.attachment(server, volume).await?.is_none()
+            {
+                strays.push(attachment.id.clone());
+            }
+        }
+        Ok(strays)
+    }
+
+    /// Removes the half-made attachments of a volume that is not attached to anything and that nobody stands behind, so that it can
+    /// be deleted. True when there was one. Takes a few seconds then: they are looked at twice.
+    pub(crate) async fn clear_strays(&self, volume: &VolumeId) -> Result<bool, CloudError> {
+        let cinder = BlockStorage::new(&self.transport);
+        let look = async || -> Result<Vec<AttachmentId>, CloudError> {
+            let listed = cinder.attachments(volume).await?.unwrap_or_default();
+            self.strays_of(volume, &listed).await
+        };
+        let suspects = look().await?;
+        if suspects.is_empty() {
+            return Ok(false);
+        }
+        sleep(GRACE).await;
+        let mut cleared = false;
+        for attachment in look().await?.iter().filter(|id| suspects.contains(id)) {
+            tracing::warn!(%volume, %attachment, "removing an attachment that was left over: Nova has no record of it");
+            cinder
+                .delete_attachment(attachment, &format!("volume {volume}"))
+                .await?;
+            cleared = true;
+        }
+        Ok(cleared)
     }
 
     /// All servers that have the volume, or are about to have it.

@@ -17,6 +17,9 @@ pub struct CloudOptions {
     /// Whether the credentials came with a request rather than from this process's own configuration: then their refusal is
     /// [`CloudError::Unauthenticated`](crate::CloudError::Unauthenticated), the requester's own affair.
     pub credentials_of_request: bool,
+    /// How long a volume may be on its way to or from a server before the operation ends with an error that says what to do
+    /// about it. What OpenStack has begun goes on.
+    pub stuck_after: Duration,
     /// Who hears about requests, logins and waits.
     pub observer: Arc<dyn Observer>,
 }
@@ -27,6 +30,7 @@ impl Default for CloudOptions {
             user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
             request_timeout: Duration::from_mins(1),
             operation_timeout: Duration::from_mins(10),
+            stuck_after: Duration::from_secs(90),
             credentials_of_request: false,
             observer: Arc::new(Unobserved),
         }

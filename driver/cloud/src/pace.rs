@@ -44,8 +44,7 @@ impl Kind {
             Self::Create => 0.9,
             Self::Delete => 0.4,
             Self::Attach => 1.2,
-            Self::Detach => 0.7,
-            Self::Extend => 0.7,
+            Self::Detach | Self::Extend => 0.7,
             Self::Retype => 1.0,
             Self::Settle => 0.5,
         }

@@ -11,8 +11,9 @@ use crate::cloud::{Attached, Inner};
 use crate::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
+use crate::observer::Observer;
 use crate::pace::Kind;
-use crate::per_server::Crowded;
+use crate::per_server::{Crowded, Turn};
 use crate::transport::{MicroVersion, Service};
 use crate::watch::Wait;
 
@@ -22,6 +23,30 @@ fn is_full(failure: &Failure) -> bool {
     fault.contains("disk devices")
         || fault.contains("no free disk device names")
         || fault.contains("no more available pci slots")
+}
+
+/// A place in a queue that is watched. Ends with its drop.
+struct Queued<'a> {
+    observer: &'a dyn Observer,
+    queue: &'static str,
+    since: Instant,
+}
+
+impl<'a> Queued<'a> {
+    fn new(observer: &'a dyn Observer, queue: &'static str) -> Self {
+        observer.queue_changed(queue, 1);
+        Self {
+            observer,
+            queue,
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.observer.queue_changed(self.queue, -1);
+    }
 }
 
 impl Inner {
@@ -52,19 +77,7 @@ impl Case<'_> {
     /// Asks Nova to attach, and waits until the volume has arrived.
     pub(super) async fn ask_to_attach(&mut self) -> Result<Asked, CloudError> {
         let version = self.version().await?;
-        let queued = Instant::now();
-        let turn = match timeout_at(self.deadline, self.inner.turns.to_attach(self.server)).await {
-            Ok(Ok(turn)) => turn,
-            Ok(Err(crowded)) => return Err(self.crowded(crowded)),
-            Err(_) => {
-                return Err(CloudError::Timeout {
-                    what: format!("the attachment of {}", self.pair()),
-                    last_status: "not asked for: other attachments to the server are under way".to_owned(),
-                    last_error: String::new(),
-                    elapsed: queued.elapsed(),
-                });
-            }
-        };
+        let turn = self.turn("attach", self.inner.turns.to_attach(self.server)).await?;
         let started = Instant::now();
         let answer = Compute::new(&self.inner.transport)
             .attach(self.server, self.volume_id, version)
@@ -130,17 +143,32 @@ impl Case<'_> {
         }))
     }
 
-    pub(super) fn crowded(&self, Crowded(waiting): Crowded) -> CloudError {
-        CloudError::Conflict(Failure {
-            operation: "volume_attach",
-            object: self.pair(),
-            status: None,
-            fault: format!(
-                "not asked for: {waiting} requests to the server are waiting for their turn, which is the limit"
-            ),
-            request_id: None,
-            elapsed: self.started.elapsed(),
-        })
+    /// Waits for a turn at the server, in the queue of this name.
+    pub(super) async fn turn(
+        &self,
+        queue: &'static str,
+        turn: impl Future<Output = Result<Turn, Crowded>>,
+    ) -> Result<Turn, CloudError> {
+        let queued = Queued::new(self.inner.transport.observer(), queue);
+        match timeout_at(self.deadline, turn).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(Crowded(waiting))) => Err(CloudError::Conflict(Failure {
+                operation: "turn",
+                object: self.pair(),
+                status: None,
+                fault: format!(
+                    "not asked for: {waiting} requests to {queue} wait for their turn at the server already"
+                ),
+                request_id: None,
+                elapsed: queued.since.elapsed(),
+            })),
+            Err(_) => Err(CloudError::Timeout {
+                what: format!("{queue} of {}", self.pair()),
+                last_status: format!("not asked for: other requests to {queue} are under way at the server"),
+                last_error: String::new(),
+                elapsed: queued.since.elapsed(),
+            }),
+        }
     }
 
     async fn wait_attached(&mut self, started: Instant, request_id: Option<&str>) -> Result<Volume, CloudError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
-use super::step::{Refusal, STUCK, Seen, Source, Step, View, Wish, next_step};
+use super::step::{Refusal, Seen, Source, Step, View, Wish, next_step};
 use super::{pair, remedy};
 use crate::block_storage::{Attachment, BlockStorage, Volume};
 use crate::cloud::{Attached, Inner};
@@ -21,7 +21,7 @@ const ROUNDS: u32 = 6;
 /// The pause before a request to a busy server is made anew, growing by the round.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
 const STEPS: u32 = 64;
 
@@ -41,6 +41,7 @@ pub(super) struct Case<'a> {
     volume: Seen<Volume>,
     record: Seen<()>,
     attachments: Seen<Vec<Attachment>>,
+    strays: Seen<Vec<AttachmentId>>,
     host: Seen<Server>,
     /// How long the volume was seen in its status.
     watched: Duration,
@@ -80,6 +81,7 @@ impl<'a> Case<'a> {
             volume: Seen::Not,
             record: Seen::Not,
             attachments: Seen::Not,
+            strays: Seen::Not,
             host: Seen::Not,
             watched: Duration::ZERO,
             suspects: Vec::new(),
@@ -95,13 +97,11 @@ impl<'a> Case<'a> {
             refusal: self.refused.as_ref().and_then(|(refusal, _)| *refusal),
             volume: as_ref(&self.volume),
             record: self.record,
-            attachments: match &self.attachments {
-                Seen::There(attachments) => Seen::There(attachments.as_slice()),
-                Seen::Missing => Seen::Missing,
-                Seen::Not => Seen::Not,
-            },
+            attachments: as_slice(&self.attachments),
+            strays: as_slice(&self.strays),
             host: as_ref(&self.host),
             age: self.age(),
+            stuck: self.age() >= self.stuck_after(),
             suspects: &self.suspects,
             asked_for_several: self.asked_for_several,
             asked_for_shelved: self.asked_for_shelved,
@@ -117,6 +117,10 @@ impl<'a> Case<'a> {
         let changed = volume.updated_at.as_deref().and_then(timestamp);
         let by_cinder = changed.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
         by_cinder.unwrap_or_default().max(self.watched)
+    }
+
+    fn stuck_after(&self) -> Duration {
+        self.inner.options.stuck_after
     }
 
     pub(super) async fn run(mut self) -> Result<Attached, CloudError> {
@@ -192,6 +196,7 @@ impl<'a> Case<'a> {
         self.volume = Seen::Not;
         self.record = Seen::Not;
         self.attachments = Seen::Not;
+        self.strays = Seen::Not;
         self.host = Seen::Not;
         self.watched = Duration::ZERO;
     }
@@ -205,6 +210,11 @@ impl<'a> Case<'a> {
             Source::Volume => self.volume = cinder.volume(self.volume_id).await?.into(),
             Source::Record => self.record = nova.attachment(self.server, self.volume_id).await?.map(|_| ()).into(),
             Source::Attachments => self.attachments = cinder.attachments(self.volume_id).await?.into(),
+            Source::Strays => {
+                if let Seen::There(attachments) = &self.attachments {
+                    self.strays = Seen::There(self.inner.strays_of(self.volume_id, attachments).await?);
+                }
+            }
             Source::Server => self.host = nova.server(self.server).await?.into(),
         }
         Ok(())
@@ -246,7 +256,7 @@ impl<'a> Case<'a> {
             return Ok(());
         };
         let started = Instant::now();
-        let patience = STUCK.saturating_sub(self.age());
+        let patience = self.stuck_after().saturating_sub(self.age());
         let wait = Wait {
             kind: Kind::Settle,
             id: self.volume_id,
@@ -269,16 +279,16 @@ impl<'a> Case<'a> {
             Ok(now) => {
                 self.forget();
                 self.volume = now.into();
-                match self.wish {
-                    Wish::Attach { .. } => self.outdated(),
+                if self.wish == Wish::Detach && self.volume().is_some() {
                     // Asking is the shortest way to know.
-                    Wish::Detach if self.volume().is_some() => self.refused = None,
-                    Wish::Detach => self.outdated(),
+                    self.refused = None;
+                } else {
+                    self.outdated();
                 }
                 Ok(())
             }
             Err(CloudError::Timeout { .. }) if Instant::now() < self.deadline => {
-                self.watched = STUCK;
+                self.watched = self.stuck_after();
                 Ok(())
             }
             Err(error) => Err(error),
@@ -395,7 +405,7 @@ impl<'a> Case<'a> {
         if let Err(error) = self.look(Source::Volume).await {
             tracing::debug!(%error, volume = %self.volume_id, "the volume could not be looked at");
         }
-        self.watched = STUCK;
+        self.watched = self.stuck_after();
         self.obstructed(Obstacle::Stuck).await
     }
 
@@ -409,7 +419,7 @@ impl<'a> Case<'a> {
 
     /// How long an accepted request is waited for, and whether that is all the time there is.
     pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
-        let stuck = started + STUCK;
+        let stuck = started + self.stuck_after();
         (self.deadline.min(stuck), self.deadline <= stuck)
     }
 }
@@ -419,6 +429,14 @@ fn as_ref<T>(seen: &Seen<T>) -> Seen<&T> {
         Seen::Not => Seen::Not,
         Seen::Missing => Seen::Missing,
         Seen::There(thing) => Seen::There(thing),
+    }
+}
+
+fn as_slice<T>(seen: &Seen<Vec<T>>) -> Seen<&[T]> {
+    match seen {
+        Seen::Not => Seen::Not,
+        Seen::Missing => Seen::Missing,
+        Seen::There(things) => Seen::There(things),
     }
 }
 

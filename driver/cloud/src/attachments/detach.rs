@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::case::{Asked, Case};
 use crate::block_storage::VolumeStatus;
@@ -20,18 +20,7 @@ impl Case<'_> {
     pub(super) async fn ask_to_detach(&mut self) -> Result<Asked, CloudError> {
         let version = self.shelved_version().await?;
         // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
-        let _turn = match timeout_at(self.deadline, self.inner.turns.to_detach(self.server)).await {
-            Ok(Ok(turn)) => turn,
-            Ok(Err(crowded)) => return Err(self.crowded(crowded)),
-            Err(_) => {
-                return Err(CloudError::Timeout {
-                    what: format!("the detachment of {}", self.pair()),
-                    last_status: "not asked for: other detachments from the server are under way".to_owned(),
-                    last_error: String::new(),
-                    elapsed: self.started.elapsed(),
-                });
-            }
-        };
+        let _turn = self.turn("detach", self.inner.turns.to_detach(self.server)).await?;
         let started = Instant::now();
         let answer = Compute::new(&self.inner.transport)
             .detach(self.server, self.volume_id, version)

@@ -8,11 +8,11 @@ pub(super) fn states(view: &View<'_>) -> String {
     let mut parts = Vec::new();
     match view.volume {
         Seen::There(volume) => {
-            let mut part = format!("Cinder has the volume {}", volume.status);
-            if !view.age.is_zero() {
-                part.push_str(&format!(" for {} s", view.age.as_secs()));
-            }
-            parts.push(part);
+            let since = match view.age.as_secs() {
+                0 => String::new(),
+                seconds => format!(" for {seconds} s"),
+            };
+            parts.push(format!("Cinder has the volume {}{since}", volume.status));
         }
         Seen::Missing => parts.push("Cinder does not know the volume".to_owned()),
         Seen::Not => {}

@@ -1,8 +1,8 @@
 //! The next step towards a wish, from what is known: a function of the two views and nothing else.
 //!
 //! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
-//! attachment that names a server of whose record Nova says that it is not there belongs to nobody, provided that it was seen
-//! before Nova was asked. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
+//! attachment to a server at which Nova has no record of the volume belongs to nobody, provided that it was seen before Nova was
+//! asked: a stray. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
 
 use std::time::Duration;
 
@@ -10,9 +10,6 @@ use crate::block_storage::{Attachment, Volume, VolumeStatus};
 use crate::compute::Server;
 use crate::error::{CloudError, ObjectKind, Obstacle};
 use crate::ids::{AttachmentId, ServerId};
-
-/// How long a volume may be on its way to or from a server before somebody is told to look after it.
-pub(super) const STUCK: Duration = Duration::from_secs(90);
 
 /// What is wanted of a volume and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +79,14 @@ pub(super) struct View<'a> {
     pub(super) record: Seen<()>,
     /// Cinder's attachments, half-made ones included; `Missing` where Cinder does not list them.
     pub(super) attachments: Seen<&'a [Attachment]>,
+    /// Those of them that are strays.
+    pub(super) strays: Seen<&'a [AttachmentId]>,
     /// The server itself.
     pub(super) host: Seen<&'a Server>,
     /// How long the volume has been in its status.
     pub(super) age: Duration,
+    /// Whether that is so long that somebody is told to look after it.
+    pub(super) stuck: bool,
     /// The attachments that looked left over some time ago.
     pub(super) suspects: &'a [AttachmentId],
     /// Whether the last request said that the volume may go to several servers.
@@ -100,6 +101,8 @@ pub(super) enum Source {
     Volume,
     Record,
     Attachments,
+    /// Nova's records at all servers that the incomplete attachments name.
+    Strays,
     Server,
 }
 
@@ -172,7 +175,7 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
         (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => match view.record {
             Seen::Not => Step::Look(Source::Record),
             Seen::There(()) => settle(view, Obstacle::Stuck),
-            Seen::Missing => match left_over(view, false) {
+            Seen::Missing => match strays(view, |_| true) {
                 Ok(Some(step)) | Err(step) => step,
                 // It is on its way to somebody else.
                 Ok(None) => settle(view, Obstacle::Stuck),
@@ -214,7 +217,7 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Seen::Not => Step::Look(Source::Record),
         Seen::Missing if here => unknown_to_nova(view, volume),
         Seen::Missing => match volume.status {
-            VolumeStatus::Reserved | VolumeStatus::Attaching => match left_over(view, false) {
+            VolumeStatus::Reserved | VolumeStatus::Attaching => match strays(view, |server| server == view.server) {
                 Ok(Some(step)) | Err(step) => step,
                 Ok(None) => Step::Done(None),
             },
@@ -229,7 +232,7 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
 fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
     match view.host {
         Seen::Not => Step::Look(Source::Server),
-        Seen::Missing => match left_over(view, true) {
+        Seen::Missing => match left_behind(view) {
             Ok(Some(step)) | Err(step) => step,
             // This Cinder does not say what there is to remove.
             Ok(None) => settle(view, Obstacle::Disagreement),
@@ -286,34 +289,60 @@ fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, St
     }
 }
 
-/// What is to be done about attachments to this server that nobody stands behind, provided that Nova has no record of it: those
-/// that are not complete, or all of them. `Ok(None)`: there are none.
-fn left_over(view: &View<'_>, complete_too: bool) -> Result<Option<Step>, Step> {
+/// What is to be done about strays to servers that concern us. `Ok(None)`: there are none.
+fn strays(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Result<Option<Step>, Step> {
     let attachments = match view.attachments {
         Seen::Not => return Err(Step::Look(Source::Attachments)),
         Seen::Missing => return Ok(None),
         Seen::There(attachments) => attachments,
     };
-    let ours: Vec<AttachmentId> = attachments
+    let mut open = attachments
         .iter()
-        .filter(|attachment| attachment.instance.as_ref() == Some(view.server))
-        .filter(|attachment| complete_too || !attachment.is_complete())
-        .map(|attachment| attachment.id.clone())
-        .collect();
-    Ok(if ours.is_empty() {
+        .filter(|attachment| !attachment.is_complete() && attachment.instance.as_ref().is_some_and(&concerns));
+    match view.strays {
+        Seen::Not if open.clone().next().is_some() => Err(Step::Look(Source::Strays)),
+        Seen::Not | Seen::Missing => Ok(None),
+        Seen::There(strays) => {
+            let found = open
+                .by_ref()
+                .filter(|attachment| strays.contains(&attachment.id))
+                .map(|attachment| attachment.id.clone());
+            Ok(remove(view, found.collect()))
+        }
+    }
+}
+
+/// What is to be done about the attachments to a server that is gone. `Ok(None)`: there are none.
+fn left_behind(view: &View<'_>) -> Result<Option<Step>, Step> {
+    match view.attachments {
+        Seen::Not => Err(Step::Look(Source::Attachments)),
+        Seen::Missing => Ok(None),
+        Seen::There(attachments) => {
+            let ours = attachments
+                .iter()
+                .filter(|attachment| attachment.instance.as_ref() == Some(view.server))
+                .map(|attachment| attachment.id.clone());
+            Ok(remove(view, ours.collect()))
+        }
+    }
+}
+
+/// Nothing is removed that was not found left over twice.
+fn remove(view: &View<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
+    if attachments.is_empty() {
         None
-    } else if ours.iter().all(|id| view.suspects.contains(id)) {
-        Some(Step::Clear(ours))
+    } else if attachments.iter().all(|id| view.suspects.contains(id)) {
+        Some(Step::Clear(attachments))
     } else {
-        Some(Step::Doubt(ours))
-    })
+        Some(Step::Doubt(attachments))
+    }
 }
 
 fn settle(view: &View<'_>, otherwise: Obstacle) -> Step {
-    if view.age < STUCK {
-        Step::Settle
-    } else {
+    if view.stuck {
         Step::Obstructed(otherwise)
+    } else {
+        Step::Settle
     }
 }
 

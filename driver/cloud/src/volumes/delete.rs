@@ -41,6 +41,9 @@ impl Inner {
                 VolumeStatus::InUse => return Err(in_use(&volume, &refusal)),
                 // Cinder takes no second deletion of it.
                 VolumeStatus::ErrorDeleting => return Err(self.not_deleted(id, &volume.status, started).await),
+                // Half of an attachment that nobody completes.
+                VolumeStatus::Reserved | VolumeStatus::Attaching
+                    if rounds < ROUNDS && volume.attachments.is_empty() && self.clear_strays(id).await? => {}
                 status if status.is_transition() && rounds < ROUNDS => {
                     self.settle(&volume, deadline, format!("volume {id}"))
                         .await

@@ -5,5 +5,6 @@
 mod attachments;
 mod lives;
 mod session;
+mod states;
 mod support;
 mod volumes;

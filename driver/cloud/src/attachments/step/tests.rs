@@ -45,8 +45,9 @@ struct Known {
     volume: Seen<Volume>,
     record: Seen<()>,
     attachments: Seen<Vec<Attachment>>,
+    strays: Seen<Vec<AttachmentId>>,
     host: Seen<Server>,
-    age: Duration,
+    stuck: bool,
     suspects: Vec<AttachmentId>,
     several: bool,
     shelved: bool,
@@ -59,8 +60,9 @@ impl Known {
             volume: Seen::There(volume(status, multiattach, servers)),
             record: Seen::Missing,
             attachments: Seen::There(Vec::new()),
+            strays: Seen::Not,
             host: Seen::There(server("ACTIVE", None)),
-            age: Duration::ZERO,
+            stuck: false,
             suspects: Vec::new(),
             several: multiattach,
             shelved: false,
@@ -79,8 +81,14 @@ impl Known {
                 Seen::Missing => Seen::Missing,
                 Seen::There(all) => Seen::There(all),
             },
+            strays: match &self.strays {
+                Seen::Not => Seen::Not,
+                Seen::Missing => Seen::Missing,
+                Seen::There(all) => Seen::There(all),
+            },
             host: seen(&self.host),
-            age: self.age,
+            age: Duration::ZERO,
+            stuck: self.stuck,
             suspects: &self.suspects,
             asked_for_several: self.several,
             asked_for_shelved: self.shelved,
@@ -219,61 +227,80 @@ fn what_is_stuck_is_named_and_not_waited_for_without_end() {
         ("detaching", ATTACH, Seen::Missing),
         ("reserved", Wish::Detach, Seen::There(())),
     ] {
-        let known = |age| Known {
+        let known = |stuck| Known {
             record,
-            age,
+            stuck,
             ..Known::volume(status, false, &[])
         };
-        assert_eq!(
-            known(STUCK - Duration::from_millis(1)).next(wish),
-            Step::Settle,
-            "{status}"
-        );
-        assert_eq!(known(STUCK).next(wish), Step::Obstructed(Obstacle::Stuck), "{status}");
+        assert_eq!(known(false).next(wish), Step::Settle, "{status}");
+        assert_eq!(known(true).next(wish), Step::Obstructed(Obstacle::Stuck), "{status}");
     }
 }
 
 /// Issue 2553: an attachment that failed half way leaves the volume `reserved`.
 #[rstest]
-fn a_half_made_attachment_is_removed_only_when_it_is_ours_and_was_seen_twice_issue_2553(
+fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice_issue_2553(
     #[values(ATTACH, Wish::Detach)] wish: Wish,
     #[values("reserved", "attaching")] status: &str,
 ) {
-    let otherwise = |wish| {
+    let otherwise = || {
         if wish == Wish::Detach {
             Step::Done(None)
         } else {
             Step::Settle
         }
     };
-    let known = |attachments: Vec<Attachment>, suspects: Vec<AttachmentId>| Known {
+    let known = |attachments: Vec<Attachment>, strays, suspects| Known {
         attachments: Seen::There(attachments),
+        strays,
         suspects,
         ..Known::volume(status, false, &[])
     };
-    let ours = || attachment(OURS, "reserved", Some(HERE));
-    assert_eq!(known(vec![ours()], Vec::new()).next(wish), Step::Doubt(ids(OURS)));
-    assert_eq!(known(vec![ours()], ids(THEIRS)).next(wish), Step::Doubt(ids(OURS)));
-    assert_eq!(known(vec![ours()], ids(OURS)).next(wish), Step::Clear(ids(OURS)));
+    let stray = |id| Seen::There(ids(id));
+    let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
+    assert_eq!(
+        known(ours(), Seen::Not, Vec::new()).next(wish),
+        Step::Look(Source::Strays)
+    );
+    assert_eq!(
+        known(ours(), Seen::There(Vec::new()), ids(OURS)).next(wish),
+        otherwise()
+    );
+    assert_eq!(
+        known(ours(), stray(OURS), Vec::new()).next(wish),
+        Step::Doubt(ids(OURS))
+    );
+    assert_eq!(
+        known(ours(), stray(OURS), ids(THEIRS)).next(wish),
+        Step::Doubt(ids(OURS))
+    );
+    assert_eq!(known(ours(), stray(OURS), ids(OURS)).next(wish), Step::Clear(ids(OURS)));
+    // Nobody's, or complete: whatever else is said about it.
     for theirs in [
-        attachment(THEIRS, "reserved", Some(THERE)),
         attachment(THEIRS, "attaching", None),
         attachment(THEIRS, "attached", Some(HERE)),
     ] {
-        assert_eq!(known(vec![theirs], ids(THEIRS)).next(wish), otherwise(wish));
+        assert_eq!(known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(wish), otherwise());
     }
-    // Nova has a record of it: it is under way.
+    // A stray of another server stands in the way of an attachment, and is none of a detachment's business.
+    let theirs = || vec![attachment(THEIRS, "reserved", Some(THERE))];
+    let expected = match wish {
+        Wish::Attach { .. } => Step::Clear(ids(THEIRS)),
+        Wish::Detach => Step::Done(None),
+    };
+    assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(wish), expected);
+    // Nova has a record of it here: it is under way.
     let recorded = Known {
         record: Seen::There(()),
-        ..known(vec![ours()], ids(OURS))
+        ..known(ours(), stray(OURS), ids(OURS))
     };
     assert_eq!(recorded.next(wish), Step::Settle);
     // A Cinder that does not list attachments removes none.
     let unlisted = Known {
         attachments: Seen::Missing,
-        ..known(Vec::new(), Vec::new())
+        ..known(Vec::new(), Seen::Not, Vec::new())
     };
-    assert_eq!(unlisted.next(wish), otherwise(wish));
+    assert_eq!(unlisted.next(wish), otherwise());
 }
 
 #[test]
@@ -418,13 +445,19 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
                     for record in [Seen::Not, Seen::Missing, Seen::There(())] {
                         for attachments in lists() {
                             for host in hosts() {
-                                for age in [Duration::ZERO, STUCK] {
+                                for (stuck, strays) in [
+                                    (false, Seen::Not),
+                                    (true, Seen::Not),
+                                    (false, Seen::There(Vec::new())),
+                                    (false, Seen::There(ids(OURS))),
+                                ] {
                                     let known = Known {
                                         refusal: Some(refusal),
                                         record,
                                         attachments: attachments.clone(),
                                         host: host.clone(),
-                                        age,
+                                        stuck,
+                                        strays,
                                         suspects: ids(OURS),
                                         ..Known::volume(status, multiattach, attached)
                                     };
@@ -464,18 +497,17 @@ fn check(known: &Known, wish: Wish, attached: &[&str]) {
             };
             // A complete one only of a server that is gone, and never for an attachment's sake.
             let complete = all.iter().any(|one| one.id == which[0] && one.is_complete());
-            assert!(
-                !complete || (known.host == Seen::Missing && wish == Wish::Detach),
-                "{}",
-                context()
-            );
+            let gone = known.host == Seen::Missing && wish == Wish::Detach;
+            let stray = matches!(&known.strays, Seen::There(strays) if *strays == ids(OURS));
+            assert!(if complete { gone } else { gone || stray }, "{}", context());
         }
         // No look is asked for twice.
         Step::Look(Source::Volume) => panic!("{}", context()),
         Step::Look(Source::Record) => assert_eq!(known.record, Seen::Not, "{}", context()),
         Step::Look(Source::Attachments) => assert!(matches!(known.attachments, Seen::Not), "{}", context()),
+        Step::Look(Source::Strays) => assert_eq!(known.strays, Seen::Not, "{}", context()),
         Step::Look(Source::Server) => assert_eq!(known.host, Seen::Not, "{}", context()),
-        Step::Settle => assert!(known.age < STUCK, "{}", context()),
+        Step::Settle => assert!(!known.stuck, "{}", context()),
         Step::Elsewhere => assert!(!here && wish != Wish::Detach, "{}", context()),
         Step::Missing(_) | Step::Request | Step::Follow | Step::Pause | Step::Broken => {}
         Step::Obstructed(_) | Step::Refused => {}

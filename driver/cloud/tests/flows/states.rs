@@ -1,0 +1,364 @@
+//! Attachments in the states that servers and volumes get into: half-made ones, servers that refuse, views that disagree.
+
+use std::time::Duration;
+
+use cinder_cloud::{AttachOptions, Attached, CloudError, CloudOptions, Obstacle, ServerId, VolumeId, VolumeStatus};
+use openstack_sim::{Effect, Fault, ServerSpec, SimConfig, VolumeStatus as SimStatus};
+use reqwest::Client;
+use serde_json::{Value, json};
+
+use crate::support::{ONE, Stage, TWO, stage, stage_with};
+
+async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<Attached, CloudError> {
+    stage
+        .cloud
+        .attach(volume, &ServerId::new(server), AttachOptions::default())
+        .await
+}
+
+async fn detach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<(), CloudError> {
+    stage.cloud.detach(volume, Some(&ServerId::new(server))).await
+}
+
+/// What is in the way, once the error has been found to name all that it should.
+fn obstacle(error: &CloudError, volume: &VolumeId, server: &str, words: &[&str]) -> Obstacle {
+    let CloudError::Obstructed { obstacle, .. } = error else {
+        panic!("{error:?}")
+    };
+    let text = error.to_string();
+    for word in [volume.as_str(), server].iter().chain(words) {
+        assert!(text.contains(word), "{word} is missing: {text}");
+    }
+    *obstacle
+}
+
+/// Half an attachment, as it is left when Nova stops between two calls: Cinder has it, Nova does not.
+async fn half_attach(stage: &Stage, volume: &VolumeId, server: Option<&str>) -> String {
+    let access = stage.sim.access();
+    let client = Client::new();
+    let login = json!({"auth": {
+        "identity": {"methods": ["password"], "password": {"user": {
+            "name": access.username, "password": access.password, "domain": {"name": access.domain_name},
+        }}},
+        "scope": {"project": {"name": access.project_name, "domain": {"name": access.domain_name}}},
+    }});
+    let answer = client
+        .post(format!("{}/auth/tokens", access.auth_url))
+        .json(&login)
+        .send()
+        .await
+        .expect("an answer");
+    let token = answer.headers().get("x-subject-token").expect("a token").clone();
+    let body = json!({"attachment": {"volume_uuid": volume, "instance_uuid": server}});
+    let answer = client
+        .post(format!(
+            "{}/volume/v3/{}/attachments",
+            access.base_url, access.project_id
+        ))
+        .header("x-auth-token", token)
+        .header("openstack-api-version", "volume 3.44")
+        .json(&body)
+        .send()
+        .await
+        .expect("an answer");
+    let made: Value = answer.json().await.expect("an attachment");
+    made["attachment"]["id"].as_str().expect("an id").to_owned()
+}
+
+/// The same stage for someone who loses patience soon.
+fn impatient(stage: Stage, stuck_after: Duration) -> Stage {
+    let options = CloudOptions {
+        stuck_after,
+        ..CloudOptions::default()
+    };
+    let cloud = cinder_cloud::Cloud::new((*stage.cloud.config()).clone(), options).expect("a cloud");
+    Stage { cloud, ..stage }
+}
+
+#[tokio::test]
+async fn a_half_made_attachment_stands_in_no_other_servers_way_issue_2553() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    half_attach(&stage, &volume.id, Some(ONE)).await;
+    attach(&stage, &volume.id, TWO).await.expect("cleared, then attached");
+    let state = stage.sim.state();
+    assert_eq!((state.attachments.len(), state.mappings.len()), (1, 1));
+    assert_eq!(state.volumes[0].status, SimStatus::InUse);
+}
+
+#[tokio::test]
+async fn a_half_made_attachment_that_outlived_a_whole_one_does_not_keep_the_volume_issue_2553() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    half_attach(&stage, &volume.id, Some(ONE)).await;
+    // Cinder lets one server come twice, as in a migration: the half one stays beside the whole one.
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    detach(&stage, &volume.id, ONE).await.expect("detached");
+    assert_eq!(stage.sim.state().volumes[0].status, SimStatus::Reserved);
+    stage
+        .cloud
+        .delete_volume(&volume.id)
+        .await
+        .expect("cleared, then deleted");
+    let state = stage.sim.state();
+    assert_eq!((state.volumes.len(), state.attachments.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_half_made_attachment_is_cleared_by_detaching_issue_2553() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    half_attach(&stage, &volume.id, Some(ONE)).await;
+    // Of another server it is none of this call's business.
+    detach(&stage, &volume.id, TWO).await.expect("not there");
+    assert_eq!(stage.sim.state().attachments.len(), 1);
+    stage.cloud.detach(&volume.id, None).await.expect("cleared");
+    let state = stage.sim.state();
+    assert_eq!(
+        (state.attachments.len(), state.volumes[0].status),
+        (0, SimStatus::Available)
+    );
+}
+
+#[tokio::test]
+async fn a_reservation_that_names_nobody_is_left_alone_and_named_issue_2553() {
+    let stage = impatient(stage().await, Duration::from_secs(1));
+    let volume = stage.create("pvc-1").await;
+    let id = half_attach(&stage, &volume.id, None).await;
+    let error = attach(&stage, &volume.id, ONE).await.expect_err("somebody else's");
+    assert_eq!(
+        obstacle(&error, &volume.id, ONE, &[&id, "reserved", "no server"]),
+        Obstacle::Stuck
+    );
+    assert!(error.request_id().is_some(), "{error}");
+    detach(&stage, &volume.id, ONE).await.expect("not there");
+    assert_eq!(stage.sim.state().attachments.len(), 1);
+}
+
+#[tokio::test]
+async fn an_attachment_of_which_nova_knows_nothing_is_made_anew_and_not_taken_away_issue_2115() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    // The server comes back without its volumes, as after a restored database.
+    stage.sim.remove_server(ONE, true);
+    stage.sim.add_server(ServerSpec::new(ONE));
+    let error = detach(&stage, &volume.id, ONE)
+        .await
+        .expect_err("the guest may have it");
+    let words = ["no record", "ACTIVE"];
+    assert_eq!(obstacle(&error, &volume.id, ONE, &words), Obstacle::Disagreement);
+    assert_eq!(stage.sim.state().attachments.len(), 1);
+    // What Cinder shows is not believed: Nova is asked, and the guest gets its disk.
+    attach(&stage, &volume.id, ONE).await.expect("attached by Nova");
+    assert_eq!(stage.sim.state().mappings.len(), 1);
+}
+
+#[tokio::test]
+async fn a_detachment_ends_when_nova_has_forgotten_it_too_issue_2709() {
+    let mut config = SimConfig::default();
+    config.latencies.settle = Duration::from_millis(700);
+    let stage = stage_with(config).await;
+    let volume = stage.create("pvc-1").await;
+    for server in [ONE, TWO] {
+        attach(&stage, &volume.id, server).await.expect("attached at once");
+        detach(&stage, &volume.id, server).await.expect("detached");
+        assert!(stage.sim.state().mappings.is_empty(), "Nova still has its record");
+    }
+    // No attachment was refused because of the one before.
+    assert_eq!(stage.sim.count("attach_volume"), 2);
+}
+
+#[tokio::test]
+async fn a_volume_leaves_a_server_that_is_shut_off_issue_1056() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    assert!(stage.sim.set_server_state(ONE, "stopped", None));
+    detach(&stage, &volume.id, ONE).await.expect("detached");
+    attach(&stage, &volume.id, TWO).await.expect("attached elsewhere");
+    assert!(stage.sim.set_server_state(TWO, "resized", None));
+    detach(&stage, &volume.id, TWO)
+        .await
+        .expect("detached before the resize is confirmed");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_is_named_with_its_state_and_the_remedy_issue_737() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    assert!(stage.sim.set_server_state(ONE, "error", None));
+    let error = attach(&stage, &volume.id, ONE).await.expect_err("in error");
+    assert_eq!(
+        obstacle(&error, &volume.id, ONE, &["ERROR", "openstack server show"]),
+        Obstacle::Server
+    );
+    assert!(stage.sim.set_server_state(ONE, "suspended", None));
+    let error = attach(&stage, &volume.id, ONE).await.expect_err("suspended");
+    assert_eq!(
+        obstacle(&error, &volume.id, ONE, &["SUSPENDED", "resume"]),
+        Obstacle::Server
+    );
+    assert!(stage.sim.set_server_state(ONE, "active", None));
+    for (fault, words) in [
+        (
+            format!("Instance {ONE} is locked"),
+            ["locked", "openstack server unlock"],
+        ),
+        (
+            "Service is unavailable at this time.".to_owned(),
+            ["nova-compute", "evacuate"],
+        ),
+    ] {
+        let refusal = |operation: &str| {
+            let effect = Effect::status(409).message(fault.clone());
+            stage
+                .sim
+                .fault(Fault::on(operation).times(1).effect(effect))
+                .expect("a rule");
+        };
+        refusal("attach_volume");
+        let error = attach(&stage, &volume.id, ONE).await.expect_err("refused");
+        assert_eq!(obstacle(&error, &volume.id, ONE, &words), Obstacle::Server);
+        attach(&stage, &volume.id, ONE).await.expect("attached");
+        refusal("detach_volume");
+        let error = detach(&stage, &volume.id, ONE).await.expect_err("refused");
+        assert_eq!(obstacle(&error, &volume.id, ONE, &words), Obstacle::Server);
+        assert!(error.request_id().is_some(), "{error}");
+        detach(&stage, &volume.id, ONE).await.expect("detached");
+    }
+}
+
+#[tokio::test]
+async fn an_attachment_that_does_not_come_is_named_as_stuck_and_joined_later_issue_1206() {
+    let mut config = SimConfig::default();
+    config.latencies.attach = Duration::from_secs(4);
+    let stage = impatient(stage_with(config).await, Duration::from_secs(1));
+    let volume = stage.create("pvc-1").await;
+    let error = attach(&stage, &volume.id, ONE).await.expect_err("it takes too long");
+    assert_eq!(
+        obstacle(&error, &volume.id, ONE, &["reserved", "ACTIVE", "nova-compute"]),
+        Obstacle::Stuck
+    );
+    assert!(error.request_id().is_some(), "{error}");
+    let patient = impatient(stage, Duration::from_secs(90));
+    attach(&patient, &volume.id, ONE).await.expect("it goes on");
+    assert_eq!(patient.sim.state().attachments.len(), 1);
+}
+
+#[tokio::test]
+async fn a_detachment_that_does_not_end_is_named_as_stuck_and_followed_later_issue_2965() {
+    let stage = impatient(stage().await, Duration::from_secs(1));
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    let mut slow = openstack_sim::Latencies::default();
+    slow.detach = Duration::from_secs(4);
+    stage.sim.set_latencies(slow);
+    let error = detach(&stage, &volume.id, ONE).await.expect_err("it takes too long");
+    assert_eq!(
+        obstacle(&error, &volume.id, ONE, &["detaching", "out-of-service"]),
+        Obstacle::Stuck
+    );
+    let patient = impatient(stage, Duration::from_secs(90));
+    detach(&patient, &volume.id, ONE).await.expect("it goes on");
+    let now = patient.cloud.volume(&volume.id).await.expect("asked").expect("there");
+    assert_eq!(now.status, VolumeStatus::Available);
+    assert_eq!(accepted(&patient, "detach_volume"), 1);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_being_made_is_waited_for_issue_3124() {
+    let mut config = SimConfig::default();
+    config.latencies.create = Duration::from_millis(600);
+    let stage = stage_with(config).await;
+    let (attached, ()) = tokio::join!(
+        async {
+            let id = loop {
+                if let Some(volume) = stage.sim.state().volumes.first() {
+                    break VolumeId::new(volume.id.clone());
+                }
+                tokio::task::yield_now().await;
+            };
+            attach(&stage, &id, ONE).await
+        },
+        async {
+            stage.create("pvc-1").await;
+        }
+    );
+    attached.expect("attached as soon as it was there");
+    assert_eq!(accepted(&stage, "attach_volume"), 1);
+}
+
+#[tokio::test]
+async fn a_failed_volume_is_neither_attached_nor_detached_in_silence() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage.sim.set_volume_status(volume.id.as_str(), SimStatus::Error);
+    let error = attach(&stage, &volume.id, ONE).await.expect_err("failed");
+    assert!(matches!(error, CloudError::VolumeFailed { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains(ONE) && error.to_string().contains("req-"),
+        "{error}"
+    );
+    stage.sim.set_volume_status(volume.id.as_str(), SimStatus::Available);
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    stage
+        .sim
+        .set_volume_status(volume.id.as_str(), SimStatus::ErrorExtending);
+    attach(&stage, &volume.id, ONE)
+        .await
+        .expect("it is there, whatever else failed");
+    let error = detach(&stage, &volume.id, ONE)
+        .await
+        .expect_err("Cinder does not let go");
+    assert!(matches!(error, CloudError::VolumeFailed { .. }), "{error:?}");
+}
+
+/// How many requests were taken.
+fn accepted(stage: &Stage, operation: &str) -> usize {
+    let log = stage.sim.log();
+    log.iter()
+        .filter(|entry| entry.operation == operation && entry.status < 300)
+        .count()
+}
+
+#[tokio::test]
+async fn requests_to_one_server_wait_for_their_turn_instead_of_colliding_issue_944() {
+    let mut config = SimConfig::default();
+    // Nova's answer to an attach call comes when the device is reserved, one at a time.
+    config.latencies.accept = Duration::from_millis(30);
+    config.latencies.attach = Duration::from_millis(60);
+    config.latencies.detach = Duration::from_millis(60);
+    let stage = stage_with(config).await;
+    let names: Vec<String> = (0..24).map(|number| format!("pvc-{number}")).collect();
+    let volumes = futures::future::join_all(names.iter().map(|name| stage.create(name))).await;
+    let (first, second) = volumes.split_at(12);
+    futures::future::join_all(
+        first
+            .iter()
+            .map(async |volume| attach(&stage, &volume.id, ONE).await.expect("attached")),
+    )
+    .await;
+    // Some come while others go.
+    tokio::join!(
+        futures::future::join_all(
+            second
+                .iter()
+                .map(async |volume| attach(&stage, &volume.id, ONE).await.expect("attached"))
+        ),
+        futures::future::join_all(
+            first
+                .iter()
+                .map(async |volume| detach(&stage, &volume.id, ONE).await.expect("detached"))
+        ),
+    );
+    assert_eq!(
+        (accepted(&stage, "attach_volume"), stage.sim.count("attach_volume")),
+        (24, 24)
+    );
+    assert_eq!(
+        (accepted(&stage, "detach_volume"), stage.sim.count("detach_volume")),
+        (12, 12)
+    );
+    assert_eq!(stage.sim.state().mappings.len(), 12);
+}
