@@ -73,6 +73,8 @@ pub(crate) enum Body {
     Empty,
     Json(Value),
     Html(String),
+    /// JSON that ends before its end.
+    Cut(String),
 }
 
 impl Reply {
@@ -125,6 +127,22 @@ impl Fault {
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(409, message)
+    }
+
+    /// What Nova says when it has no better answer; `class` is the Python exception behind it.
+    pub(crate) fn unexpected(class: &str) -> Self {
+        Self::new(
+            500,
+            format!(
+                "Unexpected API Error. Please report this at http://bugs.launchpad.net/nova/ and attach the Nova API log \
+                 if possible.\n<class '{class}'>"
+            ),
+        )
+    }
+
+    /// The policy of a service forbids this to the user.
+    pub(crate) fn forbidden(action: &str) -> Self {
+        Self::new(403, format!("Policy doesn't allow {action} to be performed."))
     }
 
     /// A quota of Cinder is exhausted. Such faults come through a path in Cinder that names the exception.

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use openstack_sim::{Latencies, MetadataConfig, Quota, ServerSpec, Sim, SimConfig, TlsIdentity, VolumeType};
+use openstack_sim::{
+    GroupType, Latencies, MetadataConfig, Pool, Quota, ServerSpec, Sim, SimConfig, TlsIdentity, VolumeType,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A stateful simulator of OpenStack: Keystone v3, Cinder v3, Nova v2.1 and the metadata service.
@@ -55,15 +57,30 @@ struct Serve {
     /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder plays its /dev/disk/by-id.
     #[arg(long = "server")]
     servers: Vec<ServerSpec>,
-    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, attach, detach, release, settle, answer, accept.
+    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group, attach, detach, release, settle, answer, accept.
     #[arg(long = "latency")]
     latencies: Vec<String>,
-    /// A volume type; `NAME,multiattach` for one whose volumes go to several servers. The first is the default.
+    /// A volume type: NAME[,multiattach][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]. The first is the default.
     #[arg(long = "volume-type")]
-    volume_types: Vec<String>,
-    /// An availability zone. The first is the default.
+    volume_types: Vec<VolumeType>,
+    /// A group type; `NAME,consistent` for one whose groups are snapshotted at one moment.
+    #[arg(long = "group-type")]
+    group_types: Vec<String>,
+    /// A backend's capacity in GiB: NAME=GIB.
+    #[arg(long = "pool")]
+    pools: Vec<String>,
+    /// An availability zone of Cinder's. The first is the default.
     #[arg(long = "zone")]
     zones: Vec<String>,
+    /// An availability zone of Nova's; those of the servers when absent.
+    #[arg(long = "compute-zone")]
+    compute_zones: Vec<String>,
+    /// A further region in the catalogue, whose services are out of order.
+    #[arg(long = "other-region")]
+    other_regions: Vec<String>,
+    /// PEM file of the authority of client certificates; who has none of its certificates is refused.
+    #[arg(long, requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
     /// What the project may use: volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N; -1 is without limit.
     #[arg(long)]
     quota: Option<Quota>,
@@ -145,7 +162,16 @@ impl Serve {
         }
         config.latencies = latencies;
         if !self.volume_types.is_empty() {
-            config.volume_types = self.volume_types.iter().map(|text| volume_type(text)).collect();
+            config.volume_types = self.volume_types;
+        }
+        if !self.group_types.is_empty() {
+            config.group_types = self.group_types.iter().map(|text| group_type(text)).collect();
+        }
+        config.pools = self.pools.iter().map(|text| pool(text)).collect::<Result<_, _>>()?;
+        config.other_regions = self.other_regions;
+        config.compute_zones = self.compute_zones;
+        if let Some(path) = &self.client_ca {
+            config.client_ca_pem = Some(read(path)?);
         }
         if !self.zones.is_empty() {
             config.zones = self.zones;
@@ -199,14 +225,19 @@ impl Signals {
     }
 }
 
-fn volume_type(text: &str) -> VolumeType {
+fn group_type(text: &str) -> GroupType {
     match text.split_once(',') {
-        Some((name, "multiattach")) => VolumeType {
-            multiattach: true,
-            ..VolumeType::new(name)
-        },
-        _ => VolumeType::new(text),
+        Some((name, "consistent")) => GroupType::consistent(name),
+        _ => GroupType::new(text),
     }
+}
+
+fn pool(text: &str) -> anyhow::Result<Pool> {
+    let parts = text
+        .split_once('=')
+        .and_then(|(name, size)| Some((name, size.parse().ok()?)));
+    let (name, size) = parts.with_context(|| format!("`{text}` is no pool; write NAME=GIB"))?;
+    Ok(Pool::new(name, size))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

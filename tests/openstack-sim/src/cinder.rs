@@ -1,9 +1,14 @@
 //! Cinder v3.
 
 mod attachments;
+mod backups;
+mod groups;
+mod listing;
+mod messages;
 mod others;
 mod snapshots;
 mod view;
+mod volume_actions;
 mod volumes;
 
 use std::sync::Arc;
@@ -27,20 +32,16 @@ pub(crate) enum Call {
     UpdateVolume(String),
     DeleteVolume(String),
     ExtendVolume(String),
+    RetypeVolume(String),
     ResetStatus(String),
     OtherAction(String),
     ListMetadata(String),
     MergeMetadata(String),
     ReplaceMetadata(String),
     DeleteMetadata(String, String),
-    ListSnapshots { detail: bool },
-    CreateSnapshot,
-    GetSnapshot(String),
-    DeleteSnapshot(String),
-    ListBackups { detail: bool },
-    CreateBackup,
-    GetBackup(String),
-    DeleteBackup(String),
+    Snapshots(snapshots::Call),
+    Backups(backups::Call),
+    Groups(groups::Call),
     ListAttachments { detail: bool },
     CreateAttachment,
     GetAttachment(String),
@@ -51,9 +52,13 @@ pub(crate) enum Call {
     GetType(String),
     ListZones,
     GetLimits,
-    GetQuota,
+    GetQuota { defaults: bool },
+    UpdateQuota,
+    GetPools,
+    ListServices,
     ListMessages,
     GetMessage(String),
+    DeleteMessage(String),
     WrongProject,
     Unknown,
 }
@@ -93,6 +98,7 @@ impl Call {
             ("DELETE", ["volumes", id]) => Self::DeleteVolume(own(id)),
             ("POST", ["volumes", id, "action"]) => match request.action().as_deref() {
                 Some("os-extend") => Self::ExtendVolume(own(id)),
+                Some("os-retype") => Self::RetypeVolume(own(id)),
                 Some("os-reset_status") => Self::ResetStatus(own(id)),
                 _ => Self::OtherAction(own(id)),
             },
@@ -100,16 +106,6 @@ impl Call {
             ("POST", ["volumes", id, "metadata"]) => Self::MergeMetadata(own(id)),
             ("PUT", ["volumes", id, "metadata"]) => Self::ReplaceMetadata(own(id)),
             ("DELETE", ["volumes", id, "metadata", key]) => Self::DeleteMetadata(own(id), own(key)),
-            ("GET", ["snapshots"]) => Self::ListSnapshots { detail: false },
-            ("GET", ["snapshots", "detail"]) => Self::ListSnapshots { detail: true },
-            ("POST", ["snapshots"]) => Self::CreateSnapshot,
-            ("GET", ["snapshots", id]) => Self::GetSnapshot(own(id)),
-            ("DELETE", ["snapshots", id]) => Self::DeleteSnapshot(own(id)),
-            ("GET", ["backups"]) => Self::ListBackups { detail: false },
-            ("GET", ["backups", "detail"]) => Self::ListBackups { detail: true },
-            ("POST", ["backups"]) => Self::CreateBackup,
-            ("GET", ["backups", id]) => Self::GetBackup(own(id)),
-            ("DELETE", ["backups", id]) => Self::DeleteBackup(own(id)),
             ("GET", ["attachments"]) => Self::ListAttachments { detail: false },
             ("GET", ["attachments", "detail"]) => Self::ListAttachments { detail: true },
             ("POST", ["attachments"]) => Self::CreateAttachment,
@@ -123,10 +119,24 @@ impl Call {
             ("GET", ["types", id]) => Self::GetType(own(id)),
             ("GET", ["os-availability-zone"]) => Self::ListZones,
             ("GET", ["limits"]) => Self::GetLimits,
-            ("GET", ["os-quota-sets", _]) => Self::GetQuota,
+            ("GET", ["os-quota-sets", _]) => Self::GetQuota { defaults: false },
+            ("GET", ["os-quota-sets", _, "defaults"]) => Self::GetQuota { defaults: true },
+            ("PUT", ["os-quota-sets", _]) => Self::UpdateQuota,
+            ("GET", ["scheduler-stats", "get_pools"]) => Self::GetPools,
+            ("GET", ["os-services"]) => Self::ListServices,
             ("GET", ["messages"]) => Self::ListMessages,
             ("GET", ["messages", id]) => Self::GetMessage(own(id)),
-            _ => Self::Unknown,
+            ("DELETE", ["messages", id]) => Self::DeleteMessage(own(id)),
+            _ => Self::route_nouns(method, path, request.action().as_deref()).unwrap_or(Self::Unknown),
+        }
+    }
+
+    /// What has a file of its own.
+    fn route_nouns(method: &str, path: &[&str], action: Option<&str>) -> Option<Self> {
+        match path {
+            ["snapshots", rest @ ..] => snapshots::Call::route(method, rest, action).map(Self::Snapshots),
+            ["backups", rest @ ..] => backups::Call::route(method, rest, action).map(Self::Backups),
+            _ => groups::Call::route(method, path, action).map(Self::Groups),
         }
     }
 
@@ -141,22 +151,16 @@ impl Call {
             Self::UpdateVolume(_) => "update_volume",
             Self::DeleteVolume(_) => "delete_volume",
             Self::ExtendVolume(_) => "extend_volume",
+            Self::RetypeVolume(_) => "retype_volume",
             Self::ResetStatus(_) => "reset_volume_status",
             Self::OtherAction(_) => "volume_action",
             Self::ListMetadata(_) => "list_volume_metadata",
             Self::MergeMetadata(_) => "merge_volume_metadata",
             Self::ReplaceMetadata(_) => "replace_volume_metadata",
             Self::DeleteMetadata(..) => "delete_volume_metadata",
-            Self::ListSnapshots { detail: false } => "list_snapshots",
-            Self::ListSnapshots { detail: true } => "list_snapshots_detail",
-            Self::CreateSnapshot => "create_snapshot",
-            Self::GetSnapshot(_) => "get_snapshot",
-            Self::DeleteSnapshot(_) => "delete_snapshot",
-            Self::ListBackups { detail: false } => "list_backups",
-            Self::ListBackups { detail: true } => "list_backups_detail",
-            Self::CreateBackup => "create_backup",
-            Self::GetBackup(_) => "get_backup",
-            Self::DeleteBackup(_) => "delete_backup",
+            Self::Snapshots(call) => call.name(),
+            Self::Backups(call) => call.name(),
+            Self::Groups(call) => call.name(),
             Self::ListAttachments { detail: false } => "list_attachments",
             Self::ListAttachments { detail: true } => "list_attachments_detail",
             Self::CreateAttachment => "create_attachment",
@@ -168,9 +172,13 @@ impl Call {
             Self::GetType(_) => "get_volume_type",
             Self::ListZones => "list_volume_zones",
             Self::GetLimits => "get_volume_limits",
-            Self::GetQuota => "get_volume_quota",
+            Self::GetQuota { .. } => "get_volume_quota",
+            Self::UpdateQuota => "update_volume_quota",
+            Self::GetPools => "get_pools",
+            Self::ListServices => "list_volume_services",
             Self::ListMessages => "list_messages",
             Self::GetMessage(_) => "get_message",
+            Self::DeleteMessage(_) => "delete_message",
             Self::WrongProject | Self::Unknown => "unknown",
         }
     }
@@ -184,7 +192,9 @@ impl Call {
             | Self::UpdateAttachment(_)
             | Self::DeleteAttachment(_) => Version(3, 27),
             Self::CompleteAttachment(_) => Version(3, 44),
-            Self::ListMessages | Self::GetMessage(_) => Version(3, 3),
+            Self::ListMessages | Self::GetMessage(_) | Self::DeleteMessage(_) => Version(3, 3),
+            Self::Backups(call) => call.since(),
+            Self::Groups(call) => call.since(),
             _ => Version(3, 0),
         }
     }
@@ -243,34 +253,33 @@ impl Context<'_> {
             Call::UpdateVolume(id) => self.update_volume(id),
             Call::DeleteVolume(id) => self.delete_volume(id),
             Call::ExtendVolume(id) => self.extend_volume(id),
+            Call::RetypeVolume(id) => self.retype_volume(id),
             Call::ResetStatus(id) => self.reset_status(id),
             Call::OtherAction(id) => self.other_action(id),
             Call::ListMetadata(id) => self.list_metadata(id),
             Call::MergeMetadata(id) => self.write_metadata(id, false),
             Call::ReplaceMetadata(id) => self.write_metadata(id, true),
             Call::DeleteMetadata(id, key) => self.delete_metadata(id, key),
-            Call::ListSnapshots { .. } => self.list_snapshots(),
-            Call::CreateSnapshot => self.create_snapshot(),
-            Call::GetSnapshot(id) => self.get_snapshot(id),
-            Call::DeleteSnapshot(id) => self.delete_snapshot(id),
-            Call::ListBackups { .. } => Ok(Reply::json(200, json!({"backups": []}))),
-            Call::CreateBackup => Err(Fault::new(503, "Service cinder-backup could not be found.")),
-            Call::GetBackup(id) | Call::DeleteBackup(id) => {
-                Err(Fault::not_found(format!("Backup {id} could not be found.")))
-            }
+            Call::Snapshots(call) => self.on_snapshots(call),
+            Call::Backups(call) => self.on_backups(call),
+            Call::Groups(call) => self.on_groups(call),
             Call::ListAttachments { detail } => self.list_attachments(*detail),
             Call::CreateAttachment => self.create_attachment(),
             Call::GetAttachment(id) => self.get_attachment(id),
             Call::UpdateAttachment(id) => self.update_attachment(id),
             Call::CompleteAttachment(id) => self.complete_attachment(id),
             Call::DeleteAttachment(id) => self.delete_attachment(id),
-            Call::ListTypes => Ok(self.list_types()),
+            Call::ListTypes => self.list_types(),
             Call::GetType(id) => self.get_type(id),
             Call::ListZones => Ok(self.list_zones()),
             Call::GetLimits => Ok(self.limits()),
-            Call::GetQuota => Ok(self.quota()),
+            Call::GetQuota { defaults } => Ok(self.quota(*defaults)),
+            Call::UpdateQuota => self.update_quota(),
+            Call::GetPools => self.pools(),
+            Call::ListServices => self.list_services(),
             Call::ListMessages => self.list_messages(),
             Call::GetMessage(id) => self.get_message(id),
+            Call::DeleteMessage(id) => self.delete_message(id),
             Call::WrongProject => Err(Fault::bad_request("Malformed request url")),
             Call::ListVersions | Call::GetVersion | Call::Unknown => {
                 Err(Fault::not_found(crate::api::default_message(404)))

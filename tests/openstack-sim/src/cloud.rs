@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) page_limit: usize,
     pub(crate) like_filters: bool,
     pub(crate) block_storage_type: String,
+    pub(crate) pools_for_members: bool,
+    pub(crate) other_regions: Vec<String>,
 }
 
 /// One simulated cloud.

@@ -1,14 +1,19 @@
 //! What a simulator is started with.
 
+mod cinder;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::latencies::Latencies;
+use crate::state::GroupType;
+pub use cinder::{Pool, Quota, TypeQuota, VolumeType};
 
 /// Everything that a simulator is started with. `SimConfig::default()` is a small cloud on a free port of the loopback
 /// address: one project, one zone, two volume types, no servers, every operation done at once.
@@ -18,18 +23,35 @@ pub struct SimConfig {
     pub listen: SocketAddr,
     /// Certificate and key: with them the simulator speaks TLS, without them plain HTTP.
     pub tls: Option<TlsIdentity>,
+    /// PEM of the authority that has signed the certificates of clients; with it, who has none gets no connection.
+    pub client_ca_pem: Option<String>,
     /// What the catalogue and links name as the cloud's address; the listening address when absent.
     pub public_url: Option<String>,
     /// Who may log in, and to what.
     pub identity: Identity,
     /// The servers that exist at the start.
     pub servers: Vec<ServerSpec>,
-    /// Names of the availability zones; the first is the default one.
+    /// Names of Cinder's availability zones; the first is the default one.
     pub zones: Vec<String>,
+    /// Names of Nova's availability zones; those of its servers when empty.
+    pub compute_zones: Vec<String>,
+    /// Regions that the catalogue lists besides `identity.region`; their services are out of order.
+    pub other_regions: Vec<String>,
     /// The volume types; the first is the default one.
     pub volume_types: Vec<VolumeType>,
     /// What the project may use.
     pub quota: Quota,
+    /// What the backends hold; a backend that is not named holds as good as everything.
+    pub pools: Vec<Pool>,
+    /// Whether the cloud's operator lets members see the pools; by default administrators alone may.
+    pub pools_for_members: bool,
+    /// The group types.
+    pub group_types: Vec<GroupType>,
+    /// Whether volumes and snapshots that others were made of cannot be deleted, as with Ceph's clones: the deletion is
+    /// accepted, and they are `available` again. By default what is made is a copy, and nothing holds its source.
+    pub clones_hold_sources: bool,
+    /// Whether the cloud has a backup service.
+    pub backups: bool,
     /// How long the asynchronous work takes.
     pub latencies: Latencies,
     /// Cinder's `osapi_max_limit`: the largest page of a list.
@@ -52,12 +74,20 @@ impl Default for SimConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: None,
+            client_ca_pem: None,
             public_url: None,
             identity: Identity::default(),
             servers: Vec::new(),
             zones: vec!["nova".to_owned()],
+            compute_zones: Vec::new(),
+            other_regions: Vec::new(),
             volume_types: vec![VolumeType::new("fast"), VolumeType::new("slow")],
             quota: Quota::default(),
+            pools: Vec::new(),
+            pools_for_members: false,
+            group_types: vec![GroupType::consistent("consistent"), GroupType::new("loose")],
+            clones_hold_sources: false,
+            backups: true,
             latencies: Latencies::default(),
             page_limit: 1000,
             volumes_per_server: 256,
@@ -102,6 +132,10 @@ pub struct Identity {
     pub application_credential_id: String,
     pub application_credential_name: String,
     pub application_credential_secret: String,
+    /// From when on the application credential is refused.
+    pub application_credential_expires_at: Option<Timestamp>,
+    /// A trust that the administrator gives to the user, for the same project.
+    pub trust_id: String,
     pub admin_id: String,
     pub admin_name: String,
     pub admin_password: String,
@@ -121,6 +155,8 @@ impl Default for Identity {
             application_credential_id: "c1d2e3f4a5b60718293a4b5c6d7e8f90".to_owned(),
             application_credential_name: "csi-credential".to_owned(),
             application_credential_secret: "secret-of-the-csi-credential".to_owned(),
+            application_credential_expires_at: None,
+            trust_id: "b6c7d8e9fa0b1c2d3e4f5a6b7c8d9e0f".to_owned(),
             admin_id: "1c7e5a3f9b2d4860a1c3e5f7092b4d68".to_owned(),
             admin_name: "admin".to_owned(),
             admin_password: "secret-of-admin".to_owned(),
@@ -191,79 +227,6 @@ impl FromStr for ServerSpec {
     }
 }
 
-/// A Cinder volume type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeType {
-    /// The type's UUID.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// Whether its volumes can be attached to several servers (`multiattach="<is> True"`).
-    pub multiattach: bool,
-}
-
-impl VolumeType {
-    /// A type whose volumes go to one server at a time.
-    pub fn new(name: impl Into<String>) -> Self {
-        let name = name.into();
-        let id = uuid::Uuid::new_v4().to_string();
-        Self {
-            id,
-            name,
-            multiattach: false,
-        }
-    }
-}
-
-/// What the project may use; -1 is without limit, as in Cinder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Quota {
-    pub volumes: i64,
-    pub gigabytes: i64,
-    pub snapshots: i64,
-    pub per_volume_gigabytes: i64,
-}
-
-impl Default for Quota {
-    fn default() -> Self {
-        Self {
-            volumes: 10_000,
-            gigabytes: 1_000_000,
-            snapshots: 10_000,
-            per_volume_gigabytes: -1,
-        }
-    }
-}
-
-impl FromStr for Quota {
-    type Err = SpecError;
-
-    /// `volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N`, what is not named keeps its default.
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let error = |reason: String| SpecError {
-            text: text.to_owned(),
-            reason,
-            form: "volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N",
-        };
-        let mut quota = Self::default();
-        for part in text.split(',') {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| error(format!("`{part}` has no value")))?;
-            let value = value.parse().map_err(|_| error(format!("`{value}` is not a number")))?;
-            match name {
-                "volumes" => quota.volumes = value,
-                "gigabytes" => quota.gigabytes = value,
-                "snapshots" => quota.snapshots = value,
-                "per_volume_gigabytes" => quota.per_volume_gigabytes = value,
-                _ => return Err(error(format!("`{name}` is not a quota"))),
-            }
-        }
-        Ok(quota)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,13 +242,6 @@ mod tests {
             wrong.to_string(),
             "`one,name=one`: `one` is not a UUID; write ID[,name=NAME][,zone=ZONE][,by-id=DIR]"
         );
-    }
-
-    #[test]
-    fn a_quota_keeps_its_default_where_it_is_not_named() {
-        let quota: Quota = "volumes=3".parse().expect("a quota");
-        assert_eq!((quota.volumes, quota.gigabytes), (3, Quota::default().gigabytes));
-        assert!("cows=3".parse::<Quota>().is_err());
     }
 
     #[test]

@@ -78,6 +78,13 @@ pub enum Effect {
         #[serde(default)]
         when: When,
     },
+    /// A page of a gateway that stands before the service, instead of the request's effect.
+    Html {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// All is done, and half of the answer's JSON comes. An answer without a body stays whole.
+    Truncated,
     /// The call is accepted, and the work that it started fails: a volume ends in `error` (create), `error_deleting`
     /// (delete) or `error_extending` (extend); an attachment is undone (attach), a detachment is rolled back (detach).
     WorkFails {
@@ -111,6 +118,11 @@ impl Effect {
     /// The connection ends without an answer.
     pub fn cut(when: When) -> Self {
         Self::Cut { when }
+    }
+
+    /// A page of a gateway with this status.
+    pub fn html(status: u16) -> Self {
+        Self::Html { status }
     }
 
     /// The request takes effect this much later.

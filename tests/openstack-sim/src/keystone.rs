@@ -361,32 +361,36 @@ fn role(name: &str) -> Value {
 }
 
 fn catalogue(cloud: &Cloud) -> Value {
-    let base = &cloud.settings.base_url;
-    let project = &cloud.settings.identity.project_id;
-    let region = &cloud.settings.identity.region;
-    let service = |kind: &str, name: &str, url: String| {
-        let endpoints: Vec<Value> = ["public", "internal", "admin"]
-            .iter()
-            .map(|interface| {
-                json!({
-                    "id": format!("{name}-{interface}"),
+    let settings = &cloud.settings;
+    let base = &settings.base_url;
+    let project = &settings.identity.project_id;
+    let service = |kind: &str, name: &str, path: String| {
+        let ours = (settings.identity.region.as_str(), format!("{base}{path}"));
+        // The services of other regions are below a path where nothing answers.
+        let others = settings.other_regions.iter();
+        let others = others.map(|region| (region.as_str(), format!("{base}/elsewhere{path}")));
+        let mut endpoints = Vec::new();
+        for (region, url) in others.chain([ours]) {
+            for interface in ["public", "internal", "admin"] {
+                endpoints.push(json!({
+                    "id": format!("{name}-{region}-{interface}"),
                     "interface": interface,
                     "region_id": region,
                     "region": region,
                     "url": url,
-                })
-            })
-            .collect();
+                }));
+            }
+        }
         json!({"id": format!("{name}-service"), "name": name, "type": kind, "endpoints": endpoints})
     };
     json!([
-        service("identity", "keystone", format!("{base}/identity")),
+        service("identity", "keystone", "/identity".to_owned()),
         service(
             &cloud.settings.block_storage_type,
             "cinder",
-            format!("{base}/volume/v3/{project}")
+            format!("/volume/v3/{project}")
         ),
-        service("compute", "nova", format!("{base}/compute/v2.1")),
+        service("compute", "nova", "/compute/v2.1".to_owned()),
     ])
 }
 

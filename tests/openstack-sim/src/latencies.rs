@@ -14,6 +14,14 @@ pub struct Latencies {
     pub delete: Duration,
     /// `extending` to the new size.
     pub extend: Duration,
+    /// A snapshot's `creating` to `available`.
+    pub snapshot: Duration,
+    /// A backup's `creating` to `available`, and how much longer a volume is `creating` that is restored from one.
+    pub backup: Duration,
+    /// `retyping` to the new type; a migration takes it twice.
+    pub retype: Duration,
+    /// A group's `creating`, `updating` or `deleting` to its end.
+    pub group: Duration,
     /// Nova's answer to an attach call to `in-use`; the first half is spent in `reserved`, the second in `attaching`.
     pub attach: Duration,
     /// Nova's answer to a detach call to `available`.
@@ -36,6 +44,10 @@ impl Latencies {
             create: Duration::from_millis(800),
             delete: Duration::from_millis(300),
             extend: Duration::from_millis(300),
+            snapshot: Duration::from_millis(500),
+            backup: Duration::from_millis(1500),
+            retype: Duration::from_millis(1000),
+            group: Duration::from_millis(300),
             attach: Duration::from_millis(1100),
             detach: Duration::from_millis(600),
             ..Self::default()
@@ -48,6 +60,10 @@ impl Latencies {
             "create" => &mut self.create,
             "delete" => &mut self.delete,
             "extend" => &mut self.extend,
+            "snapshot" => &mut self.snapshot,
+            "backup" => &mut self.backup,
+            "retype" => &mut self.retype,
+            "group" => &mut self.group,
             "attach" => &mut self.attach,
             "detach" => &mut self.detach,
             "release" => &mut self.release,
@@ -58,7 +74,7 @@ impl Latencies {
                 return Err(SpecError {
                     text: name.to_owned(),
                     reason: "is not a latency".to_owned(),
-                    form: "create, delete, extend, attach, detach, release, settle, answer or accept",
+                    form: "create, delete, extend, snapshot, backup, retype, group, attach, detach, release, settle, answer or accept",
                 });
             }
         };
@@ -89,6 +105,10 @@ impl Latencies {
             ("create", self.create.as_millis()),
             ("delete", self.delete.as_millis()),
             ("extend", self.extend.as_millis()),
+            ("snapshot", self.snapshot.as_millis()),
+            ("backup", self.backup.as_millis()),
+            ("retype", self.retype.as_millis()),
+            ("group", self.group.as_millis()),
             ("attach", self.attach.as_millis()),
             ("detach", self.detach.as_millis()),
             ("release", self.release.as_millis()),

@@ -36,7 +36,7 @@ mod work;
 mod world;
 
 pub use backing::{BackingError, LosetupError};
-pub use config::{Identity, Quota, ServerSpec, SimConfig, SpecError, TlsIdentity, VolumeType};
+pub use config::{Identity, Pool, Quota, ServerSpec, SimConfig, SpecError, TlsIdentity, TypeQuota, VolumeType};
 pub use faults::{Effect, Fault, FaultError, When};
 pub use latencies::Latencies;
 pub use listener::ListenerError;
@@ -44,7 +44,7 @@ pub use log::LogEntry;
 pub use metadata::{MetadataConfig, MetadataServer};
 pub use sim::{Access, Sim, SimError, clean};
 pub use state::{
-    Attachment, AttachmentStatus, CloudState, LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage,
-    Volume, VolumeStatus,
+    Attachment, AttachmentStatus, Backup, BackupStatus, CloudState, Group, GroupSnapshot, GroupStatus, GroupType,
+    LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage, Volume, VolumeStatus,
 };
 pub use store::StoreError;

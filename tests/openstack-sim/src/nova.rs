@@ -24,6 +24,7 @@ pub(crate) enum Call {
     GetAttachment(String, String),
     Attach(String),
     Detach(String, String),
+    ListZones,
     Unknown,
 }
 
@@ -43,6 +44,7 @@ impl Call {
                 Self::GetAttachment(own(id), own(volume))
             }
             ("DELETE", ["v2.1", "servers", id, "os-volume_attachments", volume]) => Self::Detach(own(id), own(volume)),
+            ("GET", ["v2.1", "os-availability-zone"]) => Self::ListZones,
             _ => Self::Unknown,
         }
     }
@@ -58,6 +60,7 @@ impl Call {
             Self::GetAttachment(..) => "get_server_volume",
             Self::Attach(_) => "attach_volume",
             Self::Detach(..) => "detach_volume",
+            Self::ListZones => "list_compute_zones",
             Self::Unknown => "unknown",
         }
     }
@@ -69,6 +72,7 @@ pub(super) struct Context<'a> {
     pub(super) cloud: &'a Arc<Cloud>,
     pub(super) request: &'a Request,
     pub(super) version: Version,
+    pub(super) admin: bool,
 }
 
 /// Answers a call.
@@ -78,9 +82,10 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         Call::GetVersion => return Reply::json(200, json!({"version": version_view(cloud)})),
         _ => {}
     }
-    if let Err(refusal) = authenticate(cloud, request) {
-        return refusal;
-    }
+    let token = match authenticate(cloud, request) {
+        Ok(token) => token,
+        Err(refusal) => return refusal,
+    };
     let version = match COMPUTE.negotiate(request) {
         Ok(version) => version,
         Err(fault) => return fault.render(Style::Compute),
@@ -89,6 +94,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         cloud,
         request,
         version,
+        admin: token.admin,
     };
     let reply = match call {
         Call::ListServers { detail } => context.list_servers(*detail),
@@ -97,6 +103,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         Call::GetAttachment(server, volume) => context.get_attachment(server, volume),
         Call::Attach(server) => context.attach(server),
         Call::Detach(server, volume) => context.detach(server, volume),
+        Call::ListZones => Ok(context.list_zones()),
         Call::ListVersions | Call::GetVersion | Call::Unknown => {
             Err(Fault::not_found(crate::api::default_message(404)))
         }

@@ -86,6 +86,10 @@ impl Call {
     }
 }
 
+/// What a load balancer says of a service that it cannot reach.
+const GATEWAY_PAGE: &str =
+    "<html><head><title>Bad gateway</title></head><body><h1>The server is not available</h1></body></html>";
+
 /// Answers one request.
 pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
     let started = Instant::now();
@@ -99,6 +103,10 @@ pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>)
         ["identity", rest @ ..] => Call::Keystone(keystone::Call::route(request.method.as_str(), rest)),
         ["volume", rest @ ..] => Call::Cinder(cinder::Call::route(&cloud, &request, rest)),
         ["compute", rest @ ..] => Call::Nova(nova::Call::route(request.method.as_str(), rest)),
+        ["elsewhere", ..] => {
+            let reply = Fault::new(503, default_message(503)).render(Style::Compute);
+            return Ok(respond(reply));
+        }
         ["_sim", rest @ ..] => return Ok(respond(admin::answer(&cloud, &request, rest))),
         ["metadata", server, rest @ ..] => return Ok(respond(metadata::of_server(&cloud, server, rest))),
         _ => return Ok(respond(Fault::not_found(default_message(404)).render(Style::Compute))),
@@ -175,6 +183,20 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             sleep(Duration::from_millis(millis)).await;
             Ok(reply)
         }
+        Some(Effect::Html { status }) => Ok(Reply {
+            status,
+            headers: Vec::new(),
+            body: Body::Html(GATEWAY_PAGE.to_owned()),
+        }),
+        Some(Effect::Truncated) => {
+            let mut reply = call.answer(cloud, request);
+            if let Body::Json(value) = &reply.body {
+                let mut text = value.to_string();
+                text.truncate(text.floor_char_boundary(text.len() / 2));
+                reply.body = Body::Cut(text);
+            }
+            Ok(reply)
+        }
         Some(Effect::WorkFails { message }) => {
             request.work_fails = Some(message.unwrap_or_else(|| NO_BACKEND.to_owned()));
             Ok(call.answer(cloud, request))
@@ -206,6 +228,7 @@ fn respond(reply: Reply) -> Response<Full<Bytes>> {
         Body::Empty => (None, Bytes::new()),
         Body::Json(value) => (Some("application/json"), Bytes::from(value.to_string())),
         Body::Html(text) => (Some("text/html"), Bytes::from(text)),
+        Body::Cut(text) => (Some("application/json"), Bytes::from(text)),
     };
     let mut response = Response::new(Full::new(bytes));
     *response.status_mut() =

@@ -1,5 +1,7 @@
 //! A running simulator.
 
+mod administration;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +12,14 @@ use tokio::task::JoinHandle;
 
 use crate::backing::{Backing, BackingError};
 use crate::cloud::{Cloud, Settings};
-use crate::config::{ServerSpec, SimConfig};
+use crate::config::SimConfig;
 use crate::faults::{Fault, FaultError};
 use crate::keystone::Tokens;
 use crate::latencies::Latencies;
 use crate::listener::{Listener, ListenerError};
 use crate::log::LogEntry;
 use crate::service;
-use crate::state::{CloudState, VolumeStatus};
+use crate::state::CloudState;
 use crate::store::{Saved, Store, StoreError};
 use crate::work;
 use crate::world::{Rules, World};
@@ -104,9 +106,14 @@ impl Sim {
         };
         let mut world = World::new(Rules {
             zones: config.zones,
+            compute_zones: config.compute_zones,
             volume_types: config.volume_types,
+            group_types: config.group_types,
+            pools: config.pools,
             quota: config.quota,
             volumes_per_server: config.volumes_per_server,
+            clones_hold_sources: config.clones_hold_sources,
+            backups: config.backups,
         });
         for server in config.servers {
             world.add_server(server);
@@ -129,6 +136,8 @@ impl Sim {
             page_limit: config.page_limit,
             like_filters: config.like_filters,
             block_storage_type: config.block_storage_type,
+            pools_for_members: config.pools_for_members,
+            other_regions: config.other_regions,
         };
         let cloud = Cloud::new(settings, world, tokens, config.latencies, backing, store);
         work::resume(&cloud).await;
@@ -210,35 +219,6 @@ impl Sim {
     /// What the cloud holds now.
     pub fn state(&self) -> CloudState {
         self.cloud.read(World::state)
-    }
-
-    /// Adds a server.
-    pub fn add_server(&self, server: ServerSpec) {
-        self.cloud.change(|world| world.add_server(server));
-    }
-
-    /// Takes a server away as an administrator's force-delete does: it is gone, and Cinder's records of its attachments
-    /// stay behind when `leave_attachments` is set.
-    pub fn remove_server(&self, id: &str, leave_attachments: bool) {
-        crate::admin::remove_server(&self.cloud, id, leave_attachments);
-    }
-
-    /// Sets a server's `vm_state` and `task_state`, for instance `("active", Some("rebooting"))`; false when there is no
-    /// such server.
-    pub fn set_server_state(&self, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
-        self.cloud.change(|world| {
-            let Some(server) = world.servers.get_mut(id) else {
-                return false;
-            };
-            vm_state.clone_into(&mut server.vm_state);
-            server.task_state = task_state.map(str::to_owned);
-            true
-        })
-    }
-
-    /// Sets a volume's status as an administrator's `os-reset_status` does; false when there is no such volume.
-    pub fn set_volume_status(&self, id: &str, status: VolumeStatus) -> bool {
-        self.cloud.change(|world| world.set_status(id, status))
     }
 
     /// Waits until no asynchronous work is under way, at most `limit`; false when the limit came first.

@@ -1,10 +1,16 @@
-//! The state machine of volumes, snapshots and attachments. No clock, no network, no files: every change that takes time
-//! has a method that begins it and one that ends it.
+//! The state machine of volumes, snapshots, backups, groups and attachments. No clock, no network, no files: every change
+//! that takes time has a method that begins it and one that ends it.
 
 mod attachments;
+mod backups;
+mod group_snapshots;
+mod groups;
+mod guests;
+mod quotas;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod types;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -12,20 +18,49 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::api::{Fault, new_id};
-use crate::config::{Quota, ServerSpec, VolumeType};
-use crate::state::{Attachment, CloudState, Mapping, Server, Snapshot, UserMessage, Volume};
+use crate::config::{Pool, Quota, ServerSpec, VolumeType};
+use crate::state::{
+    Attachment, Backup, CloudState, Group, GroupSnapshot, GroupType, Mapping, Server, Snapshot, UserMessage, Volume,
+};
 
-pub(crate) use attachments::NewMapping;
+pub(crate) use backups::NewBackup;
+pub(crate) use group_snapshots::NewGroupSnapshot;
+pub(crate) use groups::{GroupChange, NewGroup};
+pub(crate) use guests::{Begun, NewMapping};
 pub(crate) use snapshots::NewSnapshot;
+pub(crate) use types::Retype;
 pub(crate) use volumes::NewVolume;
 
-/// What does not change while the cloud runs.
+/// What does not change by what users do.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) zones: Vec<String>,
+    pub(crate) compute_zones: Vec<String>,
     pub(crate) volume_types: Vec<VolumeType>,
+    pub(crate) group_types: Vec<GroupType>,
+    pub(crate) pools: Vec<Pool>,
     pub(crate) quota: Quota,
     pub(crate) volumes_per_server: usize,
+    pub(crate) clones_hold_sources: bool,
+    pub(crate) backups: bool,
+}
+
+/// What a message is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Subject {
+    Volume,
+    Snapshot,
+    Backup,
+}
+
+impl Subject {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Volume => "VOLUME",
+            Self::Snapshot => "VOLUME_SNAPSHOT",
+            Self::Backup => "VOLUME_BACKUP",
+        }
+    }
 }
 
 /// All that the cloud holds.
@@ -34,6 +69,9 @@ pub(crate) struct World {
     pub(crate) rules: Rules,
     pub(crate) volumes: BTreeMap<String, Volume>,
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
+    pub(crate) backups: BTreeMap<String, Backup>,
+    pub(crate) groups: BTreeMap<String, Group>,
+    pub(crate) group_snapshots: BTreeMap<String, GroupSnapshot>,
     /// By volume.
     pub(crate) attachments: BTreeMap<String, Vec<Attachment>>,
     /// By volume.
@@ -48,6 +86,9 @@ impl World {
             rules,
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            backups: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            group_snapshots: BTreeMap::new(),
             attachments: BTreeMap::new(),
             mappings: BTreeMap::new(),
             servers: BTreeMap::new(),
@@ -58,16 +99,11 @@ impl World {
     /// Takes up what an earlier run left. Servers are the configuration's business: what is attached to a server that no
     /// longer exists stays behind as Cinder's record, as after a server's deletion by force.
     pub(crate) fn restore(&mut self, state: CloudState) {
-        self.volumes = state
-            .volumes
-            .into_iter()
-            .map(|volume| (volume.id.clone(), volume))
-            .collect();
-        self.snapshots = state
-            .snapshots
-            .into_iter()
-            .map(|snapshot| (snapshot.id.clone(), snapshot))
-            .collect();
+        self.volumes = by_id(state.volumes, |volume| &volume.id);
+        self.snapshots = by_id(state.snapshots, |snapshot| &snapshot.id);
+        self.backups = by_id(state.backups, |backup| &backup.id);
+        self.groups = by_id(state.groups, |group| &group.id);
+        self.group_snapshots = by_id(state.group_snapshots, |snapshot| &snapshot.id);
         for attachment in state.attachments {
             self.attachments
                 .entry(attachment.volume_id.clone())
@@ -89,6 +125,9 @@ impl World {
         CloudState {
             volumes: self.volumes.values().cloned().collect(),
             snapshots: self.snapshots.values().cloned().collect(),
+            backups: self.backups.values().cloned().collect(),
+            groups: self.groups.values().cloned().collect(),
+            group_snapshots: self.group_snapshots.values().cloned().collect(),
             attachments: self.attachments.values().flatten().cloned().collect(),
             mappings: self.mappings.values().flatten().cloned().collect(),
             servers: self.servers.values().cloned().collect(),
@@ -100,6 +139,8 @@ impl World {
         let server = Server {
             vm_state: "active".to_owned(),
             task_state: None,
+            locked: false,
+            host_down: false,
             spec,
         };
         self.servers.insert(server.spec.id.clone(), server);
@@ -115,7 +156,7 @@ impl World {
         self.volumes.get(id).ok_or_else(|| no_volume(id))
     }
 
-    fn volume_mut(&mut self, id: &str) -> Result<&mut Volume, Fault> {
+    pub(crate) fn volume_mut(&mut self, id: &str) -> Result<&mut Volume, Fault> {
         self.volumes.get_mut(id).ok_or_else(|| no_volume(id))
     }
 
@@ -140,17 +181,22 @@ impl World {
             .filter(move |mapping| mapping.server_id == server_id)
     }
 
-    /// Leaves a message for the user of a volume.
-    pub(crate) fn tell(&mut self, volume_id: &str, request_id: &str, event_id: &str, text: &str) {
+    /// Leaves a message for the user. `event` names action and detail by Cinder's numbers, for instance `001_003`.
+    pub(crate) fn tell(&mut self, subject: Subject, id: &str, request_id: &str, event: &str, text: &str) {
         self.messages.push(UserMessage {
             id: new_id(),
-            volume_id: volume_id.to_owned(),
+            resource_type: subject.as_str().to_owned(),
+            resource_id: id.to_owned(),
             request_id: request_id.to_owned(),
-            event_id: event_id.to_owned(),
+            event_id: format!("VOLUME_{}_{event}", subject.as_str()),
             text: text.to_owned(),
             created_at: Timestamp::now(),
         });
     }
+}
+
+fn by_id<T>(items: Vec<T>, id: impl Fn(&T) -> &String) -> BTreeMap<String, T> {
+    items.into_iter().map(|item| (id(&item).clone(), item)).collect()
 }
 
 fn no_volume(id: &str) -> Fault {

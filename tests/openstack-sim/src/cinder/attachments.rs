@@ -3,16 +3,29 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::listing::{Column, Listed, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
-use crate::paging::Page;
+use crate::microversion::Version;
 use crate::state::Attachment;
+
+const LIST: Rules = Rules {
+    name: "attachments",
+    no_marker,
+    filters: &[
+        ("volume_id", Version(3, 27)),
+        ("status", Version(3, 27)),
+        ("instance_id", Version(3, 27)),
+        ("attach_status", Version(3, 27)),
+    ],
+};
 
 #[derive(Debug, Deserialize)]
 struct Create {
     volume_uuid: String,
     instance_uuid: Option<String>,
     connector: Option<Value>,
+    mode: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -22,36 +35,18 @@ struct Update {
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, detail: bool) -> Result<Reply, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
-        let fits = |attachment: &Attachment| {
-            let is =
-                |name: &str, actual: Option<&str>| self.request.param(name).is_none_or(|wanted| actual == Some(wanted));
-            is("volume_id", Some(&attachment.volume_id))
-                && is("instance_id", attachment.server_id.as_deref())
-                && is("status", Some(attachment.status.as_str()))
-                && is("attach_status", Some(attachment.status.as_str()))
-        };
         self.cloud.read(|world| {
-            let found: Vec<_> = world
-                .attachments
-                .values()
-                .flatten()
-                .filter(|attachment| fits(attachment))
-                .collect();
-            let found = page
-                .cut(&found, |attachment| attachment.id.as_str())
-                .map_err(|marker| no_marker(&marker))?;
-            let attachments: Vec<Value> = found
-                .iter()
-                .map(|attachment| {
-                    if detail {
-                        view::attachment(attachment)
-                    } else {
-                        view::attachment_summary(attachment)
-                    }
-                })
-                .collect();
-            Ok(Reply::json(200, json!({"attachments": attachments})))
+            let view = |attachment: &Attachment| {
+                if detail {
+                    view::attachment(self, attachment)
+                } else {
+                    view::attachment_summary(attachment)
+                }
+            };
+            let mut body = self.list(&LIST, world.attachments.values().flatten(), view)?;
+            // These lists have pages, but no links between them.
+            body.as_object_mut().map(|body| body.remove("attachments_links"));
+            Ok(Reply::json(200, body))
         })
     }
 
@@ -59,7 +54,7 @@ impl Context<'_> {
         self.cloud.read(|world| {
             Ok(Reply::json(
                 200,
-                json!({"attachment": view::attachment(world.attachment(id)?)}),
+                json!({"attachment": view::attachment(self, world.attachment(id)?)}),
             ))
         })
     }
@@ -67,14 +62,20 @@ impl Context<'_> {
     pub(super) fn create_attachment(&self) -> Result<Reply, Fault> {
         let create: Create = self.request.object("attachment")?;
         let attachment = self.cloud.change(|world| {
-            let attachment = world.reserve(&create.volume_uuid, create.instance_uuid.as_deref())?;
+            let mut attachment = world.reserve(&create.volume_uuid, create.instance_uuid.as_deref())?;
+            if let Some(mode) = create.mode.filter(|_| self.version >= Version(3, 54)) {
+                attachment = world.set_attach_mode(&attachment.id, &mode)?;
+            }
             if create.connector.is_some() {
                 world.connect(&attachment.id)
             } else {
                 Ok(attachment)
             }
         })?;
-        Ok(Reply::json(200, json!({"attachment": view::attachment(&attachment)})))
+        Ok(Reply::json(
+            200,
+            json!({"attachment": view::attachment(self, &attachment)}),
+        ))
     }
 
     pub(super) fn update_attachment(&self, id: &str) -> Result<Reply, Fault> {
@@ -85,7 +86,10 @@ impl Context<'_> {
             ));
         }
         let attachment = self.cloud.change(|world| world.connect(id))?;
-        Ok(Reply::json(200, json!({"attachment": view::attachment(&attachment)})))
+        Ok(Reply::json(
+            200,
+            json!({"attachment": view::attachment(self, &attachment)}),
+        ))
     }
 
     pub(super) fn complete_attachment(&self, id: &str) -> Result<Reply, Fault> {
@@ -107,4 +111,20 @@ fn no_marker(marker: &str) -> Fault {
     Fault::not_found(format!(
         "Volume attachment could not be found with filter: attachment_id = {marker}."
     ))
+}
+
+impl Listed for Attachment {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn column(&self, name: &str) -> Option<Column> {
+        Some(match name {
+            "volume_id" => Column::text(&self.volume_id),
+            "instance_id" => Column::Text(self.server_id.clone()),
+            "status" | "attach_status" => Column::text(self.status.as_str()),
+            "created_at" | "updated_at" => Column::time(self.attached_at),
+            _ => return None,
+        })
+    }
 }

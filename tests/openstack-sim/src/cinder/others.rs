@@ -1,29 +1,62 @@
-//! Types, zones, limits and messages.
+//! Types, zones, limits, quotas, pools and services.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::listing::{Column, Listed, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
-use crate::config::VolumeType;
-use crate::paging::Page;
-use crate::state::UserMessage;
+use crate::config::{Quota, VolumeType};
+use crate::microversion::Version;
+
+const TYPES: Rules = Rules {
+    name: "volume_types",
+    no_marker: |marker| Fault::not_found(format!("Volume type {marker} could not be found.")),
+    filters: &[("is_public", Version(3, 0)), ("extra_specs", Version(3, 52))],
+};
+
+/// The extra specs that everybody sees.
+const VISIBLE_SPECS: [&str; 3] = ["RESKEY:availability_zones", "multiattach", "replication_enabled"];
 
 impl Context<'_> {
-    pub(super) fn list_types(&self) -> Reply {
-        let types: Vec<Value> = self
-            .cloud
-            .read(|world| world.rules.volume_types.iter().map(type_view).collect());
-        Reply::json(200, json!({"volume_types": types}))
+    pub(super) fn list_types(&self) -> Result<Reply, Fault> {
+        self.cloud.read(|world| {
+            let view = |volume_type: &VolumeType| self.type_view(volume_type);
+            let mut body = self.list(&TYPES, world.rules.volume_types.iter(), view)?;
+            // This one list calls its links differently.
+            if let Some(body) = body.as_object_mut()
+                && let Some(links) = body.remove("volume_types_links")
+            {
+                body.insert("volume_type_links".to_owned(), links);
+            }
+            Ok(Reply::json(200, body))
+        })
     }
 
     pub(super) fn get_type(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
             let wanted = if id == "default" { None } else { Some(id) };
-            Ok(Reply::json(
-                200,
-                json!({"volume_type": type_view(world.volume_type(wanted)?)}),
-            ))
+            let view = self.type_view(world.volume_type(wanted)?);
+            Ok(Reply::json(200, json!({"volume_type": view})))
         })
+    }
+
+    fn type_view(&self, volume_type: &VolumeType) -> Value {
+        let mut specs = volume_type.all_specs();
+        if !self.token.admin {
+            specs.retain(|key, _| VISIBLE_SPECS.contains(&key.as_str()));
+        }
+        let mut view = json!({
+            "id": volume_type.id,
+            "name": volume_type.name,
+            "is_public": true,
+            "extra_specs": specs,
+            "description": volume_type.description,
+            "os-volume-type-access:is_public": true,
+        });
+        if self.token.admin {
+            view["qos_specs_id"] = json!(volume_type.qos_specs_id);
+        }
+        view
     }
 
     pub(super) fn list_zones(&self) -> Reply {
@@ -38,111 +71,187 @@ impl Context<'_> {
 
     pub(super) fn limits(&self) -> Reply {
         self.cloud.read(|world| {
-            let quota = world.rules.quota;
+            let (quota, usage) = (world.rules.quota, world.usage(None));
             Reply::json(
                 200,
                 json!({"limits": {"rate": [], "absolute": {
                     "maxTotalVolumes": quota.volumes,
                     "maxTotalVolumeGigabytes": quota.gigabytes,
                     "maxTotalSnapshots": quota.snapshots,
-                    "maxTotalBackups": 0,
-                    "maxTotalBackupGigabytes": 0,
-                    "totalVolumesUsed": world.volumes.len(),
-                    "totalGigabytesUsed": world.gigabytes_used(),
-                    "totalSnapshotsUsed": world.snapshots.len(),
-                    "totalBackupsUsed": 0,
-                    "totalBackupGigabytesUsed": 0,
+                    "maxTotalBackups": quota.backups,
+                    "maxTotalBackupGigabytes": quota.backup_gigabytes,
+                    "totalVolumesUsed": usage.volumes,
+                    "totalGigabytesUsed": usage.gigabytes,
+                    "totalSnapshotsUsed": usage.snapshots,
+                    "totalBackupsUsed": world.backups.len(),
+                    "totalBackupGigabytesUsed": world.backup_gigabytes(),
                 }}}),
             )
         })
     }
 
-    pub(super) fn quota(&self) -> Reply {
-        let usage = self.request.param("usage").is_some_and(super::volumes::is_true);
+    pub(super) fn quota(&self, defaults: bool) -> Reply {
+        let usage = !defaults && self.request.param("usage").is_some_and(is_true);
         self.cloud.read(|world| {
-            let quota = world.rules.quota;
-            let entry = |limit: i64, used: u64| {
-                if usage {
+            let quota = if defaults { Quota::default() } else { world.rules.quota };
+            let used = world.usage(None);
+            let mut set = Map::new();
+            set.insert("id".to_owned(), json!(self.cloud.settings.identity.project_id));
+            let mut entry = |name: String, limit: i64, used: u64| {
+                let value = if usage {
                     json!({"limit": limit, "in_use": used, "reserved": 0})
                 } else {
                     json!(limit)
-                }
+                };
+                set.insert(name, value);
             };
-            Reply::json(
-                200,
-                json!({"quota_set": {
-                    "id": self.cloud.settings.identity.project_id,
-                    "volumes": entry(quota.volumes, world.volumes.len() as u64),
-                    "gigabytes": entry(quota.gigabytes, world.gigabytes_used()),
-                    "snapshots": entry(quota.snapshots, world.snapshots.len() as u64),
-                    "per_volume_gigabytes": entry(quota.per_volume_gigabytes, 0),
-                }}),
-            )
+            entry("volumes".to_owned(), quota.volumes, used.volumes);
+            entry("gigabytes".to_owned(), quota.gigabytes, used.gigabytes);
+            entry("snapshots".to_owned(), quota.snapshots, used.snapshots);
+            entry("per_volume_gigabytes".to_owned(), quota.per_volume_gigabytes, 0);
+            entry("backups".to_owned(), quota.backups, world.backups.len() as u64);
+            entry(
+                "backup_gigabytes".to_owned(),
+                quota.backup_gigabytes,
+                world.backup_gigabytes(),
+            );
+            entry("groups".to_owned(), quota.groups, world.groups.len() as u64);
+            for volume_type in &world.rules.volume_types {
+                let (name, quota) = (&volume_type.name, volume_type.quota);
+                let used = world.usage(Some(name));
+                entry(format!("volumes_{name}"), quota.volumes, used.volumes);
+                entry(format!("gigabytes_{name}"), quota.gigabytes, used.gigabytes);
+                entry(format!("snapshots_{name}"), quota.snapshots, used.snapshots);
+            }
+            Reply::json(200, json!({"quota_set": set}))
         })
     }
 
-    pub(super) fn list_messages(&self) -> Result<Reply, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+    pub(super) fn update_quota(&self) -> Result<Reply, Fault> {
+        if !self.token.admin {
+            return Err(Fault::forbidden("volume_extension:quotas:update"));
+        }
+        let new: Map<String, Value> = self.request.object("quota_set")?;
+        self.cloud.change(|world| {
+            for (name, value) in &new {
+                let wrong = || Fault::bad_request(format!("Invalid input for field/attribute {name}. Value: {value}."));
+                let value = value.as_i64().filter(|limit| *limit >= -1).ok_or_else(wrong)?;
+                if let Some(limit) = world.rules.quota.limit(name) {
+                    *limit = value;
+                    continue;
+                }
+                let (what, of_type) = name.split_once('_').ok_or_else(wrong)?;
+                let known = world.rules.volume_types.iter_mut().find(|known| known.name == of_type);
+                let quota = &mut known.ok_or_else(wrong)?.quota;
+                *match what {
+                    "volumes" => &mut quota.volumes,
+                    "gigabytes" => &mut quota.gigabytes,
+                    "snapshots" => &mut quota.snapshots,
+                    _ => return Err(wrong()),
+                } = value;
+            }
+            Ok(())
+        })?;
+        Ok(self.quota(false))
+    }
+
+    /// For administrators, unless the cloud's operator says otherwise. Since 3.28 by name, since 3.35 by volume type.
+    pub(super) fn pools(&self) -> Result<Reply, Fault> {
+        if !self.token.admin && !self.cloud.settings.pools_for_members {
+            return Err(Fault::forbidden("scheduler_extension:scheduler_stats:get_pools"));
+        }
+        let detail = self.request.param("detail").is_some_and(is_true);
+        let filter = |name: &str, since: Version| self.request.param(name).filter(|_| self.version >= since);
+        let (name, volume_type) = (filter("name", Version(3, 28)), filter("volume_type", Version(3, 35)));
         self.cloud.read(|world| {
-            let wanted = self.request.param("resource_uuid");
-            let found: Vec<&UserMessage> = world
-                .messages
-                .iter()
-                .rev()
-                .filter(|message| wanted.is_none_or(|volume| message.volume_id == volume))
+            let backend = match volume_type {
+                Some(wanted) => Some(world.volume_type(Some(wanted))?.backend()),
+                None => None,
+            };
+            let pools: Vec<Value> = world
+                .pools()
+                .into_iter()
+                .filter(|pool| backend.is_none_or(|wanted| pool.backend == wanted))
+                .filter(|pool| name.is_none_or(|wanted| view::pool_name(&pool.backend) == wanted))
+                .map(|pool| {
+                    let mut shown = json!({"name": view::pool_name(&pool.backend)});
+                    if detail {
+                        shown["capabilities"] = json!({
+                            "pool_name": "pool0",
+                            "volume_backend_name": pool.backend,
+                            "total_capacity_gb": pool.total,
+                            "free_capacity_gb": pool.free(),
+                            "allocated_capacity_gb": pool.allocated,
+                            "provisioned_capacity_gb": pool.allocated,
+                            "reserved_percentage": pool.reserved_percentage,
+                            "max_over_subscription_ratio": "20.0",
+                            "thin_provisioning_support": false,
+                            "thick_provisioning_support": true,
+                            "multiattach": pool.multiattach,
+                            "online_extend_support": true,
+                            "QoS_support": false,
+                            "backend_state": "up",
+                            "storage_protocol": "file",
+                            "vendor_name": "sim",
+                            "driver_version": "1.0",
+                            "filter_function": null,
+                            "goodness_function": null,
+                            "timestamp": view::time(jiff::Timestamp::now()),
+                        });
+                    }
+                    shown
+                })
                 .collect();
-            let found = page
-                .cut(&found, |message| message.id.as_str())
-                .map_err(|marker| no_message(&marker))?;
-            let messages: Vec<Value> = found.iter().map(|message| message_view(message)).collect();
-            Ok(Reply::json(200, json!({"messages": messages})))
+            Ok(Reply::json(200, json!({"pools": pools})))
         })
     }
 
-    pub(super) fn get_message(&self, id: &str) -> Result<Reply, Fault> {
+    pub(super) fn list_services(&self) -> Result<Reply, Fault> {
+        if !self.token.admin && !self.cloud.settings.pools_for_members {
+            return Err(Fault::forbidden("volume_extension:services:index"));
+        }
+        let wanted = self.request.param("binary");
         self.cloud.read(|world| {
-            let message = world
-                .messages
-                .iter()
-                .find(|message| message.id == id)
-                .ok_or_else(|| no_message(id))?;
-            Ok(Reply::json(200, json!({"message": message_view(message)})))
+            let zone = world.rules.zones.first().map_or("nova", String::as_str);
+            let service = |binary: &str, host: String, zone: &str| {
+                json!({
+                    "binary": binary,
+                    "host": host,
+                    "zone": zone,
+                    "status": "enabled",
+                    "state": "up",
+                    "updated_at": view::time(jiff::Timestamp::now()),
+                    "disabled_reason": null,
+                })
+            };
+            let mut services = vec![service("cinder-scheduler", "sim".to_owned(), zone)];
+            if world.rules.backups {
+                services.push(service("cinder-backup", "sim".to_owned(), zone));
+            }
+            for pool in world.pools() {
+                for zone in &world.rules.zones {
+                    services.push(service("cinder-volume", format!("sim@{}", pool.backend), zone));
+                }
+            }
+            services.retain(|service| wanted.is_none_or(|binary| service["binary"] == binary));
+            Ok(Reply::json(200, json!({"services": services})))
         })
     }
 }
 
-fn no_message(id: &str) -> Fault {
-    Fault::not_found(format!("Message {id} could not be found."))
-}
+impl Listed for VolumeType {
+    const BY_ID: bool = false;
 
-fn message_view(message: &UserMessage) -> Value {
-    json!({
-        "id": message.id,
-        "event_id": message.event_id,
-        "user_message": message.text,
-        "message_level": "ERROR",
-        "created_at": view::time(message.created_at),
-        "guaranteed_until": view::time(message.created_at),
-        "request_id": message.request_id,
-        "resource_type": "VOLUME",
-        "resource_uuid": message.volume_id,
-        "links": [],
-    })
-}
+    fn id(&self) -> &str {
+        &self.id
+    }
 
-fn type_view(volume_type: &VolumeType) -> Value {
-    let extra_specs = if volume_type.multiattach {
-        json!({"multiattach": "<is> True"})
-    } else {
-        json!({})
-    };
-    json!({
-        "id": volume_type.id,
-        "name": volume_type.name,
-        "is_public": true,
-        "extra_specs": extra_specs,
-        "description": null,
-        "os-volume-type-access:is_public": true,
-        "qos_specs_id": null,
-    })
+    fn column(&self, name: &str) -> Option<Column> {
+        Some(match name {
+            "name" => Column::text(&self.name),
+            "is_public" => Column::text("True"),
+            "created_at" => Column::Time(None),
+            _ => return None,
+        })
+    }
 }

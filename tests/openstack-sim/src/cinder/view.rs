@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::microversion::Version;
-use crate::state::{Attachment, AttachmentStatus, Snapshot, Volume};
+use crate::state::{Attachment, AttachmentStatus, Backup, Snapshot, Volume};
 use crate::world::World;
 
 /// Cinder's format: microseconds that are always zero, no zone.
@@ -13,7 +13,7 @@ pub(super) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string()
 }
 
-fn links(context: &Context<'_>, collection: &str, id: &str) -> Value {
+pub(super) fn links(context: &Context<'_>, collection: &str, id: &str) -> Value {
     let base = &context.cloud.settings.base_url;
     let project = &context.cloud.settings.identity.project_id;
     // Links have the project where the request has it.
@@ -75,10 +75,14 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
     });
     let version = context.version;
     if context.token.admin {
-        view["migration_status"] = Value::Null;
+        view["migration_status"] = json!(volume.migration_status);
+        view["os-vol-mig-status-attr:migstat"] = json!(volume.migration_status);
+        view["os-vol-mig-status-attr:name_id"] = Value::Null;
+        let host = volume.backend.as_deref().map(pool_name);
+        view["os-vol-host-attr:host"] = json!(host);
     }
     if version >= Version(3, 13) {
-        view["group_id"] = Value::Null;
+        view["group_id"] = json!(volume.group_id);
     }
     if version >= Version(3, 48) {
         view["shared_targets"] = json!(false);
@@ -97,8 +101,13 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
     view
 }
 
-pub(super) fn snapshot(snapshot: &Snapshot) -> Value {
-    json!({
+/// How Cinder calls the pool of a backend.
+pub(super) fn pool_name(backend: &str) -> String {
+    format!("sim@{backend}#pool0")
+}
+
+pub(super) fn snapshot(context: &Context<'_>, snapshot: &Snapshot, detail: bool) -> Value {
+    let mut view = json!({
         "id": snapshot.id,
         "created_at": time(snapshot.created_at),
         "updated_at": snapshot.updated_at.map(time),
@@ -108,7 +117,64 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> Value {
         "status": snapshot.status.as_str(),
         "size": snapshot.size,
         "metadata": snapshot.metadata,
-    })
+    });
+    if detail {
+        let identity = &context.cloud.settings.identity;
+        view["os-extended-snapshot-attributes:project_id"] = json!(identity.project_id);
+        let done = if snapshot.status.as_str() == "creating" {
+            "0%"
+        } else {
+            "100%"
+        };
+        view["os-extended-snapshot-attributes:progress"] = json!(done);
+        if context.version >= Version(3, 14) {
+            view["group_snapshot_id"] = json!(snapshot.group_snapshot_id);
+        }
+        if context.version >= Version(3, 41) {
+            view["user_id"] = json!(identity.user_id);
+        }
+        if context.version >= Version(3, 65) {
+            view["consumes_quota"] = json!(true);
+        }
+    }
+    view
+}
+
+pub(super) fn backup_summary(context: &Context<'_>, backup: &Backup) -> Value {
+    json!({"id": backup.id, "name": backup.name, "links": links(context, "backups", &backup.id)})
+}
+
+pub(super) fn backup(context: &Context<'_>, world: &World, backup: &Backup) -> Value {
+    let mut view = json!({
+        "id": backup.id,
+        "status": backup.status.as_str(),
+        "size": backup.size,
+        "object_count": backup.object_count,
+        "availability_zone": backup.availability_zone,
+        "container": backup.container,
+        "created_at": time(backup.created_at),
+        "updated_at": backup.updated_at.map(time),
+        "name": backup.name,
+        "description": backup.description,
+        "fail_reason": backup.fail_reason,
+        "volume_id": backup.volume_id,
+        "links": links(context, "backups", &backup.id),
+        "is_incremental": backup.parent_id.is_some(),
+        "has_dependent_backups": world.has_dependent_backups(&backup.id),
+        "snapshot_id": backup.snapshot_id,
+        "data_timestamp": time(backup.data_timestamp),
+    });
+    let identity = &context.cloud.settings.identity;
+    if context.version >= Version(3, 18) && context.token.admin {
+        view["os-backup-project-attr:project_id"] = json!(identity.project_id);
+    }
+    if context.version >= Version(3, 43) {
+        view["metadata"] = json!(backup.metadata);
+    }
+    if context.version >= Version(3, 56) && context.token.admin {
+        view["user_id"] = json!(identity.user_id);
+    }
+    view
 }
 
 pub(super) fn attachment_summary(attachment: &Attachment) -> Value {
@@ -120,11 +186,13 @@ pub(super) fn attachment_summary(attachment: &Attachment) -> Value {
     })
 }
 
-pub(super) fn attachment(attachment: &Attachment) -> Value {
+pub(super) fn attachment(context: &Context<'_>, attachment: &Attachment) -> Value {
     let mut view = attachment_summary(attachment);
     view["attached_at"] = json!(attachment.attached_at.map(time).unwrap_or_default());
     view["detached_at"] = json!("");
-    view["attach_mode"] = json!(if attachment.connected { "rw" } else { "null" });
+    // Since 3.54 a mode that nobody has said is the word `null`.
+    let unsaid = (context.version >= Version(3, 54)).then_some("null");
+    view["attach_mode"] = json!(attachment.mode.as_deref().or(unsaid));
     view["connection_info"] = if attachment.connected {
         json!({"driver_volume_type": "local", "attachment_id": attachment.id, "access_mode": "rw"})
     } else {

@@ -8,7 +8,7 @@ use crate::microversion::Version;
 use crate::paging::Page;
 use crate::state::Mapping;
 use crate::work;
-use crate::world::NewMapping;
+use crate::world::{Begun, NewMapping};
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, server: &str) -> Result<Reply, Fault> {
@@ -60,12 +60,19 @@ impl Context<'_> {
                 .get("delete_on_termination")
                 .and_then(Value::as_bool)
                 .unwrap_or_default(),
-            multiattach_allowed: self.version >= Version(2, 60),
+            version: self.version,
+            admin: self.admin,
         };
-        let mapping = self
+        let begun = self
             .cloud
             .change(|world| world.begin_attach(server, &volume, new, &self.request.id))?;
-        work::attach(self.cloud, mapping.clone(), self.request.work_fails.clone());
+        let mapping = match begun {
+            Begun::OnHost(mapping) => {
+                work::attach(self.cloud, mapping.clone(), self.request.work_fails.clone());
+                mapping
+            }
+            Begun::Done(mapping) => mapping,
+        };
         let mut view = json!({
             "id": mapping.volume_id,
             "serverId": mapping.server_id,
@@ -82,10 +89,12 @@ impl Context<'_> {
     }
 
     pub(super) fn detach(&self, server: &str, volume: &str) -> Result<Reply, Fault> {
-        let mapping = self
+        let begun = self
             .cloud
-            .change(|world| world.begin_detach(server, volume, &self.request.id))?;
-        work::detach(self.cloud, mapping, self.request.work_fails.clone());
+            .change(|world| world.begin_detach(server, volume, self.version, self.admin, &self.request.id))?;
+        if let Begun::OnHost(mapping) = begun {
+            work::detach(self.cloud, mapping, self.request.work_fails.clone());
+        }
         Ok(Reply::empty(202))
     }
 

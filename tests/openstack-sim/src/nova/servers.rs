@@ -51,6 +51,24 @@ impl Context<'_> {
         })
     }
 
+    /// The zones that the configuration names, or those of the servers.
+    pub(super) fn list_zones(&self) -> Reply {
+        let zones = self.cloud.read(|world| {
+            let mut zones = world.rules.compute_zones.clone();
+            if zones.is_empty() {
+                zones = world.servers.values().map(|server| server.spec.zone.clone()).collect();
+                zones.sort();
+                zones.dedup();
+            }
+            zones
+        });
+        let zones: Vec<Value> = zones
+            .iter()
+            .map(|name| json!({"zoneName": name, "zoneState": {"available": true}, "hosts": null}))
+            .collect();
+        Reply::json(200, json!({"availabilityZoneInfo": zones}))
+    }
+
     fn links(&self, id: &str) -> Value {
         let base = &self.cloud.settings.base_url;
         json!([
@@ -109,7 +127,7 @@ impl Context<'_> {
                 view[key] = value;
             }
         };
-        since(9, "locked", json!(false));
+        since(9, "locked", json!(server.locked));
         since(19, "description", Value::Null);
         since(26, "tags", json!([]));
         since(
@@ -129,9 +147,16 @@ impl Context<'_> {
 fn status(server: &Server) -> &'static str {
     match (server.vm_state.as_str(), server.task_state.as_deref()) {
         ("active", Some("rebooting" | "reboot_pending" | "reboot_started")) => "REBOOT",
-        ("active", Some("migrating")) => "MIGRATING",
-        ("active", Some("resize_prep" | "resize_migrating" | "resize_migrated" | "resize_finish")) => "RESIZE",
-        ("active", Some("rebuilding")) => "REBUILD",
+        ("active", Some("rebooting_hard" | "reboot_pending_hard" | "reboot_started_hard")) => "HARD_REBOOT",
+        ("active", Some("updating_password")) => "PASSWORD",
+        ("active" | "paused", Some("migrating")) => "MIGRATING",
+        ("active" | "stopped", Some("resize_prep" | "resize_migrating" | "resize_migrated" | "resize_finish")) => {
+            "RESIZE"
+        }
+        ("active" | "stopped" | "error", Some("rebuilding" | "rebuild_block_device_mapping" | "rebuild_spawning")) => {
+            "REBUILD"
+        }
+        ("resized", Some("resize_reverting")) => "REVERT_RESIZE",
         ("active", _) => "ACTIVE",
         ("building", _) => "BUILD",
         ("stopped", _) => "SHUTOFF",

@@ -11,12 +11,13 @@ use crate::state::{Snapshot, SnapshotStatus, VolumeStatus};
 
 /// What a snapshot is asked for with.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct NewSnapshot {
     pub(crate) volume_id: String,
+    #[serde(alias = "display_name")]
     pub(crate) name: Option<String>,
     pub(crate) description: Option<String>,
-    #[serde(default)]
-    pub(crate) force: bool,
+    pub(crate) force: Option<bool>,
     pub(crate) metadata: Option<BTreeMap<String, String>>,
 }
 
@@ -27,14 +28,29 @@ impl World {
             .ok_or_else(|| Fault::not_found(format!("Snapshot {id} could not be found.")))
     }
 
-    /// Cinder's answer to a create call: the snapshot is `creating`.
-    pub(crate) fn begin_snapshot(&mut self, new: NewSnapshot) -> Result<Snapshot, Fault> {
+    /// Cinder's answer to a create call: the snapshot is `creating`. An attached volume needs `in_use`, which the request
+    /// says by `force`, or by its microversion.
+    pub(crate) fn begin_snapshot(&mut self, new: NewSnapshot, in_use: bool) -> Result<Snapshot, Fault> {
         let volume = self.volume(&new.volume_id)?;
-        let allowed: &[VolumeStatus] = if new.force {
+        let allowed: &[VolumeStatus] = if in_use {
             &[VolumeStatus::Available, VolumeStatus::InUse]
         } else {
             &[VolumeStatus::Available]
         };
+        let refusal = if volume.backend.is_none() {
+            Some("The snapshot cannot be created because volume has not been scheduled to any host.")
+        } else if volume.status == VolumeStatus::Maintenance {
+            Some("The snapshot cannot be created when the volume is in maintenance mode.")
+        } else if volume.is_migrating() {
+            Some("Snapshot cannot be created while volume is migrating.")
+        } else if volume.status == VolumeStatus::Error {
+            Some("The snapshot cannot be created when the volume is in error status.")
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            return Err(Fault::bad_request(format!("Invalid volume: {reason}")));
+        }
         if !allowed.contains(&volume.status) {
             let names: Vec<_> = allowed.iter().map(|status| status.as_str()).collect();
             return Err(Fault::bad_request(format!(
@@ -44,15 +60,9 @@ impl World {
                 volume.status
             )));
         }
-        let size = volume.size;
-        let allowed = self.rules.quota.snapshots;
-        if allowed >= 0 && i64::try_from(self.snapshots.len()).unwrap_or(i64::MAX) >= allowed {
-            return Err(Fault::over_quota(
-                "SnapshotLimitExceeded",
-                &format!("Maximum number of snapshots allowed ({allowed}) exceeded for quota 'snapshots'."),
-            ));
-        }
-        self.check_quota(0, size, size)?;
+        let (size, volume_type) = (volume.size, volume.volume_type.clone());
+        self.check_snapshot_quota(&volume_type, 1)?;
+        self.check_quota(&volume_type, false, size, size)?;
         let snapshot = Snapshot {
             id: new_id(),
             name: new.name,
@@ -60,7 +70,9 @@ impl World {
             status: SnapshotStatus::Creating,
             volume_id: new.volume_id,
             size,
+            volume_type,
             metadata: new.metadata.unwrap_or_default(),
+            group_snapshot_id: None,
             created_at: Timestamp::now(),
             updated_at: None,
         };
@@ -70,33 +82,57 @@ impl World {
 
     /// `creating` to `available`, or to `error`.
     pub(crate) fn end_snapshot(&mut self, id: &str, failed: bool) {
-        if let Some(snapshot) = self.snapshots.get_mut(id) {
-            snapshot.status = if failed {
+        if self
+            .snapshots
+            .get(id)
+            .is_some_and(|known| known.status == SnapshotStatus::Creating)
+        {
+            let end = if failed {
                 SnapshotStatus::Error
             } else {
                 SnapshotStatus::Available
             };
-            snapshot.updated_at = Some(Timestamp::now());
+            self.set_snapshot_status(id, end);
         }
     }
 
     /// Cinder's answer to a delete call: the snapshot is `deleting`.
     pub(crate) fn begin_delete_snapshot(&mut self, id: &str) -> Result<(), Fault> {
-        let status = self.snapshot(id)?.status;
-        if !matches!(status, SnapshotStatus::Available | SnapshotStatus::Error) {
+        let snapshot = self.snapshot(id)?;
+        let deletable = matches!(snapshot.status, SnapshotStatus::Available | SnapshotStatus::Error);
+        if !deletable || snapshot.group_snapshot_id.is_some() {
             return Err(Fault::bad_request(
                 "Invalid snapshot: Snapshot status must be available or error and must not be part of a group.",
             ));
         }
-        if let Some(snapshot) = self.snapshots.get_mut(id) {
-            snapshot.status = SnapshotStatus::Deleting;
-            snapshot.updated_at = Some(Timestamp::now());
-        }
+        self.set_snapshot_status(id, SnapshotStatus::Deleting);
         Ok(())
     }
 
-    /// `deleting` to gone.
-    pub(crate) fn end_delete_snapshot(&mut self, id: &str) {
-        self.snapshots.remove(id);
+    /// Whether volumes that were made of this volume or snapshot hold it, as clones do on some backends.
+    pub(crate) fn is_held_by_clones(&self, id: &str) -> bool {
+        self.rules.clones_hold_sources
+            && self.volumes.values().any(|volume| {
+                volume.snapshot_id.as_deref() == Some(id) || volume.source_volume_id.as_deref() == Some(id)
+            })
+    }
+
+    /// `deleting` to gone, or to `error_deleting`.
+    pub(crate) fn end_delete_snapshot(&mut self, id: &str, failed: bool) {
+        if failed {
+            self.set_snapshot_status(id, SnapshotStatus::ErrorDeleting);
+        } else {
+            self.snapshots.remove(id);
+        }
+    }
+
+    /// Sets the status whatever it was; false when there is no such snapshot.
+    pub(crate) fn set_snapshot_status(&mut self, id: &str, status: SnapshotStatus) -> bool {
+        let Some(snapshot) = self.snapshots.get_mut(id) else {
+            return false;
+        };
+        snapshot.status = status;
+        snapshot.updated_at = Some(Timestamp::now());
+        true
     }
 }

@@ -1,29 +1,22 @@
 //! The state machine, case by case.
 
-use super::{NewMapping, NewSnapshot, NewVolume, Rules, World};
+use super::{Begun, NewMapping, NewSnapshot, NewVolume, Rules, World};
 use crate::config::{Quota, ServerSpec, VolumeType};
-use crate::state::{AttachmentStatus, VolumeStatus};
+use crate::microversion::Version;
+use crate::state::{AttachmentStatus, GroupType, Mapping, VolumeStatus};
 
 const SERVER: &str = "7c0d4f5e-1b2a-4c3d-8e9f-0a1b2c3d4e5f";
 const OTHER: &str = "8d1e5a6f-2c3b-4d4e-9fa0-1b2c3d4e5f60";
-const ALL: [VolumeStatus; 12] = [
-    VolumeStatus::Creating,
-    VolumeStatus::Available,
-    VolumeStatus::Reserved,
-    VolumeStatus::Attaching,
-    VolumeStatus::InUse,
-    VolumeStatus::Detaching,
-    VolumeStatus::Extending,
-    VolumeStatus::Deleting,
-    VolumeStatus::Error,
-    VolumeStatus::ErrorDeleting,
-    VolumeStatus::ErrorExtending,
-    VolumeStatus::Maintenance,
-];
+const ALL: &[VolumeStatus] = VolumeStatus::ALL;
 
 fn world() -> World {
     let mut world = World::new(Rules {
         zones: vec!["nova".to_owned()],
+        compute_zones: Vec::new(),
+        group_types: vec![GroupType::consistent("consistent")],
+        pools: Vec::new(),
+        clones_hold_sources: false,
+        backups: true,
         volume_types: vec![
             VolumeType::new("fast"),
             VolumeType {
@@ -37,6 +30,32 @@ fn world() -> World {
     world.add_server(ServerSpec::new(SERVER));
     world.add_server(ServerSpec::new(OTHER));
     world
+}
+
+fn wish() -> NewMapping {
+    NewMapping {
+        device: None,
+        tag: None,
+        delete_on_termination: false,
+        version: Version(2, 90),
+        admin: false,
+    }
+}
+
+/// Attaches as far as Nova's answer goes.
+fn attach(world: &mut World, server: &str, id: &str) -> Mapping {
+    match world.begin_attach(server, id, wish(), "req-1") {
+        Ok(Begun::OnHost(mapping)) => mapping,
+        other => panic!("it cannot be attached: {other:?}"),
+    }
+}
+
+/// Detaches as far as Nova's answer goes.
+fn detach(world: &mut World, server: &str, id: &str) -> Mapping {
+    match world.begin_detach(server, id, Version(2, 90), false, "req-2") {
+        Ok(Begun::OnHost(mapping)) => mapping,
+        other => panic!("it cannot be detached: {other:?}"),
+    }
 }
 
 /// A volume in this status, as `os-reset_status` makes one.
@@ -57,12 +76,14 @@ fn status(world: &World, id: &str) -> VolumeStatus {
 
 #[test]
 fn each_operation_begins_in_its_own_states_alone() {
-    use VolumeStatus::{Available, Error, ErrorExtending};
+    use VolumeStatus::{Available, Error, ErrorExtending, ErrorManaging, ErrorRestoring};
     type Begin = fn(&mut World, &str) -> bool;
     let operations: [(&str, &[VolumeStatus], Begin); 4] = [
-        ("delete", &[Available, Error, ErrorExtending], |world, id| {
-            world.begin_delete(id, false).is_ok()
-        }),
+        (
+            "delete",
+            &[Available, Error, ErrorExtending, ErrorRestoring, ErrorManaging],
+            |world, id| world.begin_delete(id, false, false).is_ok(),
+        ),
         ("extend", &[Available], |world, id| {
             world.begin_extend(id, 2, false).is_ok()
         }),
@@ -71,17 +92,17 @@ fn each_operation_begins_in_its_own_states_alone() {
                 volume_id: id.to_owned(),
                 name: None,
                 description: None,
-                force: false,
+                force: None,
                 metadata: None,
             };
-            world.begin_snapshot(new).is_ok()
+            world.begin_snapshot(new, false).is_ok()
         }),
         ("attach", &[Available], |world, id| {
-            world.begin_attach(SERVER, id, NewMapping::default(), "req-1").is_ok()
+            world.begin_attach(SERVER, id, wish(), "req-1").is_ok()
         }),
     ];
     for (name, allowed, begin) in operations {
-        for before in ALL {
+        for &before in ALL {
             let mut world = world();
             let id = volume(&mut world, before);
             assert_eq!(
@@ -100,9 +121,7 @@ fn each_operation_begins_in_its_own_states_alone() {
 fn an_attachment_goes_over_reserved_and_attaching_to_in_use_and_back() {
     let mut world = world();
     let id = volume(&mut world, VolumeStatus::Available);
-    let mapping = world
-        .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
-        .expect("it can be attached");
+    let mapping = attach(&mut world, SERVER, &id);
     let state = |world: &World| (status(world, &id), world.attachments_of(&id)[0].status);
     assert_eq!(state(&world), (VolumeStatus::Reserved, AttachmentStatus::Reserved));
     world.connect(&mapping.attachment_id).expect("the attachment is there");
@@ -110,9 +129,12 @@ fn an_attachment_goes_over_reserved_and_attaching_to_in_use_and_back() {
     world.end_attach(&mapping, None);
     assert_eq!(state(&world), (VolumeStatus::InUse, AttachmentStatus::Attached));
 
-    let mapping = world.begin_detach(SERVER, &id, "req-2").expect("it can be detached");
+    let mapping = detach(&mut world, SERVER, &id);
     assert_eq!(status(&world, &id), VolumeStatus::Detaching);
-    assert!(world.begin_detach(SERVER, &id, "req-3").is_err(), "once is enough");
+    assert!(
+        world.begin_detach(SERVER, &id, Version(2, 90), false, "req-3").is_err(),
+        "once is enough"
+    );
     world.end_detach(&mapping);
     assert_eq!(status(&world, &id), VolumeStatus::Available);
     assert!(world.attachments_of(&id).is_empty() && world.mapping(&id, SERVER).is_some());
@@ -160,19 +182,13 @@ fn the_last_of_several_attachments_makes_the_volume_available() {
     };
     let id = world.begin_create(new).expect("a volume is made").id;
     world.end_create(&id, false);
-    let wish = || NewMapping {
-        multiattach_allowed: true,
-        ..NewMapping::default()
-    };
     for server in [SERVER, OTHER] {
-        let mapping = world
-            .begin_attach(server, &id, wish(), "req-1")
-            .expect("it can be attached");
+        let mapping = attach(&mut world, server, &id);
         world.connect(&mapping.attachment_id).expect("the attachment is there");
         world.end_attach(&mapping, None);
     }
     for (server, after) in [(SERVER, VolumeStatus::InUse), (OTHER, VolumeStatus::Available)] {
-        let mapping = world.begin_detach(server, &id, "req-2").expect("it can be detached");
+        let mapping = detach(&mut world, server, &id);
         world.end_detach(&mapping);
         world.remove_mapping(&mapping);
         assert_eq!(status(&world, &id), after);
@@ -185,23 +201,19 @@ fn devices_are_named_like_virtio_disks_and_gaps_are_filled() {
     let mut names = Vec::new();
     for _ in 0..27 {
         let id = volume(&mut world, VolumeStatus::Available);
-        let mapping = world
-            .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
-            .expect("it can be attached");
+        let mapping = attach(&mut world, SERVER, &id);
         names.push((mapping.device.clone(), mapping));
     }
     assert_eq!((names[0].0.as_str(), names[24].0.as_str()), ("/dev/vdb", "/dev/vdz"));
     assert_eq!((names[25].0.as_str(), names[26].0.as_str()), ("/dev/vdaa", "/dev/vdab"));
     world.fail_attach(&names[3].1);
     let id = volume(&mut world, VolumeStatus::Available);
-    let again = world
-        .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
-        .expect("it can be attached");
+    let again = attach(&mut world, SERVER, &id);
     assert_eq!(again.device, "/dev/vde");
     let id = volume(&mut world, VolumeStatus::Available);
     let taken = NewMapping {
         device: Some("/dev/vde".to_owned()),
-        ..NewMapping::default()
+        ..wish()
     };
     assert_eq!(
         world
@@ -216,9 +228,7 @@ fn devices_are_named_like_virtio_disks_and_gaps_are_filled() {
 fn what_is_restored_is_what_was_saved_but_for_servers_that_are_gone() {
     let mut before = world();
     let id = volume(&mut before, VolumeStatus::Available);
-    let mapping = before
-        .begin_attach(SERVER, &id, NewMapping::default(), "req-1")
-        .expect("it can be attached");
+    let mapping = attach(&mut before, SERVER, &id);
     before.connect(&mapping.attachment_id).expect("the attachment is there");
     before.end_attach(&mapping, None);
     let mut same = world();

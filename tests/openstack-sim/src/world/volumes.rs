@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::World;
 use crate::api::{Fault, new_id};
 use crate::config::VolumeType;
-use crate::state::{SnapshotStatus, Volume, VolumeStatus};
+use crate::state::{AttachmentStatus, BackupStatus, GroupStatus, SnapshotStatus, Volume, VolumeStatus};
 
 /// What a volume is asked for with.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -21,55 +21,72 @@ pub(crate) struct NewVolume {
     pub(crate) metadata: Option<BTreeMap<String, String>>,
     pub(crate) snapshot_id: Option<String>,
     pub(crate) source_volid: Option<String>,
+    pub(crate) backup_id: Option<String>,
+    pub(crate) group_id: Option<String>,
+}
+
+/// What a new volume is made from.
+#[derive(Debug, Default)]
+struct Source {
+    size: Option<u64>,
+    zone: Option<String>,
+    volume_type: Option<String>,
+    /// What Cinder says of a size that is too small.
+    too_small: Option<fn(u64, u64) -> String>,
 }
 
 impl World {
     /// Cinder's answer to a create call: the volume is `creating`.
     pub(crate) fn begin_create(&mut self, new: NewVolume) -> Result<Volume, Fault> {
-        let (source_size, source_zone) = self.source(&new)?;
-        let volume_type = self.volume_type(new.volume_type.as_deref())?.clone();
-        let size = new.size.or(source_size).filter(|size| *size > 0).ok_or_else(|| {
-            Fault::bad_request("Invalid input received: Volume size must be an integer and greater than 0.")
+        let source = self.source(&new)?;
+        let volume_type = self.type_of(&new, &source)?;
+        let size = new.size.or(source.size).filter(|size| *size > 0).ok_or_else(|| {
+            Fault::bad_request(format!(
+                "Invalid input received: Volume size '{}' must be an integer and greater than 0",
+                new.size.map_or_else(|| "None".to_owned(), |size| size.to_string())
+            ))
         })?;
-        if let Some(smallest) = source_size.filter(|smallest| size < *smallest) {
-            let source = if new.snapshot_id.is_some() {
-                "the snapshot size"
-            } else {
-                "original volume size"
-            };
+        if let (Some(smallest), Some(text)) = (source.size, source.too_small)
+            && size < smallest
+        {
             return Err(Fault::bad_request(format!(
-                "Invalid input received: Volume size '{size}'GB cannot be smaller than {source} {smallest}GB. They must be >= {source}."
+                "Invalid input received: {}",
+                text(size, smallest)
             )));
         }
-        let zone = match new.availability_zone.or(source_zone) {
+        let group_zone = self.check_group_of(&new, &volume_type)?;
+        let zone = match group_zone.or(new.availability_zone).or(source.zone) {
             Some(zone) if self.rules.zones.contains(&zone) => zone,
             Some(zone) => return Err(Fault::bad_request(format!("Availability zone '{zone}' is invalid."))),
             None => self.rules.zones.first().cloned().unwrap_or_else(|| "nova".to_owned()),
         };
-        self.check_quota(1, size, size)?;
+        self.check_quota(&volume_type.name, true, size, size)?;
         let volume = Volume {
             id: new_id(),
             name: new.name,
             description: new.description,
             status: VolumeStatus::Creating,
+            previous_status: None,
             size,
             volume_type: volume_type.name,
             availability_zone: zone,
             multiattach: volume_type.multiattach,
             metadata: new.metadata.unwrap_or_default(),
-            scheduled: false,
+            backend: None,
             snapshot_id: new.snapshot_id,
             source_volume_id: new.source_volid,
+            backup_id: new.backup_id,
+            group_id: new.group_id,
+            migration_status: None,
             created_at: Timestamp::now(),
             updated_at: None,
-            extending: None,
+            new_size: None,
         };
         self.volumes.insert(volume.id.clone(), volume.clone());
         Ok(volume)
     }
 
-    /// Size and zone of what a new volume is made from.
-    fn source(&self, new: &NewVolume) -> Result<(Option<u64>, Option<String>), Fault> {
+    fn source(&self, new: &NewVolume) -> Result<Source, Fault> {
         if let Some(id) = &new.snapshot_id {
             let snapshot = self.snapshot(id)?;
             if snapshot.status != SnapshotStatus::Available {
@@ -77,11 +94,18 @@ impl World {
                     "Invalid snapshot: Originating snapshot status must be one of 'available' values",
                 ));
             }
-            let zone = self
-                .volumes
-                .get(&snapshot.volume_id)
-                .map(|volume| volume.availability_zone.clone());
-            return Ok((Some(snapshot.size), zone));
+            let volume = self.volumes.get(&snapshot.volume_id);
+            return Ok(Source {
+                size: Some(snapshot.size),
+                zone: volume.map(|volume| volume.availability_zone.clone()),
+                volume_type: Some(snapshot.volume_type.clone()),
+                too_small: Some(|size, smallest| {
+                    format!(
+                        "Volume size '{size}'GB cannot be smaller than the snapshot size {smallest}GB. They must be >= \
+                         original snapshot size."
+                    )
+                }),
+            });
         }
         if let Some(id) = &new.source_volid {
             let volume = self.volume(id)?;
@@ -90,80 +114,108 @@ impl World {
                     "Invalid volume: Originating source volume status must be one of 'available, in-use' values",
                 ));
             }
-            return Ok((Some(volume.size), Some(volume.availability_zone.clone())));
+            return Ok(Source {
+                size: Some(volume.size),
+                zone: Some(volume.availability_zone.clone()),
+                volume_type: Some(volume.volume_type.clone()),
+                too_small: Some(|size, smallest| {
+                    format!(
+                        "Volume size '{size}'GB cannot be smaller than original volume size  {smallest}GB. They must be \
+                         >= original volume size."
+                    )
+                }),
+            });
         }
-        Ok((None, None))
+        if let Some(id) = &new.backup_id {
+            let backup = self.backup(id)?;
+            if backup.status != BackupStatus::Available {
+                return Err(Fault::bad_request(
+                    "Invalid backup: Originating backup status must be one of 'available' values",
+                ));
+            }
+            return Ok(Source {
+                size: Some(backup.size),
+                too_small: Some(|size, smallest| {
+                    format!(
+                        "Volume size {size}GB cannot be smaller than the backup size {smallest}GB. It must be >= backup \
+                         size."
+                    )
+                }),
+                ..Source::default()
+            });
+        }
+        Ok(Source::default())
     }
 
-    /// The volume type with this name or id; the default one when none is named.
-    pub(crate) fn volume_type(&self, wanted: Option<&str>) -> Result<&VolumeType, Fault> {
-        let Some(wanted) = wanted.filter(|name| !name.is_empty()) else {
-            return self
-                .rules
-                .volume_types
-                .first()
-                .ok_or_else(|| Fault::new(500, "Default volume type is not defined."));
+    /// The type that a new volume gets: the one that is asked for, its source's, or the default.
+    fn type_of(&self, new: &NewVolume, source: &Source) -> Result<VolumeType, Fault> {
+        let Some(wanted) = new.volume_type.as_deref().filter(|name| !name.is_empty()) else {
+            return self.volume_type(source.volume_type.as_deref()).cloned();
         };
-        self.rules
-            .volume_types
-            .iter()
-            .find(|known| known.name == wanted || known.id == wanted)
-            .ok_or_else(|| {
-                if uuid::Uuid::parse_str(wanted).is_ok() {
-                    Fault::not_found(format!("Volume type {wanted} could not be found."))
-                } else {
-                    Fault::not_found(format!("Volume type with name {wanted} could not be found."))
-                }
-            })
+        let wanted = self.volume_type(Some(wanted))?;
+        if let Some(of_source) = &source.volume_type
+            && *of_source != wanted.name
+            && !self.are_on_one_backend(of_source, wanted)
+        {
+            let advice = if new.snapshot_id.is_some() {
+                "recommend omitting the type argument"
+            } else {
+                "either match source volume, or omit type argument"
+            };
+            return Err(Fault::bad_request(format!(
+                "Invalid input received: Invalid volume_type provided: {} (requested type is not compatible; {advice}).",
+                wanted.id
+            )));
+        }
+        Ok(wanted.clone())
     }
 
-    /// Cinder's accounting: snapshots count against the gigabytes too.
-    pub(crate) fn check_quota(&self, volumes: i64, gigabytes: u64, volume_size: u64) -> Result<(), Fault> {
-        let quota = self.rules.quota;
-        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        if quota.per_volume_gigabytes >= 0 && signed(volume_size) > quota.per_volume_gigabytes {
-            return Err(Fault::over_quota(
-                "VolumeSizeExceedsLimit",
-                &format!(
-                    "Requested volume size {volume_size}G is larger than maximum allowed limit {}G.",
-                    quota.per_volume_gigabytes
-                ),
+    /// The zone of the group that a new volume goes to, if it may.
+    fn check_group_of(&self, new: &NewVolume, volume_type: &VolumeType) -> Result<Option<String>, Fault> {
+        let Some(id) = &new.group_id else { return Ok(None) };
+        let group = self.group(id)?;
+        if new.volume_type.is_none() {
+            return Err(Fault::bad_request(
+                "Invalid input received: volume_type must be provided when creating a volume in a group.",
             ));
         }
-        let used = self.gigabytes_used();
-        if quota.gigabytes >= 0 && signed(used + gigabytes) > quota.gigabytes {
-            return Err(Fault::over_quota(
-                "VolumeSizeExceedsAvailableQuota",
-                &format!(
-                    "Requested volume or snapshot exceeds allowed gigabytes quota. Requested {gigabytes}G, quota is {}G and {used}G has been consumed.",
-                    quota.gigabytes
-                ),
+        if !group.volume_types.contains(&volume_type.id) {
+            return Err(Fault::bad_request(format!(
+                "Invalid input received: Invalid volume_type provided: {} (requested type must be supported by this \
+                 group).",
+                volume_type.name
+            )));
+        }
+        if !matches!(group.status, GroupStatus::Available | GroupStatus::Creating) {
+            return Err(Fault::bad_request(
+                "Invalid Group: Originating group status must be one of 'available, creating' values",
             ));
         }
-        if quota.volumes >= 0 && volumes > 0 && signed(self.volumes.len() as u64) + volumes > quota.volumes {
-            return Err(Fault::over_quota(
-                "VolumeLimitExceeded",
-                &format!(
-                    "Maximum number of volumes allowed ({}) exceeded for quota 'volumes'.",
-                    quota.volumes
-                ),
-            ));
-        }
-        Ok(())
+        Ok(Some(group.availability_zone.clone()))
     }
 
-    /// GiB of all volumes and snapshots.
-    pub(crate) fn gigabytes_used(&self) -> u64 {
-        self.volumes.values().map(|volume| volume.size).sum::<u64>()
-            + self.snapshots.values().map(|snapshot| snapshot.size).sum::<u64>()
-    }
-
-    /// The scheduler has found a backend; false when the volume was deleted before.
+    /// The scheduler has found a backend; false when there is none with enough room, or when the volume was deleted
+    /// before.
     pub(crate) fn schedule(&mut self, id: &str) -> bool {
-        let Some(volume) = self.volumes.get_mut(id) else {
+        let Some(volume) = self.volumes.get(id) else {
             return false;
         };
-        volume.scheduled = true;
+        let Ok(volume_type) = self.volume_type(Some(&volume.volume_type)) else {
+            return false;
+        };
+        // What is scheduled stands in the books already.
+        if !self.has_room(volume_type, volume.size, volume.size) {
+            return false;
+        }
+        let backend = volume_type.backend().to_owned();
+        let from_backup = volume.backup_id.clone();
+        if let Some(volume) = self.volumes.get_mut(id) {
+            volume.backend = Some(backend);
+            volume.updated_at = Some(Timestamp::now());
+        }
+        if let Some(backup) = from_backup {
+            self.set_backup_status(&backup, BackupStatus::Restoring);
+        }
         true
     }
 
@@ -182,23 +234,51 @@ impl World {
 
     /// Cinder's answer to a delete call: the volume is `deleting`, and true; or it is gone already, whatever its status
     /// was, because no backend knew it, and false.
-    pub(crate) fn begin_delete(&mut self, id: &str, cascade: bool) -> Result<bool, Fault> {
+    pub(crate) fn begin_delete(&mut self, id: &str, cascade: bool, force: bool) -> Result<bool, Fault> {
         let volume = self.volume(id)?;
-        if !volume.scheduled {
+        if volume.backend.is_none() {
             self.end_delete(id, false);
             return Ok(false);
         }
-        let deletable = matches!(
-            volume.status,
-            VolumeStatus::Available | VolumeStatus::Error | VolumeStatus::ErrorExtending
-        );
-        let has_snapshots = self.snapshots.values().any(|snapshot| snapshot.volume_id == id);
-        if !deletable || (has_snapshots && !cascade) {
-            return Err(Fault::bad_request(
-                "Invalid volume: Volume status must be available or error or error_restoring or error_extending or \
-                 error_managing and must not be migrating, attached, belong to a group, have snapshots, awaiting a \
-                 transfer, or be disassociated from snapshots after volume transfer.",
-            ));
+        let deletable = force
+            || matches!(
+                volume.status,
+                VolumeStatus::Available
+                    | VolumeStatus::Error
+                    | VolumeStatus::ErrorRestoring
+                    | VolumeStatus::ErrorExtending
+                    | VolumeStatus::ErrorManaging
+            );
+        let attached = self
+            .attachments_of(id)
+            .iter()
+            .any(|known| known.status == AttachmentStatus::Attached);
+        let held = volume.is_migrating() || volume.group_id.is_some() || attached;
+        let held_by_snapshots = self
+            .snapshots
+            .values()
+            .filter(|snapshot| snapshot.volume_id == id)
+            .any(|snapshot| {
+                let undeletable = !matches!(
+                    snapshot.status,
+                    SnapshotStatus::Available | SnapshotStatus::Error | SnapshotStatus::Deleting
+                );
+                !cascade || undeletable || snapshot.group_snapshot_id.is_some()
+            });
+        if !deletable || held || held_by_snapshots {
+            let status = if force {
+                "Volume"
+            } else {
+                "Volume status must be available or error or error_restoring or error_extending or error_managing and"
+            };
+            return Err(Fault::bad_request(format!(
+                "Invalid volume: {status} must not be migrating, attached, belong to a group, have snapshots, awaiting a \
+                 transfer, or be disassociated from snapshots after volume transfer."
+            )));
+        }
+        let ours = self.snapshots.values_mut().filter(|snapshot| snapshot.volume_id == id);
+        for snapshot in ours {
+            snapshot.status = SnapshotStatus::Deleting;
         }
         self.set_status(id, VolumeStatus::Deleting);
         Ok(true)
@@ -236,27 +316,40 @@ impl World {
                 volume.status
             )));
         }
-        self.check_quota(0, size - volume.size, size)?;
+        self.check_quota(&volume.volume_type, false, size - volume.size, size)?;
         let volume = self.volume_mut(id)?;
-        volume.extending = Some((size, volume.status));
+        volume.new_size = Some(size);
+        volume.previous_status = Some(volume.status);
         self.set_status(id, VolumeStatus::Extending);
         Ok(())
     }
 
-    /// `extending` back to what it was with the new size, or to `error_extending`.
+    /// Whether the backend has room for what the volume is being extended by.
+    pub(crate) fn has_room_to_extend(&self, id: &str) -> bool {
+        self.volume(id).is_ok_and(|volume| {
+            let more = volume.new_size.unwrap_or(volume.size).saturating_sub(volume.size);
+            self.volume_type(Some(&volume.volume_type))
+                .is_ok_and(|volume_type| self.has_room(volume_type, 0, more))
+        })
+    }
+
+    /// `extending` back to what it was with the new size, or to `error_extending`. A backend without room is found out by
+    /// the scheduler, which leaves the volume as it was.
     pub(crate) fn end_extend(&mut self, id: &str, failed: bool) {
         let Ok(volume) = self.volume_mut(id) else { return };
-        let Some((size, before)) = volume.extending.take() else {
+        let Some(size) = volume.new_size.take() else {
             return;
         };
-        if !failed {
-            volume.size = size;
+        if volume.status != VolumeStatus::Extending {
+            return;
         }
-        self.turn(
-            id,
-            VolumeStatus::Extending,
-            if failed { VolumeStatus::ErrorExtending } else { before },
-        );
+        if failed {
+            volume.previous_status = None;
+            self.set_status(id, VolumeStatus::ErrorExtending);
+        } else {
+            volume.size = size;
+            self.step_back(id, VolumeStatus::Extending);
+        }
     }
 
     /// Sets the status whatever it was; false when there is no such volume.
@@ -274,5 +367,13 @@ impl World {
         if self.volumes.get(id).is_some_and(|volume| volume.status == from) {
             self.set_status(id, to);
         }
+    }
+
+    /// Goes from a passing status back to the one before it.
+    pub(crate) fn step_back(&mut self, id: &str, from: VolumeStatus) {
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let before = volume.previous_status.take().unwrap_or(VolumeStatus::Available);
+        volume.new_size = None;
+        self.turn(id, from, before);
     }
 }

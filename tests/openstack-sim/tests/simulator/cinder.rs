@@ -89,7 +89,7 @@ async fn bad_wishes_are_refused_with_cinders_words() {
             None,
             400,
             "badRequest",
-            "Invalid input received: Volume size must be an integer and greater than 0.",
+            "Invalid input received: Volume size '0' must be an integer and greater than 0",
         ),
         (
             json!({"size": 1, "nonsense": 1}),
@@ -134,6 +134,7 @@ async fn quotas_are_refused_with_413_and_tell_what_is_used() {
             gigabytes: 10,
             snapshots: 5,
             per_volume_gigabytes: 8,
+            ..Quota::default()
         };
     })
     .await;

@@ -1,0 +1,239 @@
+//! Volume types, pools and quotas.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::SpecError;
+
+/// A Cinder volume type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeType {
+    /// The type's UUID.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What it is for, in words.
+    pub description: Option<String>,
+    /// Whether its volumes can be attached to several servers (`multiattach="<is> True"`).
+    pub multiattach: bool,
+    /// Further extra specs; `volume_backend_name` says on which backend its volumes are, else all are on one.
+    pub extra_specs: BTreeMap<String, String>,
+    /// The QoS specs that its volumes get.
+    pub qos_specs_id: Option<String>,
+    /// What the project may use of this type.
+    pub quota: TypeQuota,
+}
+
+/// The backend of types that name none.
+pub(crate) const DEFAULT_BACKEND: &str = "sim";
+
+impl VolumeType {
+    /// A type whose volumes go to one server at a time.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            id: crate::api::new_id(),
+            name: name.into(),
+            description: None,
+            multiattach: false,
+            extra_specs: BTreeMap::new(),
+            qos_specs_id: None,
+            quota: TypeQuota::default(),
+        }
+    }
+
+    /// Adds an extra spec.
+    #[must_use]
+    pub fn spec(mut self, key: &str, value: &str) -> Self {
+        self.extra_specs.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Puts its volumes on this backend: a retype from a type of another backend is a migration.
+    #[must_use]
+    pub fn on_backend(self, name: &str) -> Self {
+        self.spec("volume_backend_name", name)
+    }
+
+    /// The backend of its volumes.
+    pub(crate) fn backend(&self) -> &str {
+        self.extra_specs
+            .get("volume_backend_name")
+            .map_or(DEFAULT_BACKEND, String::as_str)
+    }
+
+    /// All extra specs, as an administrator sees them.
+    pub(crate) fn all_specs(&self) -> BTreeMap<String, String> {
+        let mut specs = self.extra_specs.clone();
+        if self.multiattach {
+            specs.insert("multiattach".to_owned(), "<is> True".to_owned());
+        }
+        specs
+    }
+}
+
+impl FromStr for VolumeType {
+    type Err = SpecError;
+
+    /// `NAME[,multiattach][,backend=NAME][,qos=ID][,KEY=VALUE]…`
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut parts = text.split(',');
+        let mut volume_type = Self::new(parts.next().unwrap_or_default());
+        for part in parts {
+            volume_type = match part.split_once('=') {
+                None if part == "multiattach" => Self {
+                    multiattach: true,
+                    ..volume_type
+                },
+                Some(("backend", name)) => volume_type.on_backend(name),
+                Some(("qos", id)) => Self {
+                    qos_specs_id: Some(id.to_owned()),
+                    ..volume_type
+                },
+                Some((key, value)) => volume_type.spec(key, value),
+                None => {
+                    return Err(SpecError {
+                        text: text.to_owned(),
+                        reason: format!("`{part}` is not known"),
+                        form: "NAME[,multiattach][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]",
+                    });
+                }
+            };
+        }
+        Ok(volume_type)
+    }
+}
+
+/// What a backend holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Name of the backend.
+    pub backend: String,
+    /// Capacity in GiB.
+    pub total_gigabytes: u64,
+    /// Part of the capacity that Cinder keeps free, in percent.
+    pub reserved_percentage: u8,
+}
+
+impl Pool {
+    /// A backend with so many GiB, of which Cinder keeps none free.
+    pub fn new(backend: impl Into<String>, total_gigabytes: u64) -> Self {
+        Self {
+            backend: backend.into(),
+            total_gigabytes,
+            reserved_percentage: 0,
+        }
+    }
+}
+
+/// What the project may use; -1 is without limit, as in Cinder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Quota {
+    pub volumes: i64,
+    pub gigabytes: i64,
+    pub snapshots: i64,
+    pub per_volume_gigabytes: i64,
+    pub backups: i64,
+    pub backup_gigabytes: i64,
+    pub groups: i64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            volumes: 10_000,
+            gigabytes: 1_000_000,
+            snapshots: 10_000,
+            per_volume_gigabytes: -1,
+            backups: 10_000,
+            backup_gigabytes: 1_000_000,
+            groups: 10_000,
+        }
+    }
+}
+
+impl Quota {
+    /// The limit with this name.
+    pub(crate) fn limit(&mut self, name: &str) -> Option<&mut i64> {
+        Some(match name {
+            "volumes" => &mut self.volumes,
+            "gigabytes" => &mut self.gigabytes,
+            "snapshots" => &mut self.snapshots,
+            "per_volume_gigabytes" => &mut self.per_volume_gigabytes,
+            "backups" => &mut self.backups,
+            "backup_gigabytes" => &mut self.backup_gigabytes,
+            "groups" => &mut self.groups,
+            _ => return None,
+        })
+    }
+}
+
+impl FromStr for Quota {
+    type Err = SpecError;
+
+    /// `volumes=N,gigabytes=N,…`; what is not named keeps its default.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let error = |reason: String| SpecError {
+            text: text.to_owned(),
+            reason,
+            form: "volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N,backups=N,backup_gigabytes=N,groups=N",
+        };
+        let mut quota = Self::default();
+        for part in text.split(',') {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| error(format!("`{part}` has no value")))?;
+            let value = value.parse().map_err(|_| error(format!("`{value}` is not a number")))?;
+            *quota
+                .limit(name)
+                .ok_or_else(|| error(format!("`{name}` is not a quota")))? = value;
+        }
+        Ok(quota)
+    }
+}
+
+/// What the project may use of one volume type; -1, the default, is without limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct TypeQuota {
+    pub volumes: i64,
+    pub gigabytes: i64,
+    pub snapshots: i64,
+}
+
+impl Default for TypeQuota {
+    fn default() -> Self {
+        Self {
+            volumes: -1,
+            gigabytes: -1,
+            snapshots: -1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_keeps_its_default_where_it_is_not_named() {
+        let quota: Quota = "volumes=3".parse().expect("a quota");
+        assert_eq!((quota.volumes, quota.gigabytes), (3, Quota::default().gigabytes));
+        assert!("cows=3".parse::<Quota>().is_err());
+    }
+
+    #[test]
+    fn a_volume_type_is_read_from_its_name_and_its_specs() {
+        let read: VolumeType = "gold,multiattach,backend=b,qos=q1,tier=1".parse().expect("a type");
+        assert_eq!(
+            (read.name.as_str(), read.multiattach, read.backend()),
+            ("gold", true, "b")
+        );
+        assert_eq!(read.qos_specs_id.as_deref(), Some("q1"));
+        assert_eq!(read.all_specs()["tier"], "1");
+        assert_eq!(read.all_specs()["multiattach"], "<is> True");
+        assert!("gold,shiny".parse::<VolumeType>().is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! What happens to a cloud behind the back of its users.
+
+use super::Sim;
+use crate::config::ServerSpec;
+use crate::state::{
+    AttachmentStatus, Backup, BackupStatus, GroupStatus, Server, Snapshot, SnapshotStatus, Volume, VolumeStatus,
+};
+
+impl Sim {
+    /// Adds a server.
+    pub fn add_server(&self, server: ServerSpec) {
+        self.cloud.change(|world| world.add_server(server));
+    }
+
+    /// Takes a server away as an administrator's force-delete does: it is gone, and Cinder's records of its attachments
+    /// stay behind when `leave_attachments` is set.
+    pub fn remove_server(&self, id: &str, leave_attachments: bool) {
+        crate::admin::remove_server(&self.cloud, id, leave_attachments);
+    }
+
+    /// Sets a server's `vm_state` and `task_state`, for instance `("active", Some("rebooting"))`; false when there is no
+    /// such server.
+    pub fn set_server_state(&self, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
+        self.cloud.change(|world| {
+            let Some(server) = world.servers.get_mut(id) else {
+                return false;
+            };
+            vm_state.clone_into(&mut server.vm_state);
+            server.task_state = task_state.map(str::to_owned);
+            true
+        })
+    }
+
+    /// Sets a volume's status as an administrator's `os-reset_status` does; false when there is no such volume.
+    pub fn set_volume_status(&self, id: &str, status: VolumeStatus) -> bool {
+        self.cloud.change(|world| world.set_status(id, status))
+    }
+
+    /// Changes a server's record as `change` says, for instance its `locked` or `host_down`; false when there is none.
+    pub fn set_server(&self, id: &str, change: impl FnOnce(&mut Server)) -> bool {
+        self.cloud
+            .change(|world| world.servers.get_mut(id).map(change).is_some())
+    }
+
+    /// Locks or unlocks a server: Nova refuses members to attach to it and to detach from it while it is locked.
+    pub fn set_server_locked(&self, id: &str, locked: bool) -> bool {
+        self.set_server(id, |server| server.locked = locked)
+    }
+
+    /// Takes a server's host down or up again. While it is down Nova refuses a detachment with 409, and an attachment with
+    /// 500 (the host does not answer). A host that accepts calls and does not carry them out is a very long latency.
+    pub fn set_server_down(&self, id: &str, down: bool) -> bool {
+        self.set_server(id, |server| server.host_down = down)
+    }
+
+    /// Changes a volume's record as `change` says, for instance its `migration_status`; false when there is none.
+    pub fn set_volume(&self, id: &str, change: impl FnOnce(&mut Volume)) -> bool {
+        self.cloud.change(|world| {
+            let Some(volume) = world.volumes.get_mut(id) else {
+                return false;
+            };
+            change(volume);
+            volume.updated_at = Some(jiff::Timestamp::now());
+            true
+        })
+    }
+
+    /// Changes a snapshot's record as `change` says; false when there is none.
+    pub fn set_snapshot(&self, id: &str, change: impl FnOnce(&mut Snapshot)) -> bool {
+        self.cloud
+            .change(|world| world.snapshots.get_mut(id).map(change).is_some())
+    }
+
+    /// Sets a snapshot's status as an administrator's `os-reset_status` does; false when there is no such snapshot.
+    pub fn set_snapshot_status(&self, id: &str, status: SnapshotStatus) -> bool {
+        self.cloud.change(|world| world.set_snapshot_status(id, status))
+    }
+
+    /// Changes a backup's record as `change` says; false when there is none.
+    pub fn set_backup(&self, id: &str, change: impl FnOnce(&mut Backup)) -> bool {
+        self.cloud
+            .change(|world| world.backups.get_mut(id).map(change).is_some())
+    }
+
+    /// Sets a backup's status as an administrator's `os-reset_status` does; false when there is no such backup.
+    pub fn set_backup_status(&self, id: &str, status: BackupStatus) -> bool {
+        self.cloud.change(|world| world.set_backup_status(id, status))
+    }
+
+    /// Sets a group's status as an administrator's `reset_status` does; false when there is no such group.
+    pub fn set_group_status(&self, id: &str, status: GroupStatus) -> bool {
+        self.cloud.change(|world| world.set_group_status(id, status))
+    }
+
+    /// Sets a group snapshot's status as an administrator's `reset_status` does; false when there is none.
+    pub fn set_group_snapshot_status(&self, id: &str, status: GroupStatus) -> bool {
+        self.cloud.change(|world| world.set_group_snapshot_status(id, status))
+    }
+
+    /// Leaves Cinder's record of an attachment without Nova's, as one that stopped half-way does; the volume's status
+    /// follows. Gives the attachment's id; nothing when there is no such volume.
+    pub fn add_attachment(&self, volume: &str, server: Option<&str>, status: AttachmentStatus) -> Option<String> {
+        self.cloud
+            .change(|world| world.add_attachment(volume, server, status).ok())
+    }
+
+    /// Leaves Nova's record of an attachment without Cinder's; false when there is no such volume, or no place for it.
+    pub fn add_mapping(&self, volume: &str, server: &str) -> bool {
+        self.cloud.change(|world| world.add_mapping(volume, server).is_ok())
+    }
+}

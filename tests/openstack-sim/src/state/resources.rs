@@ -1,0 +1,161 @@
+//! What Cinder keeps: volumes, snapshots, backups, groups.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{BackupStatus, GroupStatus, SnapshotStatus, VolumeStatus};
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Volume {
+    pub id: String,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub status: VolumeStatus,
+    /// What it was before an operation that returns to it: a backup, an extension, a retype.
+    pub previous_status: Option<VolumeStatus>,
+    /// GiB.
+    pub size: u64,
+    /// Name of its type.
+    pub volume_type: String,
+    pub availability_zone: String,
+    pub multiattach: bool,
+    pub metadata: BTreeMap<String, String>,
+    /// The backend that Cinder's scheduler has found for it. Until then there is nothing to delete but the record.
+    pub backend: Option<String>,
+    pub snapshot_id: Option<String>,
+    pub source_volume_id: Option<String>,
+    /// The backup that it is restored from, while it is.
+    pub backup_id: Option<String>,
+    pub group_id: Option<String>,
+    /// `starting`, `migrating`, `completing`, `success`, `error`; absent where it was never migrated.
+    pub migration_status: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+    /// The size, in GiB, that it is being extended to.
+    pub new_size: Option<u64>,
+}
+
+impl Volume {
+    /// Whether it is on its way to another backend, which refuses most operations.
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.migration_status
+            .as_deref()
+            .is_some_and(|status| !["deleting", "error", "success"].contains(&status))
+    }
+}
+
+/// A snapshot of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Snapshot {
+    pub id: String,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub status: SnapshotStatus,
+    pub volume_id: String,
+    /// GiB.
+    pub size: u64,
+    pub volume_type: String,
+    pub metadata: BTreeMap<String, String>,
+    pub group_snapshot_id: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+}
+
+/// A backup of a volume or of one of its snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Backup {
+    pub id: String,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub status: BackupStatus,
+    pub volume_id: String,
+    pub snapshot_id: Option<String>,
+    /// The backup that this incremental one adds to.
+    pub parent_id: Option<String>,
+    /// GiB.
+    pub size: u64,
+    pub container: Option<String>,
+    pub availability_zone: Option<String>,
+    pub object_count: u32,
+    pub fail_reason: Option<String>,
+    pub metadata: BTreeMap<String, String>,
+    /// When the data were as they are in the backup.
+    pub data_timestamp: Timestamp,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+}
+
+/// A type of groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct GroupType {
+    pub id: String,
+    pub name: String,
+    pub description: Option<String>,
+    pub is_public: bool,
+    /// For instance `consistent_group_snapshot_enabled` = `<is> True`.
+    pub group_specs: BTreeMap<String, String>,
+}
+
+impl GroupType {
+    /// A type whose groups are snapshotted volume by volume.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            id: crate::api::new_id(),
+            name: name.into(),
+            description: None,
+            is_public: true,
+            group_specs: BTreeMap::new(),
+        }
+    }
+
+    /// A type whose groups are snapshotted at one moment.
+    pub fn consistent(name: impl Into<String>) -> Self {
+        let spec = ("consistent_group_snapshot_enabled".to_owned(), "<is> True".to_owned());
+        Self {
+            group_specs: BTreeMap::from([spec]),
+            ..Self::new(name)
+        }
+    }
+}
+
+/// A generic volume group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Group {
+    pub id: String,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub status: GroupStatus,
+    /// Id of its type.
+    pub group_type: String,
+    /// Ids of the volume types that its volumes may have.
+    pub volume_types: Vec<String>,
+    pub availability_zone: String,
+    /// The backend that Cinder's scheduler has found for it.
+    pub backend: Option<String>,
+    pub group_snapshot_id: Option<String>,
+    pub source_group_id: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+}
+
+/// A snapshot of all volumes of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct GroupSnapshot {
+    pub id: String,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub status: GroupStatus,
+    pub group_id: String,
+    pub group_type: String,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
+}

@@ -1,0 +1,86 @@
+//! Attachments: loop devices come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Doom, text};
+use crate::backing::BackingError;
+use crate::cloud::Cloud;
+use crate::state::{LoopDevice, Mapping};
+
+/// How long Nova waits for a guest that keeps its device, unless the latencies say otherwise.
+const RELEASE: Duration = Duration::from_secs(20);
+
+/// `reserved` over `attaching` to `in-use`; or back to `available`, without a trace in Nova.
+pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        let half = cloud.latencies().attach / 2;
+        sleep(half).await;
+        let connected = cloud.change(|world| world.connect(&mapping.attachment_id)).is_ok();
+        sleep(half).await;
+        if doom.is_some() || !connected {
+            cloud.change(|world| world.fail_attach(&mapping));
+            return;
+        }
+        match plug(&cloud, &mapping).await {
+            Ok(device) => cloud.change(|world| world.end_attach(&mapping, device)),
+            Err(error) => {
+                tracing::warn!(volume = mapping.volume_id, error = text(&error), "an attachment failed");
+                cloud.change(|world| world.fail_attach(&mapping));
+            }
+        }
+    });
+}
+
+/// Makes the loop device of a mapping, where the server has a place for it.
+pub(super) async fn plug(cloud: &Cloud, mapping: &Mapping) -> Result<Option<LoopDevice>, BackingError> {
+    let by_id = cloud.read(|world| {
+        world
+            .server(&mapping.server_id)
+            .ok()
+            .and_then(|server| server.spec.by_id.clone())
+    });
+    match (&cloud.backing, by_id) {
+        (Some(backing), Some(by_id)) => backing.attach(&mapping.volume_id, &by_id).await.map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// `detaching` to `available`; or back to `in-use` where the guest keeps the device.
+pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        let latencies = cloud.latencies();
+        sleep(latencies.detach).await;
+        let patience = if latencies.release.is_zero() {
+            RELEASE
+        } else {
+            latencies.release
+        };
+        let released = match (&cloud.backing, &mapping.loop_device) {
+            _ if doom.is_some() => false,
+            (Some(backing), Some(device)) => match backing.detach(device, patience).await {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(
+                        volume = mapping.volume_id,
+                        error = text(&error),
+                        "a detachment is rolled back"
+                    );
+                    false
+                }
+            },
+            _ => true,
+        };
+        if !released {
+            cloud.change(|world| world.fail_detach(&mapping));
+            return;
+        }
+        cloud.change(|world| world.end_detach(&mapping));
+        sleep(latencies.settle).await;
+        cloud.change(|world| world.remove_mapping(&mapping));
+    });
+}

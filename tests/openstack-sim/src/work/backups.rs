@@ -1,0 +1,64 @@
+//! Backups: create, delete, restore. A backup holds all data of its volume, an incremental one too.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::{Doom, outcome};
+use crate::cloud::Cloud;
+use crate::state::Backup;
+use crate::world::Subject;
+
+/// `creating` to `available`, or to `error`.
+pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        // The data of a snapshot do not change; those of a volume may be those of this moment.
+        let source = backup.snapshot_id.as_deref().unwrap_or(&backup.volume_id);
+        let failed = outcome(&cloud, doom, async |backing| {
+            backing.create(&backup.id, backup.size, Some(source)).await
+        })
+        .await;
+        sleep(cloud.latencies().backup).await;
+        cloud.change(|world| {
+            world.end_backup(&backup.id, failed.as_deref());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Backup, &backup.id, &request_id, "013_020", reason);
+            }
+        });
+    });
+}
+
+/// `deleting` to gone, or to `error_deleting`.
+pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().delete).await;
+        let failed = outcome(&cloud, doom, async |backing| backing.remove(&backup_id)).await;
+        cloud.change(|world| {
+            world.end_delete_backup(&backup_id, failed.as_deref());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Backup, &backup_id, &request_id, "014_025", reason);
+            }
+        });
+    });
+}
+
+/// `restoring-backup` to `available`, or to `error_restoring`: a backup over a volume that exists.
+pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().backup).await;
+        let size = cloud.read(|world| world.volume(&volume_id).map_or(0, |volume| volume.size));
+        let failed = outcome(&cloud, doom, async |backing| {
+            backing.create(&volume_id, size, Some(&backup_id)).await
+        })
+        .await;
+        cloud.change(|world| {
+            world.end_restore(&backup_id, &volume_id, failed.is_some());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Backup, &backup_id, &request_id, "015_026", reason);
+            }
+        });
+    });
+}

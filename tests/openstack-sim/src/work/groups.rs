@@ -1,0 +1,70 @@
+//! Groups and their snapshots.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::{Doom, outcome};
+use crate::cloud::Cloud;
+use crate::world::GroupChange;
+
+/// `creating` to `available`, or to `error`.
+pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().group).await;
+        cloud.change(|world| world.end_group(&group_id, doom.is_some()));
+    });
+}
+
+/// `updating` to `available`, or to `error`.
+pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().group).await;
+        cloud.change(|world| world.end_group_change(&group_id, &change, doom.is_some()));
+    });
+}
+
+/// `deleting` to gone, with the volumes, or to `error_deleting`.
+pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().group).await;
+        let failed = outcome(&cloud, doom, async |backing| {
+            members.iter().try_for_each(|member| backing.remove(member))
+        })
+        .await;
+        cloud.change(|world| world.end_delete_group(&group_id, &members, failed.is_some()));
+    });
+}
+
+/// `creating` to `available`, or to `error`, with a snapshot of every volume that was in the group.
+pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().snapshot).await;
+        let members: Vec<_> = cloud.read(|world| world.snapshots_in_group(&id).cloned().collect());
+        let failed = outcome(&cloud, doom, async |backing| {
+            for member in &members {
+                backing.create(&member.id, member.size, Some(&member.volume_id)).await?;
+            }
+            Ok(())
+        })
+        .await;
+        cloud.change(|world| world.end_group_snapshot(&id, failed.is_some()));
+    });
+}
+
+/// `deleting` to gone, or to `error`.
+pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().delete).await;
+        let failed = outcome(&cloud, doom, async |backing| {
+            members.iter().try_for_each(|member| backing.remove(member))
+        })
+        .await;
+        cloud.change(|world| world.end_delete_group_snapshot(&id, failed.is_some()));
+    });
+}

@@ -1,0 +1,53 @@
+//! Snapshots: create, delete.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::{Doom, outcome};
+use crate::cloud::Cloud;
+use crate::state::{Snapshot, SnapshotStatus};
+use crate::world::Subject;
+
+/// `creating` to `available`, or to `error`. The data are those of the moment at which the snapshot becomes available.
+pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().snapshot).await;
+        let failed = outcome(&cloud, doom, async |backing| {
+            backing
+                .create(&snapshot.id, snapshot.size, Some(&snapshot.volume_id))
+                .await
+        })
+        .await;
+        cloud.change(|world| {
+            world.end_snapshot(&snapshot.id, failed.is_some());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Snapshot, &snapshot.id, &request_id, "009_013", reason);
+            }
+        });
+    });
+}
+
+/// `deleting` to gone, or to `error_deleting`. A snapshot that clones hold is `available` again.
+pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().delete).await;
+        if cloud.read(|world| world.is_held_by_clones(&snapshot_id)) {
+            cloud.change(|world| {
+                world.set_snapshot_status(&snapshot_id, SnapshotStatus::Available);
+                let why = "delete snapshot:Snapshot is busy.";
+                world.tell(Subject::Snapshot, &snapshot_id, &request_id, "010_015", why);
+            });
+            return;
+        }
+        let failed = outcome(&cloud, doom, async |backing| backing.remove(&snapshot_id)).await;
+        cloud.change(|world| {
+            world.end_delete_snapshot(&snapshot_id, failed.is_some());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Snapshot, &snapshot_id, &request_id, "010_016", reason);
+            }
+        });
+    });
+}

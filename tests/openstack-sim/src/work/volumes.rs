@@ -1,0 +1,138 @@
+//! Volumes: create, delete, extend, retype.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::{Doom, outcome};
+use crate::cloud::Cloud;
+use crate::state::{LoopDevice, Volume, VolumeStatus};
+use crate::world::{Retype, Subject};
+
+/// What Cinder's scheduler says where no backend will do.
+const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
+
+/// `creating` to `available`, or to `error`. Half of the time goes to the scheduler; what fails, fails there.
+pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        let half = cloud.latencies().create / 2;
+        sleep(half).await;
+        let mut doom = doom;
+        if doom.is_none() && !cloud.change(|world| world.schedule(&volume.id)) {
+            if cloud.read(|world| world.volume(&volume.id).is_err()) {
+                return;
+            }
+            doom = Some(NO_BACKEND.to_owned());
+        }
+        sleep(half).await;
+        if volume.backup_id.is_some() {
+            sleep(cloud.latencies().backup).await;
+        }
+        let source = volume
+            .snapshot_id
+            .as_deref()
+            .or(volume.source_volume_id.as_deref())
+            .or(volume.backup_id.as_deref());
+        let failed = outcome(&cloud, doom, async |backing| {
+            backing.create(&volume.id, volume.size, source).await
+        })
+        .await;
+        cloud.change(|world| {
+            // A failure before the restore leaves an ordinary error; one within it has a status of its own.
+            let restoring = world.volume(&volume.id).is_ok_and(|known| known.backend.is_some());
+            match &volume.backup_id {
+                Some(backup) if restoring => world.end_restore(backup, &volume.id, failed.is_some()),
+                _ => world.end_create(&volume.id, failed.is_some()),
+            }
+            if let Some(reason) = &failed {
+                world.tell(Subject::Volume, &volume.id, &request_id, "001_003", reason);
+            }
+        });
+    });
+}
+
+/// `deleting` to gone, or to `error_deleting`. A volume that clones hold is `available` again.
+pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().delete).await;
+        if cloud.read(|world| world.is_held_by_clones(&volume_id)) {
+            cloud.change(|world| world.set_status(&volume_id, VolumeStatus::Available));
+            return;
+        }
+        let files: Vec<String> = cloud.read(|world| {
+            let of_volume = world
+                .snapshots
+                .values()
+                .filter(|snapshot| snapshot.volume_id == volume_id);
+            let snapshots = of_volume.map(|snapshot| snapshot.id.clone());
+            snapshots.chain([volume_id.clone()]).collect()
+        });
+        let failed = outcome(&cloud, doom, async |backing| {
+            files.iter().try_for_each(|file| backing.remove(file))
+        })
+        .await;
+        cloud.change(|world| {
+            world.end_delete(&volume_id, failed.is_some());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Volume, &volume_id, &request_id, "003_001", reason);
+            }
+        });
+    });
+}
+
+/// `extending` to the new size, or to `error_extending`.
+pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        sleep(cloud.latencies().extend).await;
+        if !cloud.read(|world| world.has_room_to_extend(&volume_id)) {
+            cloud.change(|world| {
+                world.step_back(&volume_id, VolumeStatus::Extending);
+                let why = "extend volume:Could not find any available weighted backend.";
+                world.tell(Subject::Volume, &volume_id, &request_id, "007_003", why);
+            });
+            return;
+        }
+        let devices: Vec<LoopDevice> = cloud.read(|world| {
+            let mappings = world.mappings_of(&volume_id).iter();
+            mappings.filter_map(|mapping| mapping.loop_device.clone()).collect()
+        });
+        let failed = outcome(&cloud, doom, async |backing| {
+            backing.grow(&volume_id, size, &devices).await
+        })
+        .await;
+        cloud.change(|world| {
+            world.end_extend(&volume_id, failed.is_some());
+            if let Some(reason) = &failed {
+                world.tell(Subject::Volume, &volume_id, &request_id, "007_010", reason);
+            }
+        });
+    });
+}
+
+/// `retyping` to the new type, or back to the old one. A migration takes its time twice, and a failed one says so in the
+/// volume's `migration_status` alone.
+pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: Doom) {
+    let cloud = Arc::clone(cloud);
+    Arc::clone(&cloud).spawn(async move {
+        let latency = cloud.latencies().retype;
+        let migrates = way == Retype::Migrate;
+        if migrates {
+            cloud.change(|world| world.set_migration(&volume_id, "migrating"));
+            sleep(latency).await;
+        }
+        sleep(latency).await;
+        let has_snapshots =
+            |id: &str| cloud.read(|world| world.snapshots.values().any(|snapshot| snapshot.volume_id == id));
+        let refused = way == Retype::Forbidden || (migrates && has_snapshots(&volume_id));
+        let fails = doom.is_some() || refused;
+        cloud.change(|world| {
+            if migrates {
+                world.set_migration(&volume_id, if fails { "error" } else { "success" });
+            }
+            world.end_retype(&volume_id, (!fails).then_some(target.as_str()));
+        });
+    });
+}

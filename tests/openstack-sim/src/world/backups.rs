@@ -1,0 +1,247 @@
+//! Backups: create, delete, restore.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::World;
+use crate::api::{Fault, new_id};
+use crate::state::{Backup, BackupStatus, SnapshotStatus, VolumeStatus};
+
+/// What a backup is asked for with.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewBackup {
+    pub(crate) volume_id: String,
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) container: Option<String>,
+    #[serde(default)]
+    pub(crate) incremental: bool,
+    #[serde(default)]
+    pub(crate) force: bool,
+    pub(crate) snapshot_id: Option<String>,
+    pub(crate) metadata: Option<BTreeMap<String, String>>,
+    pub(crate) availability_zone: Option<String>,
+}
+
+fn no_parent() -> Fault {
+    Fault::bad_request("Invalid backup: No backups available to do an incremental backup.")
+}
+
+impl World {
+    pub(crate) fn backup(&self, id: &str) -> Result<&Backup, Fault> {
+        self.backups
+            .get(id)
+            .ok_or_else(|| Fault::not_found(format!("Backup {id} could not be found.")))
+    }
+
+    pub(crate) fn has_dependent_backups(&self, id: &str) -> bool {
+        self.backups
+            .values()
+            .any(|backup| backup.parent_id.as_deref() == Some(id))
+    }
+
+    /// Cinder's answer to a create call: the backup is `creating`, and what it is taken from is `backing-up`.
+    pub(crate) fn begin_backup(&mut self, new: NewBackup) -> Result<Backup, Fault> {
+        let volume = self.volume(&new.volume_id)?;
+        let snapshot = new.snapshot_id.as_deref().map(|id| self.snapshot(id)).transpose()?;
+        if let Some(snapshot) = snapshot {
+            if snapshot.volume_id != new.volume_id {
+                return Err(Fault::bad_request(format!(
+                    "Invalid volume: Volume {} does not match with snapshot.volume_id {}.",
+                    new.volume_id, snapshot.volume_id
+                )));
+            }
+            if snapshot.status != SnapshotStatus::Available {
+                return Err(Fault::bad_request(format!(
+                    "Invalid snapshot: Snapshot to be backed up must be available, but the current status is \"{}\".",
+                    snapshot.status
+                )));
+            }
+        } else if !matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse) {
+            return Err(Fault::bad_request(format!(
+                "Invalid volume: Volume to be backed up must be available or in-use, but the current status is \"{}\".",
+                volume.status
+            )));
+        } else if volume.status == VolumeStatus::InUse && !new.force {
+            return Err(Fault::bad_request(
+                "Invalid volume: Backing up an in-use volume must use the force flag.",
+            ));
+        }
+        self.check_backup_quota(volume.size)?;
+        let moment = snapshot.map(|snapshot| snapshot.created_at);
+        let parent_id = if new.incremental {
+            Some(self.parent(&new.volume_id, moment)?)
+        } else {
+            None
+        };
+        if !self.rules.backups {
+            return Err(Fault::new(503, "Service cinder-backup could not be found."));
+        }
+        let now = Timestamp::now();
+        let backup = Backup {
+            id: new_id(),
+            name: new.name,
+            description: new.description,
+            status: BackupStatus::Creating,
+            size: volume.size,
+            volume_id: new.volume_id,
+            snapshot_id: new.snapshot_id,
+            parent_id,
+            container: new.container,
+            availability_zone: new.availability_zone,
+            object_count: 0,
+            fail_reason: None,
+            metadata: new.metadata.unwrap_or_default(),
+            data_timestamp: moment.unwrap_or(now),
+            created_at: now,
+            updated_at: None,
+        };
+        if let Some(id) = &backup.snapshot_id {
+            self.set_snapshot_status(id, SnapshotStatus::BackingUp);
+        } else {
+            let volume = self.volume_mut(&backup.volume_id)?;
+            volume.previous_status = Some(volume.status);
+            let id = backup.volume_id.clone();
+            self.set_status(&id, VolumeStatus::BackingUp);
+        }
+        self.backups.insert(backup.id.clone(), backup.clone());
+        Ok(backup)
+    }
+
+    /// What an incremental backup adds to: the latest one of data from before `moment`.
+    fn parent(&self, volume_id: &str, moment: Option<Timestamp>) -> Result<String, Fault> {
+        let usable = |backup: &&Backup| {
+            backup.status == BackupStatus::Available && moment.is_none_or(|moment| backup.data_timestamp < moment)
+        };
+        self.backups
+            .values()
+            .filter(|backup| backup.volume_id == volume_id)
+            .filter(usable)
+            .max_by_key(|backup| backup.data_timestamp)
+            .map(|backup| backup.id.clone())
+            .ok_or_else(no_parent)
+    }
+
+    /// `creating` to `available`, or to `error`; what it was taken from is what it was before.
+    pub(crate) fn end_backup(&mut self, id: &str, failed: Option<&str>) {
+        let zone = self.rules.zones.first().cloned();
+        let Some(backup) = self.backups.get_mut(id) else { return };
+        if backup.status == BackupStatus::Creating {
+            backup.status = if failed.is_some() {
+                BackupStatus::Error
+            } else {
+                BackupStatus::Available
+            };
+        }
+        backup.fail_reason = failed.map(str::to_owned);
+        backup.updated_at = Some(Timestamp::now());
+        if failed.is_none() {
+            backup.object_count = 2;
+            backup.availability_zone = backup.availability_zone.take().or(zone);
+            // The posix driver's folders: by the id's first letters.
+            let (first, rest) = id.split_at(2);
+            let folder = || format!("{first}/{}/{id}", &rest[..2]);
+            backup.container = backup.container.take().or_else(|| Some(folder()));
+        }
+        let (volume_id, snapshot_id) = (backup.volume_id.clone(), backup.snapshot_id.clone());
+        if let Some(snapshot) = snapshot_id {
+            self.set_snapshot_status(&snapshot, SnapshotStatus::Available);
+        } else {
+            self.step_back(&volume_id, VolumeStatus::BackingUp);
+        }
+    }
+
+    /// Cinder's answer to a delete call: the backup is `deleting`.
+    pub(crate) fn begin_delete_backup(&mut self, id: &str) -> Result<(), Fault> {
+        let status = self.backup(id)?.status;
+        if !matches!(status, BackupStatus::Available | BackupStatus::Error) {
+            return Err(Fault::bad_request(
+                "Invalid backup: Backup status must be available or error",
+            ));
+        }
+        if self.has_dependent_backups(id) {
+            return Err(Fault::bad_request(
+                "Invalid backup: Incremental backups exist for this backup.",
+            ));
+        }
+        if !self.rules.backups {
+            return Err(Fault::not_found("Service cinder-backup could not be found."));
+        }
+        self.set_backup_status(id, BackupStatus::Deleting);
+        Ok(())
+    }
+
+    /// `deleting` to gone, or to `error_deleting`.
+    pub(crate) fn end_delete_backup(&mut self, id: &str, failed: Option<&str>) {
+        if let Some(reason) = failed {
+            self.set_backup_status(id, BackupStatus::ErrorDeleting);
+            if let Some(backup) = self.backups.get_mut(id) {
+                backup.fail_reason = Some(reason.to_owned());
+            }
+        } else {
+            self.backups.remove(id);
+        }
+    }
+
+    /// Cinder's answer to a restore call on a volume that exists: it is `restoring-backup`.
+    pub(crate) fn begin_restore(&mut self, id: &str, volume_id: &str) -> Result<(), Fault> {
+        let backup = self.backup(id)?;
+        let volume = self.volume(volume_id)?;
+        if backup.status != BackupStatus::Available {
+            return Err(Fault::bad_request("Invalid backup: Backup status must be available"));
+        }
+        if volume.status != VolumeStatus::Available {
+            return Err(Fault::bad_request(
+                "Invalid volume: Volume to be restored to must be available",
+            ));
+        }
+        if backup.size > volume.size {
+            return Err(Fault::bad_request(format!(
+                "Invalid volume: volume size {} is too small to restore backup of size {}.",
+                volume.size, backup.size
+            )));
+        }
+        self.volume_mut(volume_id)?.backup_id = Some(id.to_owned());
+        self.set_backup_status(id, BackupStatus::Restoring);
+        self.set_status(volume_id, VolumeStatus::RestoringBackup);
+        Ok(())
+    }
+
+    /// The volume has the data of the backup, or an error; Cinder notes where a volume's data come from when they are not
+    /// its own.
+    pub(crate) fn end_restore(&mut self, id: &str, volume_id: &str, failed: bool) {
+        if self
+            .backups
+            .get(id)
+            .is_some_and(|known| known.status == BackupStatus::Restoring)
+        {
+            self.set_backup_status(id, BackupStatus::Available);
+        }
+        let own = self.backups.get(id).is_some_and(|backup| backup.volume_id == volume_id);
+        let Ok(volume) = self.volume_mut(volume_id) else { return };
+        volume.backup_id = None;
+        if !failed && (!own || volume.metadata.contains_key("src_backup_id")) {
+            volume.metadata.insert("src_backup_id".to_owned(), id.to_owned());
+        }
+        let end = if failed {
+            VolumeStatus::ErrorRestoring
+        } else {
+            VolumeStatus::Available
+        };
+        for before in [VolumeStatus::Creating, VolumeStatus::RestoringBackup] {
+            self.turn(volume_id, before, end);
+        }
+    }
+
+    pub(crate) fn set_backup_status(&mut self, id: &str, status: BackupStatus) -> bool {
+        let Some(backup) = self.backups.get_mut(id) else {
+            return false;
+        };
+        backup.status = status;
+        backup.updated_at = Some(Timestamp::now());
+        true
+    }
+}
