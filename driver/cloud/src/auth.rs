@@ -195,7 +195,13 @@ impl Keystone {
             failure: failure(None, chain(&error.without_url()), None),
         })?;
         let id = request_id(&headers);
-        tracing::debug!(service = "identity", operation = OPERATION, status = code, openstack_request = id.as_deref(), "OpenStack answered");
+        tracing::debug!(
+            service = "identity",
+            operation = OPERATION,
+            status = code,
+            openstack_request = id.as_deref(),
+            "OpenStack answered"
+        );
         if !status.is_success() {
             let code = status.as_u16();
             return Err(

@@ -1,8 +1,8 @@
 //! Cinder, typed: the few calls that this product makes, in the shapes of API v3, by noun.
 
 mod attachments;
-mod changes;
 mod backups;
+mod changes;
 mod groups;
 mod limits;
 mod messages;
@@ -17,9 +17,9 @@ use serde::{Deserialize, Deserializer};
 use crate::transport::{Request, Service, Transport};
 
 pub(crate) use attachments::Attachment;
+pub use backups::{Backup, BackupStatus, NewBackup};
 pub(crate) use groups::{Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup};
 pub(crate) use limits::{Backend, Pool, PoolCapabilities, Quota, Quotas};
-pub use backups::{Backup, BackupStatus, NewBackup};
 pub use snapshots::{NewSnapshot, Snapshot, SnapshotStatus};
 pub use status::VolumeStatus;
 pub(crate) use types::is_true;

@@ -72,7 +72,10 @@ impl Inner {
             ));
         }
         if !cinder.knows_groups().await? {
-            return Err(cannot(new, "this Cinder has no groups of volumes (they take microversion 3.25)"));
+            return Err(cannot(
+                new,
+                "this Cinder has no groups of volumes (they take microversion 3.25)",
+            ));
         }
         let _under_work = self.group_names.begin(&new.name);
         let deadline = Instant::now() + self.options.operation_timeout;
@@ -84,7 +87,11 @@ impl Inner {
                 continue;
             };
             if settled.status != "available" {
-                tracing::warn!(group_snapshot = settled.id, status = settled.status, "removing a group snapshot that failed earlier");
+                tracing::warn!(
+                    group_snapshot = settled.id,
+                    status = settled.status,
+                    "removing a group snapshot that failed earlier"
+                );
                 self.remove_group_snapshot(&settled, deadline).await?;
                 continue;
             }
@@ -244,7 +251,10 @@ impl Inner {
                 }
             }
         }
-        let zones: BTreeSet<_> = volumes.iter().map(|one| one.volume.availability_zone.as_deref()).collect();
+        let zones: BTreeSet<_> = volumes
+            .iter()
+            .map(|one| one.volume.availability_zone.as_deref())
+            .collect();
         if zones.len() > 1 {
             let zones: Vec<&str> = zones.into_iter().map(Option::unwrap_or_default).collect();
             return Err(cannot(
@@ -292,9 +302,8 @@ impl Inner {
         deadline: Instant,
     ) -> Result<Group, CloudError> {
         let own = self.own_group(&new.name, group_type, deadline).await?;
-        let elsewhere = |one: &&GroupedVolume| {
-            !one.group_id.is_empty() && own.as_ref().is_none_or(|own| own.id != one.group_id)
-        };
+        let elsewhere =
+            |one: &&GroupedVolume| !one.group_id.is_empty() && own.as_ref().is_none_or(|own| own.id != one.group_id);
         if let Some(placed) = volumes.iter().find(elsewhere) {
             let cinder = BlockStorage::new(&self.transport);
             if let Some(group) = cinder.group(&placed.group_id).await? {
@@ -305,7 +314,10 @@ impl Inner {
                     }
                     return Err(cannot(
                         new,
-                        format!("its volumes are in group {}, which is not of type {}", group.id, group_type.name),
+                        format!(
+                            "its volumes are in group {}, which is not of type {}",
+                            group.id, group_type.name
+                        ),
                     ));
                 }
                 if own::is_own(&group) && self.leave_own_group(&placed.volume.id).await? {
@@ -338,7 +350,10 @@ impl Inner {
         if let Some(own) = own {
             return Ok(own);
         }
-        let types: BTreeSet<&str> = volumes.iter().filter_map(|one| one.volume.volume_type.as_deref()).collect();
+        let types: BTreeSet<&str> = volumes
+            .iter()
+            .filter_map(|one| one.volume.volume_type.as_deref())
+            .collect();
         let id = BlockStorage::new(&self.transport)
             .create_group(&NewGroup {
                 name: &new.name,

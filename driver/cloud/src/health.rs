@@ -140,7 +140,10 @@ fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> 
         troubles.push(Trouble::new(
             Severity::Inaccessible,
             "ServerError",
-            format!("the volume is attached to server {}, which is in status ERROR", named(&broken)),
+            format!(
+                "the volume is attached to server {}, which is in status ERROR",
+                named(&broken)
+            ),
         ));
     }
     troubles
@@ -159,7 +162,9 @@ fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
             if seconds < SLOW_ATTACHMENT {
                 return None;
             }
-            format!("the volume has been {status} for {seconds} s: its attachment is half made; see the log of nova-compute")
+            format!(
+                "the volume has been {status} for {seconds} s: its attachment is half made; see the log of nova-compute"
+            )
         }
         _ => return None,
     };

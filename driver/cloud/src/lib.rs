@@ -23,10 +23,10 @@ pub mod config;
 mod connection;
 mod error;
 mod fault;
-mod http_client;
 mod gone;
 mod groups;
 mod health;
+mod http_client;
 mod ids;
 mod listing;
 pub mod marks;
@@ -38,18 +38,23 @@ mod pace;
 mod per_server;
 mod readonly;
 mod retry;
-mod snapshots;
 mod room;
+mod snapshots;
 mod throttle;
 mod transport;
 mod volumes;
 mod watch;
 
-pub use block_storage::{Backup, BackupStatus, Created, MigrationPolicy, NewBackup, NewSnapshot, NewVolume, Snapshot, SnapshotStatus, Source, Volume, VolumeAttachment, VolumePage, VolumeStatus, VolumeType};
+pub use block_storage::{
+    Backup, BackupStatus, Created, MigrationPolicy, NewBackup, NewSnapshot, NewVolume, Snapshot, SnapshotStatus,
+    Source, Volume, VolumeAttachment, VolumePage, VolumeStatus, VolumeType,
+};
 pub use cloud::{AttachOptions, Attached, Cloud, Login};
 pub use compute::Server;
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Interface, TopologyOptions};
 pub use error::{CloudError, Failure, ObjectKind, Obstacle};
+pub use groups::{GroupSnapshot, NewGroupSnapshot};
+pub use health::{Severity, Trouble};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use metadata::{InstanceMetadata, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use modify::Changes;
@@ -57,6 +62,4 @@ pub use observer::{Observer, Unobserved};
 pub use options::CloudOptions;
 pub use room::Room;
 pub use snapshots::PointInTime;
-pub use groups::{GroupSnapshot, NewGroupSnapshot};
-pub use health::{Severity, Trouble};
 pub use watch::Progress;

@@ -144,7 +144,11 @@ impl Inner {
 
 /// Whether the volume can get the type at all, as far as that can be told beforehand.
 fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
-    if let Some(zone) = volume.availability_zone.as_deref().filter(|zone| !wanted.allows_zone(zone)) {
+    if let Some(zone) = volume
+        .availability_zone
+        .as_deref()
+        .filter(|zone| !wanted.allows_zone(zone))
+    {
         return Err(cannot(
             volume,
             format!(
@@ -166,7 +170,9 @@ fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
         status => Err(CloudError::VolumeFailed {
             volume: volume.id.clone(),
             status: status.to_string(),
-            message: "its type cannot be changed in this state; an administrator has to find out why and reset its status".to_owned(),
+            message:
+                "its type cannot be changed in this state; an administrator has to find out why and reset its status"
+                    .to_owned(),
             removed: false,
             elapsed: std::time::Duration::ZERO,
         }),

@@ -99,8 +99,14 @@ impl Inner {
 
     async fn mark(&self, volume: &VolumeId, server: &ServerId, mark: &str) -> Result<(), CloudError> {
         let marks = BTreeMap::from([(key(server), mark.to_owned())]);
-        let written = BlockStorage::new(&self.transport).merge_metadata(volume, &marks).await?;
-        if written { Ok(()) } else { Err(CloudError::no_volume(volume)) }
+        let written = BlockStorage::new(&self.transport)
+            .merge_metadata(volume, &marks)
+            .await?;
+        if written {
+            Ok(())
+        } else {
+            Err(CloudError::no_volume(volume))
+        }
     }
 }
 

@@ -164,9 +164,7 @@ impl Inner {
                     }
                     _ => true,
                 };
-                Ok(within(
-                    pools.iter().filter(in_zone).map(|pool| &pool.capabilities),
-                ))
+                Ok(within(pools.iter().filter(in_zone).map(|pool| &pool.capabilities)))
             }
             // Normal for a member of a project.
             Err(CloudError::Forbidden(failure)) => {

@@ -11,6 +11,9 @@ use crate::api::{Fault, Reply, Request};
 use crate::cloud::Cloud;
 use crate::config::Identity;
 
+/// The trust by which the administrator acts for the project's user.
+const TRUST_ID: &str = "7e57000000004000800000000000007e";
+
 /// A call of Keystone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -241,7 +244,12 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
             if !member && !admin {
                 return Err(denied());
             }
-            (method, scope(identity, auth.scope.as_ref())?, admin)
+            if let Some(trust) = auth.scope.as_ref().and_then(|scope| scope.get("OS-TRUST:trust")) {
+                check_trust(trust, admin)?;
+                (method, true, false)
+            } else {
+                (method, scope(identity, auth.scope.as_ref())?, admin)
+            }
         }
         [method] if method == "token" => {
             let id = auth
@@ -294,6 +302,18 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
         Ok(())
     } else {
         Err(denied())
+    }
+}
+
+/// The one trust there is: the project's user lets the administrator act for it.
+fn check_trust(trust: &Value, is_trustee: bool) -> Result<(), Fault> {
+    match trust.get("id").and_then(Value::as_str) {
+        Some(TRUST_ID) if is_trustee => Ok(()),
+        Some(TRUST_ID) => Err(Fault::new(403, "User is not a trustee.")),
+        id => Err(Fault::not_found(format!(
+            "Could not find trust: {}.",
+            id.unwrap_or_default()
+        ))),
     }
 }
 

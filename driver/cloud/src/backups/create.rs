@@ -117,7 +117,9 @@ impl Inner {
         let error = match answer {
             Ok(Some(id)) => return Ok(id),
             Ok(None) => CloudError::no_volume(&new.volume_id),
-            Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => CloudError::NoBackups(failure),
+            Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => {
+                CloudError::NoBackups(failure)
+            }
             Err(error) if error.is_uncertain() => {
                 // The snapshot stays: the backup may be read from it. The next call finds both by their name.
                 return self.look_up_backup(new, error).await;

@@ -130,7 +130,12 @@ impl Inner {
 }
 
 fn dependents(backup: &Backup, mut all: Vec<Backup>) -> Vec<Backup> {
-    let moment = |backup: &Backup| backup.data_timestamp.clone().unwrap_or_else(|| backup.created_at.clone());
+    let moment = |backup: &Backup| {
+        backup
+            .data_timestamp
+            .clone()
+            .unwrap_or_else(|| backup.created_at.clone())
+    };
     all.retain(|other| other.volume_id == backup.volume_id && other.id != backup.id && moment(other) >= moment(backup));
     all.sort_by_key(|backup| (moment(backup), backup.created_at.clone()));
     all.into_iter().take_while(|other| other.is_incremental).collect()

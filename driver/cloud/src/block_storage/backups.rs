@@ -336,7 +336,10 @@ impl Watched for Backup {
         };
         let (cinder, filter) = (BlockStorage::new(transport), [("status", status.to_string())]);
         match limit {
-            Some(_) => cinder.backup_page(&filter, *limit, None).await.map(|page| Some(page.backups)),
+            Some(_) => cinder
+                .backup_page(&filter, *limit, None)
+                .await
+                .map(|page| Some(page.backups)),
             None => cinder.backups(&filter).await.map(Some),
         }
     }

@@ -156,7 +156,13 @@ impl BlockStorage<'_> {
     /// The limits of the project, by the names of [`Self::quotas`]: less than those tell, for a cloud that keeps quotas to itself.
     pub(crate) async fn limits(&self) -> Result<Quotas, CloudError> {
         let request = Self::request("limits_get", Method::GET, &["limits"], "limits of the project");
-        let limits = self.transport.send(request).await?.json::<LimitsBody>()?.limits.absolute;
+        let limits = self
+            .transport
+            .send(request)
+            .await?
+            .json::<LimitsBody>()?
+            .limits
+            .absolute;
         let quota = |limit, in_use| Quota {
             limit,
             in_use,

@@ -285,7 +285,10 @@ impl Watched for Snapshot {
         };
         let (cinder, filter) = (BlockStorage::new(transport), [("status", status.to_string())]);
         match limit {
-            Some(_) => cinder.snapshot_page(&filter, *limit, None).await.map(|page| Some(page.snapshots)),
+            Some(_) => cinder
+                .snapshot_page(&filter, *limit, None)
+                .await
+                .map(|page| Some(page.snapshots)),
             None => cinder.snapshots(&filter).await.map(Some),
         }
     }

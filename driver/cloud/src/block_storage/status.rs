@@ -70,12 +70,7 @@ impl VolumeStatus {
         self.is_coming()
             || matches!(
                 self,
-                Self::Reserved
-                    | Self::Attaching
-                    | Self::Detaching
-                    | Self::Extending
-                    | Self::Retyping
-                    | Self::Deleting
+                Self::Reserved | Self::Attaching | Self::Detaching | Self::Extending | Self::Retyping | Self::Deleting
             )
     }
 

@@ -48,7 +48,10 @@ impl Cloud {
 
     /// The snapshots of the project, or of one volume. Those that only freeze data for a backup are left out.
     pub async fn list_snapshots(&self, volume: Option<&VolumeId>) -> Result<Vec<Snapshot>, CloudError> {
-        let filter: Vec<_> = volume.map(|volume| ("volume_id", volume.to_string())).into_iter().collect();
+        let filter: Vec<_> = volume
+            .map(|volume| ("volume_id", volume.to_string()))
+            .into_iter()
+            .collect();
         let mut snapshots = BlockStorage::new(&self.inner.transport).snapshots(&filter).await?;
         snapshots.retain(|snapshot| !is_temporary(snapshot));
         Ok(snapshots)
@@ -56,7 +59,10 @@ impl Cloud {
 
     /// The backups of the project, or of one volume; none in a cloud that does not serve or allow them.
     pub async fn list_backups(&self, volume: Option<&VolumeId>) -> Result<Vec<Backup>, CloudError> {
-        let filter: Vec<_> = volume.map(|volume| ("volume_id", volume.to_string())).into_iter().collect();
+        let filter: Vec<_> = volume
+            .map(|volume| ("volume_id", volume.to_string()))
+            .into_iter()
+            .collect();
         match BlockStorage::new(&self.inner.transport).backups(&filter).await {
             Err(error @ (CloudError::NotFound { .. } | CloudError::Forbidden(_))) => {
                 tracing::debug!(%error, "this cloud has no backups for us");

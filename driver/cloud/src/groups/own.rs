@@ -150,7 +150,11 @@ impl Inner {
         if !cinder.knows_groups().await? {
             return Ok(false);
         }
-        let Some(found) = cinder.grouped_volume(volume).await?.filter(|found| !found.group_id.is_empty()) else {
+        let Some(found) = cinder
+            .grouped_volume(volume)
+            .await?
+            .filter(|found| !found.group_id.is_empty())
+        else {
             return Ok(false);
         };
         let group = cinder.group(&found.group_id).await?;

@@ -18,7 +18,8 @@ impl Inner {
     pub(super) async fn group_settled(&self, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         let look = || cinder.group(id);
-        self.until_settled("group", id, deadline, look, |group| &group.status).await
+        self.until_settled("group", id, deadline, look, |group| &group.status)
+            .await
     }
 
     /// Waits until the group is gone.

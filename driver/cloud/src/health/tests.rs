@@ -23,7 +23,10 @@ fn volume(change: &[(&str, Value)]) -> Volume {
 fn attached(status: &str) -> Volume {
     volume(&[
         ("status", json!(status)),
-        ("attachments", json!([{"server_id": SERVER, "attachment_id": SERVER, "device": "/dev/vdb"}])),
+        (
+            "attachments",
+            json!([{"server_id": SERVER, "attachment_id": SERVER, "device": "/dev/vdb"}]),
+        ),
     ])
 }
 
@@ -34,7 +37,10 @@ fn server(status: &str) -> Option<Server> {
 fn found(volume: &Volume, server: Option<Option<Server>>) -> Vec<(Severity, &'static str)> {
     let servers = server.map(|server| (ServerId::new(SERVER), server));
     let troubles = volume.troubles(&servers.into_iter().collect(), now());
-    troubles.into_iter().map(|trouble| (trouble.severity, trouble.reason)).collect()
+    troubles
+        .into_iter()
+        .map(|trouble| (trouble.severity, trouble.reason))
+        .collect()
 }
 
 #[rstest]
@@ -50,7 +56,10 @@ fn found(volume: &Volume, server: Option<Option<Server>>) -> Vec<(Severity, &'st
 #[case("error_of_tomorrow", Some((Severity::Degraded, "VolumeError")))]
 #[case("in-use", Some((Severity::Degraded, "AttachmentInconsistent")))]
 fn the_status_tells_what_is_wrong(#[case] status: &str, #[case] expected: Option<(Severity, &'static str)>) {
-    assert_eq!(found(&volume(&[("status", json!(status))]), None), Vec::from_iter(expected));
+    assert_eq!(
+        found(&volume(&[("status", json!(status))]), None),
+        Vec::from_iter(expected)
+    );
 }
 
 #[rstest]

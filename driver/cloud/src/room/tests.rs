@@ -63,14 +63,20 @@ fn pool(value: serde_json::Value) -> PoolCapabilities {
 #[case(json!({"free_capacity_gb": 5, "total_capacity_gb": 100, "provisioned_capacity_gb": 150, "thin_provisioning_support": true,
               "max_over_subscription_ratio": "auto"}), Some(5))]
 #[case(json!({"free_capacity_gb": null}), None)]
-fn a_pool_has_what_the_scheduler_would_place_in_it(#[case] capabilities: serde_json::Value, #[case] expected: Option<u64>) {
+fn a_pool_has_what_the_scheduler_would_place_in_it(
+    #[case] capabilities: serde_json::Value,
+    #[case] expected: Option<u64>,
+) {
     assert_eq!(free(&pool(capabilities)), expected);
 }
 
 #[test]
 fn pools_add_up_and_one_volume_fits_into_one_of_them() {
     let of = |free: &[serde_json::Value]| {
-        let pools: Vec<_> = free.iter().map(|free| pool(json!({"free_capacity_gb": free}))).collect();
+        let pools: Vec<_> = free
+            .iter()
+            .map(|free| pool(json!({"free_capacity_gb": free})))
+            .collect();
         within(pools.iter())
     };
     assert_eq!(of(&[json!(10), json!(30)]), room(Some(40), Some(30)));

@@ -24,11 +24,7 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// See [`crate::Cloud::create_snapshot`].
-    pub(crate) async fn create_snapshot(
-        &self,
-        new: &NewSnapshot,
-        patience: Duration,
-    ) -> Result<Snapshot, CloudError> {
+    pub(crate) async fn create_snapshot(&self, new: &NewSnapshot, patience: Duration) -> Result<Snapshot, CloudError> {
         if !new.volume_id.is_uuid() {
             return Err(CloudError::no_volume(&new.volume_id));
         }
@@ -81,9 +77,9 @@ impl Inner {
         let named = BlockStorage::new(&self.transport)
             .snapshots(&[("name", new.name.clone())])
             .await?;
-        let named = named.into_iter().filter(|snapshot| {
-            snapshot.name == new.name && snapshot.metadata.get(marks::TEMPORARY_FOR) == temporary
-        });
+        let named = named
+            .into_iter()
+            .filter(|snapshot| snapshot.name == new.name && snapshot.metadata.get(marks::TEMPORARY_FOR) == temporary);
         Ok(named.min_by_key(|snapshot| {
             let rank = match &snapshot.status {
                 status if status.is_complete() => 0,

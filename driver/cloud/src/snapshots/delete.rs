@@ -88,12 +88,7 @@ impl Inner {
         }
     }
 
-    async fn wait_snapshot_gone(
-        &self,
-        id: &SnapshotId,
-        started: Instant,
-        deadline: Instant,
-    ) -> Result<(), CloudError> {
+    async fn wait_snapshot_gone(&self, id: &SnapshotId, started: Instant, deadline: Instant) -> Result<(), CloudError> {
         let wait = crate::watch::Wait {
             kind: Kind::Delete,
             id,

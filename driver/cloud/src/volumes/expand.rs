@@ -117,7 +117,8 @@ impl Inner {
         let mut message = self.message(&volume.id).await;
         if volume.status.is_error() {
             let separator = if message.is_empty() { "" } else { "; " };
-            let remedy = "an administrator has to find out why and reset its status to what it was, available or in-use";
+            let remedy =
+                "an administrator has to find out why and reset its status to what it was, available or in-use";
             message = format!("{message}{separator}{remedy}");
         }
         CloudError::ExpandFailed {

@@ -123,7 +123,13 @@ fn same_zone(one: &str, other: &str) -> bool {
     let plain = |zone: &str| -> String {
         let zone: String = zone
             .chars()
-            .map(|c| if matches!(c, '-' | '_' | '.') || !edge(c) { c } else { '-' })
+            .map(|c| {
+                if matches!(c, '-' | '_' | '.') || !edge(c) {
+                    c
+                } else {
+                    '-'
+                }
+            })
             .collect();
         let zone: String = zone.trim_matches(edge).chars().take(63).collect();
         zone.trim_end_matches(edge).to_owned()

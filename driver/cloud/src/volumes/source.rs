@@ -50,7 +50,10 @@ impl Inner {
                 if !id.is_uuid() {
                     return Err(missing());
                 }
-                let volume = BlockStorage::new(&self.transport).volume(id).await?.ok_or_else(missing)?;
+                let volume = BlockStorage::new(&self.transport)
+                    .volume(id)
+                    .await?
+                    .ok_or_else(missing)?;
                 let usable = matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse);
                 let error = volume.status.is_error();
                 let (kind, status) = (ObjectKind::Volume, volume.status.as_str());

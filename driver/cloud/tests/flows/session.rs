@@ -339,3 +339,146 @@ async fn credentials_of_a_request_are_refused_to_the_requester() {
         assert!(matches!(error, CloudError::Unauthenticated(_)), "{error:?}");
     }
 }
+
+async fn login_of(conf: &str, change: impl FnOnce(&mut CloudConfig)) -> Result<cinder_cloud::Login, CloudError> {
+    let mut config = CloudConfig::from_cloud_conf(conf).expect("good");
+    change(&mut config);
+    let options = CloudOptions {
+        request_timeout: Duration::from_secs(1),
+        ..CloudOptions::default()
+    };
+    Cloud::new(config, options).expect("a cloud").login().await
+}
+
+#[tokio::test]
+async fn a_trustee_logs_in_by_a_trust_and_works_in_the_trustors_project() {
+    let stage = stage().await;
+    let auth_url = &stage.sim.access().auth_url;
+    let conf = |user: &str, password: &str, trust: &str| {
+        format!(
+            "[Global]\nauth-url={auth_url}\ntrustee-id={user}\ntrustee-password={password}\ntrust-id={trust}\nregion=RegionOne\n"
+        )
+    };
+    let identity = SimConfig::default().identity;
+    let trust = "7e57000000004000800000000000007e";
+    let trustee = conf(&identity.admin_id, &identity.admin_password, trust);
+    let login = login_of(&trustee, |_| {}).await.expect("logged in");
+    assert_eq!(login.project_name, "cluster");
+    let others = [
+        conf(&identity.user_id, &identity.password, trust),
+        conf(&identity.admin_id, &identity.admin_password, "no-trust"),
+    ];
+    for conf in others {
+        let error = login_of(&conf, |_| {}).await.expect_err("no trust");
+        assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_somebody_else_fetched_is_exchanged_for_one_of_the_project() {
+    let stage = stage().await;
+    let access = stage.sim.access();
+    let body = serde_json::json!({"auth": {"identity": {"methods": ["password"], "password": {"user": {
+        "name": access.username, "password": access.password, "domain": {"name": access.domain_name},
+    }}}}});
+    let url = format!("{}/auth/tokens", access.auth_url.trim_end_matches('/'));
+    let answer = reqwest::Client::new()
+        .post(url)
+        .json(&body)
+        .send()
+        .await
+        .expect("an answer");
+    let token = answer.headers()["x-subject-token"].to_str().expect("text").to_owned();
+    let conf = |token: &str| {
+        format!(
+            "[Global]\nauth-url={}\ntoken={token}\ntenant-name={}\ndomain-name={}\n",
+            access.auth_url, access.project_name, access.domain_name
+        )
+    };
+    let login = login_of(&conf(&token), |_| {}).await.expect("logged in");
+    assert_eq!(login.project_name, "cluster");
+    let error = login_of(&conf("gAAAA"), |_| {}).await.expect_err("no such token");
+    assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
+}
+
+/// TLS in front of `sim`, for clients with this certificate only. Gives the address.
+async fn behind_mutual_tls(sim: &Sim, server: &TlsIdentity, client_pem: &str) -> std::net::SocketAddr {
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::RootCertStore;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio_rustls::rustls::server::WebPkiClientVerifier;
+
+    let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(client_pem)).expect("a root");
+    let clients = WebPkiClientVerifier::builder(roots.into()).build().expect("a verifier");
+    let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("a key");
+    let config = ServerConfig::builder()
+        .with_client_cert_verifier(clients)
+        .with_single_cert(vec![certificate(&server.certificate_pem)], key)
+        .expect("a configuration");
+    let acceptor = TlsAcceptor::from(std::sync::Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let behind = sim.base_url().trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, behind) = (acceptor.clone(), behind.clone());
+            tokio::spawn(async move {
+                // A client without the certificate gets no further.
+                let Ok(mut outside) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let mut inside = tokio::net::TcpStream::connect(behind).await.expect("the simulator");
+                let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_keystone_that_wants_a_client_certificate_gets_it() {
+    let stage = stage().await;
+    let own = |name: &str| {
+        let own = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
+        TlsIdentity {
+            certificate_pem: own.cert.pem(),
+            key_pem: own.signing_key.serialize_pem(),
+        }
+    };
+    let (server, client) = (own("127.0.0.1"), own("csi"));
+    let address = behind_mutual_tls(&stage.sim, &server, &client.certificate_pem).await;
+    let access = stage.sim.access();
+    let conf = access
+        .cloud_conf()
+        .replace(&access.base_url, &format!("https://{address}"));
+    assert!(conf.contains("https://"), "{conf}");
+    let folder = tempfile::tempdir().expect("folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let (ca, cert, key) = (
+        file("ca.pem", &server.certificate_pem),
+        file("cert.pem", &client.certificate_pem),
+        file("key.pem", &client.key_pem),
+    );
+    let known = format!("{conf}\n[Global]\nca-file={}\n", ca.display());
+    let error = login_of(&known, |_| {}).await.expect_err("no certificate");
+    assert!(matches!(error, CloudError::Unreachable { .. }), "{error:?}");
+    let with = |key: &std::path::Path| format!("{known}cert-file={}\nkey-file={}\n", cert.display(), key.display());
+    login_of(&with(&key), |_| {}).await.expect("logged in");
+
+    let config = CloudConfig::from_cloud_conf(&with(&ca)).expect("well-formed");
+    let error = Cloud::new(config, CloudOptions::default())
+        .expect_err("no key in it")
+        .to_string();
+    assert!(
+        error.contains("ca.pem") && error.contains("cert.pem") && !error.contains("BEGIN"),
+        "{error}"
+    );
+}

@@ -37,10 +37,7 @@ async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
             None => tokio::task::yield_now().await,
         }
     };
-    assert_eq!(
-        (progress.operation, progress.status),
-        ("create", "creating".to_owned())
-    );
+    assert_eq!((progress.operation, progress.status), ("create", "creating".to_owned()));
     first.abort();
     assert!(first.await.expect_err("cut short").is_cancelled());
     assert_eq!(stage.cloud.progress("pvc-1"), None, "nobody waits any more");
