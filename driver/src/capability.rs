@@ -46,10 +46,11 @@ impl Access {
                 // What nodes can make and mount; without a name they take their default.
                 if !mount.fs_type.is_empty() && FsType::from_name(&mount.fs_type).is_none() {
                     return Err(format!(
-                        "file system {:?} is not served; use {} or {}",
+                        "file system {:?} is not served; use {}, {} or {}",
                         mount.fs_type,
                         FsType::Ext4,
-                        FsType::Xfs
+                        FsType::Xfs,
+                        FsType::Btrfs
                     ));
                 }
                 false

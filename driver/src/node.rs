@@ -50,8 +50,8 @@ const DEVICE_WAIT: Duration = Duration::from_secs(90);
 /// claims the same.
 pub const SINGLE_NODE_MULTI_WRITER: bool = true;
 
-/// cloud-init's own directory.
-const CLOUD_INIT_DIR: &str = "/run/cloud-init";
+/// Where cloud-init keeps what it learned; the operator shows it to the node's container at the same place.
+pub const CLOUD_INIT_DIR: &str = "/run/cloud-init";
 
 /// What the node service is told at its start and does not change.
 #[derive(Debug, Clone, Default)]

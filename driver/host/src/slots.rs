@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_conventional_pci_has_what_is_left_of_32_slots() {
+    fn a_machine_with_conventional_pci_has_what_is_left_of_32_slots_issue_572() {
         let machine = Machine::new();
         machine
             .file("block/vda/vda1/partition", "1")
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_tells_the_limit_is_the_documented_one_and_not_none() {
+    fn where_nothing_tells_the_limit_is_the_documented_one_and_not_none_issue_594() {
         assert_eq!(Machine::new().room().volumes(), MOST_VOLUMES);
     }
 }

@@ -2,6 +2,7 @@
 //! access to the Kubernetes API.
 
 use cinder_csi_driver::args::Args;
+use cinder_csi_driver::node::CLOUD_INIT_DIR;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{
     Container, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Volume, VolumeMount,
@@ -16,6 +17,7 @@ use crate::resolve::{Registration, Resolved};
 const KUBELET_VOLUME: &str = "kubelet-dir";
 const DEVICES_VOLUME: &str = "devices";
 const DEVICES_DIR: &str = "/dev";
+const CLOUD_INIT_VOLUME: &str = "cloud-init";
 const MEMORY: &str = "16Mi";
 
 pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
@@ -63,6 +65,14 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         volumes: Some(vec![
             host_path(KUBELET_VOLUME, &node.kubelet_dir),
             host_path(DEVICES_VOLUME, DEVICES_DIR),
+            Volume {
+                host_path: Some(HostPathVolumeSource {
+                    path: CLOUD_INIT_DIR.into(),
+                    // Not every image has cloud-init.
+                    type_: Some("DirectoryOrCreate".into()),
+                }),
+                ..host_path(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
+            },
         ]),
         ..PodSpec::default()
     }
@@ -106,6 +116,10 @@ fn driver(resolved: &Resolved) -> Container {
             VolumeMount {
                 mount_propagation: Some("HostToContainer".into()),
                 ..pod::mount(DEVICES_VOLUME, DEVICES_DIR)
+            },
+            VolumeMount {
+                read_only: Some(true),
+                ..pod::mount(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
             },
         ]),
         ..Container::default()

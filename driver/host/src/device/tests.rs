@@ -75,7 +75,7 @@ impl Machine {
 #[case::t10_name("block/vdb/device/wwid", b"t10.QEMU    QEMU HARDDISK   0cf2a1d9-6b1c-4c3e-9\n")]
 #[case::without_dashes("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x200cf2a1d96b1c4c3e9d3f5a8f2f3d7e10\0")]
 #[tokio::test]
-async fn a_disk_is_found_by_the_serial_in_sysfs(#[case] file: &str, #[case] serial: &[u8]) {
+async fn a_disk_is_found_by_the_serial_in_sysfs_issue_852(#[case] file: &str, #[case] serial: &[u8]) {
     let machine = Machine::new();
     machine.disk("vda", 8).file("sys/block/vda/serial", OTHER);
     machine.disk("vdb", 4).file(&format!("sys/{file}"), serial);
@@ -101,7 +101,7 @@ async fn a_disk_is_found_by_the_serial_in_sysfs(#[case] file: &str, #[case] seri
 #[case("ata-QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9")]
 #[case("scsi-0Msft_Virtual_Disk_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[tokio::test]
-async fn a_disk_without_a_visible_serial_is_found_by_its_link(#[case] link: &str) {
+async fn a_disk_without_a_visible_serial_is_found_by_its_link_issue_1192(#[case] link: &str) {
     let machine = Machine::new();
     machine.disk("sdb", 1).link(link, "sdb");
     assert_eq!(machine.find().await.expect("it is there").name, "sdb");
@@ -121,7 +121,7 @@ async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &st
 }
 
 #[tokio::test]
-async fn a_link_that_leads_to_another_volumes_disk_is_refused() {
+async fn a_link_that_leads_to_another_volumes_disk_is_refused_issue_2115() {
     let machine = Machine::new();
     machine
         .disk("vdb", 1)
@@ -172,7 +172,7 @@ async fn the_paths_of_a_multipath_disk_are_one_disk() {
 }
 
 #[tokio::test]
-async fn a_disk_smaller_than_the_volume_is_refused() {
+async fn a_disk_smaller_than_the_volume_is_refused_and_the_difference_named_issue_2071() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     let error = machine
@@ -234,7 +234,7 @@ async fn a_node_that_is_not_the_disk_is_not_opened() {
 #[case::scsi("sys/block/sdb/device/rescan")]
 #[case::nvme("sys/block/sdb/device/rescan_controller")]
 #[tokio::test]
-async fn a_disk_that_is_smaller_than_its_volume_is_rescanned_and_no_other(#[case] file: &str) {
+async fn a_disk_that_is_smaller_than_its_volume_is_rescanned_and_no_other_issue_2588(#[case] file: &str) {
     let machine = Machine::new();
     machine.disk("sda", 1).file("sys/block/sda/device/rescan", "");
     machine

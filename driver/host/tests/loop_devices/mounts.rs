@@ -229,18 +229,21 @@ fn a_device_is_bound_to_a_file_and_keeps_its_number() {
 }
 
 #[test]
-fn the_usage_follows_what_is_written() {
-    run("mounts::the_usage_follows_what_is_written", |lab| async move {
-        let (host, _, staging) = staged(&lab, &MountOptions::default()).await;
-        let before = host.usage(&staging).await.expect("it is mounted");
-        let data = fs::File::create(staging.join("data")).expect("it can be written");
-        std::io::Write::write_all(&mut &data, &vec![1; 8 << 20]).expect("there is room");
-        data.sync_all().expect("the device works");
-        let after = host.usage(&staging).await.expect("it is mounted");
-        assert_eq!(before.bytes_total, after.bytes_total);
-        assert!(after.bytes_used >= before.bytes_used + 8 * MIB, "{before:?} {after:?}");
-        assert_eq!(after.inodes_used, before.inodes_used + 1);
-        drop(data);
-        host.unmount(&staging).await.expect("nobody uses it");
-    });
+fn the_usage_follows_what_is_written_issue_1064() {
+    run(
+        "mounts::the_usage_follows_what_is_written_issue_1064",
+        |lab| async move {
+            let (host, _, staging) = staged(&lab, &MountOptions::default()).await;
+            let before = host.usage(&staging).await.expect("it is mounted");
+            let data = fs::File::create(staging.join("data")).expect("it can be written");
+            std::io::Write::write_all(&mut &data, &vec![1; 8 << 20]).expect("there is room");
+            data.sync_all().expect("the device works");
+            let after = host.usage(&staging).await.expect("it is mounted");
+            assert_eq!(before.bytes_total, after.bytes_total);
+            assert!(after.bytes_used >= before.bytes_used + 8 * MIB, "{before:?} {after:?}");
+            assert_eq!(after.inodes_used, before.inodes_used + 1);
+            drop(data);
+            host.unmount(&staging).await.expect("nobody uses it");
+        },
+    );
 }

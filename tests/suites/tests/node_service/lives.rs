@@ -187,9 +187,9 @@ fn a_volume_that_was_never_here_is_gone_already_and_has_no_usage() {
 }
 
 #[test]
-fn a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it() {
+fn a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it_issue_3068() {
     run(
-        "lives::a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it",
+        "lives::a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it_issue_3068",
         |lab| async move {
             disk(&lab).await;
             let (gate, runs) = (lab.at("gate"), lab.at("runs"));

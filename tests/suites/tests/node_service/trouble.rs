@@ -10,9 +10,9 @@ use crate::lab::{MIB, OTHER, VOLUME, run};
 use crate::{Kubelet, code, disk, ext4};
 
 #[test]
-fn a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile() {
+fn a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile_issue_1584() {
     run(
-        "trouble::a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile",
+        "trouble::a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile_issue_1584",
         |lab| async move {
             let (_, flaky) = lab.flaky(OTHER, 64 * MIB).await;
             disk(&lab).await;
