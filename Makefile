@@ -23,7 +23,15 @@ check: ## The quick tests: cargo alone, no root, no Go
 .PHONY: test
 test: prepare ## All tests: real devices, csi-sanity, the Go driver, the cluster (root)
 	$(CARGO) build --locked --workspace --all-targets
+	tests/openstack/cloud up >/dev/null
+	trap 'tests/openstack/cloud down' EXIT; \
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked --workspace
+
+.PHONY: sanity
+sanity: prepare ## csi-sanity, every combination, and the Go driver: on the simulator and on real OpenStack (root)
+	$(CARGO) build --locked -p cinder-csi-driver -p openstack-sim
+	tests/openstack/cloud up >/dev/null
+	trap 'tests/openstack/cloud down' EXIT; $(CARGO) test --locked -p suites --test sanity --test go_driver -- --include-ignored
 
 .PHONY: openstack-up
 openstack-up: ## Real Keystone, Cinder, Nova and Placement on loopback (root); prints where they are described

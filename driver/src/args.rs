@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use csi_host::FsType;
 pub use csi_kit::telemetry::LogFormat;
 
 use crate::switches::Switchable;
@@ -16,7 +17,7 @@ use crate::topology::ZoneLabels;
 
 mod values;
 
-use values::{parse_bool, parse_duration, parse_pair, render_duration};
+use values::{parse_bool, parse_duration, parse_fs_type, parse_pair, render_duration};
 
 /// The name under which Kubernetes knows this driver when nobody says otherwise.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
@@ -156,6 +157,10 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     pub max_volumes_per_node: Option<u32>,
 
+    /// File system of a new volume where neither the StorageClass nor the provisioner names one: ext4, xfs or btrfs
+    #[arg(long, value_name = "TYPE", default_value = "ext4", value_parser = parse_fs_type)]
+    pub default_fs_type: FsType,
+
     /// Metadata for every volume, as KEY=TEMPLATE; repeatable. ${pvc.name}, ${pvc.namespace}, ${pv.name} and ${cluster} are filled in;
     /// a StorageClass's metadata.KEY parameters go before it
     #[arg(long, value_name = "KEY=TEMPLATE", value_parser = parse_pair)]
@@ -244,6 +249,7 @@ impl Default for Args {
             availability_zone: None,
             metadata_url: DEFAULT_METADATA_URL.into(),
             max_volumes_per_node: None,
+            default_fs_type: FsType::default(),
             volume_metadata: Vec::new(),
             zone_labels: ZoneLabels::Encoded,
             disable_capability: Vec::new(),
@@ -322,6 +328,7 @@ impl Args {
         argv.given("availability-zone", self.availability_zone.as_ref());
         argv.differing("metadata-url", &self.metadata_url, &defaults.metadata_url);
         argv.given("max-volumes-per-node", self.max_volumes_per_node.as_ref());
+        argv.differing("default-fs-type", self.default_fs_type, defaults.default_fs_type);
         for (key, template) in &self.volume_metadata {
             argv.push("volume-metadata", format_args!("{key}={template}"));
         }

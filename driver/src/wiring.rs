@@ -335,7 +335,8 @@ fn node(args: &Args, volumes_per_node: Option<u32>, operations: Operations) -> N
         sys: args.sys_dir.clone(),
         dev: args.dev_dir.clone(),
         proc: args.proc_dir.clone(),
-    });
+    })
+    .with_default_fs_type(args.default_fs_type);
     NodeService::new(NodeConfig::from_args(args, volumes_per_node), host, operations)
 }
 

@@ -37,6 +37,7 @@ fn everything_changed() -> Args {
         availability_zone: Some("zone one".into()),
         metadata_url: "http://127.0.0.1:8775".into(),
         max_volumes_per_node: Some(25),
+        default_fs_type: FsType::Xfs,
         volume_metadata: vec![("owner".into(), "${pvc.namespace}, ${pvc.name}".into())],
         zone_labels: ZoneLabels::Sanitised,
         disable_capability: vec![Switchable::GetVolumeHealth, Switchable::GetSnapshot],

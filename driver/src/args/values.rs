@@ -3,12 +3,22 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use csi_host::FsType;
+
 /// Go's `strconv.ParseBool`.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         _ => Err("use true or false".into()),
+    }
+}
+
+/// A file system that volumes are formatted with.
+pub(super) fn parse_fs_type(text: &str) -> Result<FsType, String> {
+    match FsType::from_name(text) {
+        Some(fs_type @ (FsType::Ext4 | FsType::Xfs | FsType::Btrfs)) => Ok(fs_type),
+        _ => Err("is none of ext4, xfs and btrfs".to_owned()),
     }
 }
 

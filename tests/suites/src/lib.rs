@@ -18,4 +18,5 @@ pub mod process;
 pub mod programs;
 pub mod real_cloud;
 pub mod sanity;
+pub mod shape;
 pub mod simulator;

@@ -1,0 +1,228 @@
+//! Our driver and real Keystone, Cinder and Nova, beside csi-sanity.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for_some;
+use reqwest::Method;
+use serde_json::{Value, json};
+use suites::drivers::{Ours, Role};
+use suites::lab::in_lab;
+use suites::life::Life;
+use suites::openstack::{Api, Service};
+use suites::real_cloud::RealCloud;
+
+/// What a volume's whole life may cost at the latencies of real services.
+const CALLS_OF_A_LIFE: usize = 12;
+/// Repetitions of what could be a matter of luck.
+const ROUNDS: usize = 5;
+const STATE_TIMEOUT: Duration = Duration::from_secs(60);
+const VOLUME: &str = "3.60";
+const COMPUTE: &str = "2.89";
+
+#[test]
+fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let controller = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+        let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
+        // The first life learns how long things take here.
+        let mut counts = Vec::new();
+        for name in ["pvc-first", "pvc-second", "pvc-third"] {
+            let life = Life::mounted(&lab, controller.channel(), node.channel(), name, "ext4")?;
+            cloud.forget_calls();
+            let volume = life.create().await?;
+            let context = life.attach(&volume).await?;
+            let devices = lab.shell("ls /dev/disk/by-id").await?;
+            ensure!(devices.lines().count() == 1, "the server has the devices {devices:?}");
+            life.stage(&volume, &context).await?;
+            life.publish(&volume, &context).await?;
+            let target = life.target().display();
+            lab.shell(&format!(
+                "echo precious > {target}/file; sync {target}/file; grep -q precious {target}/file"
+            ))
+            .await?;
+            life.unpublish(&volume).await?;
+            life.unstage(&volume).await?;
+            life.detach(&volume).await?;
+            let devices = lab.shell("ls /dev/disk/by-id").await?;
+            ensure!(devices.is_empty(), "the server still has the devices {devices:?}");
+            life.delete(&volume).await?;
+            let left = cloud.api().block_storage().await?;
+            ensure!(left.is_empty(), "DeleteVolume answered before the end: {left:?}");
+            let calls = cloud.calls();
+            for call in &calls {
+                println!("{name}: {} {} {}", call.method, call.path, call.status);
+            }
+            counts.push(calls.len());
+        }
+        println!("calls of three lives, one after the other: {counts:?}");
+        let least = counts.iter().min().context("no life")?;
+        ensure!(
+            *least <= CALLS_OF_A_LIFE,
+            "no life took {CALLS_OF_A_LIFE} calls or fewer: {counts:?}"
+        );
+        node.stop().await?;
+        controller.stop().await?;
+        cloud.stop().await
+    });
+}
+
+/// Our detach looks at Nova's record alone while it is there, and believes that Cinder is done when it is gone.
+#[test]
+fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let api = cloud.api();
+        let server = &cloud.servers().first().context("no server")?.id;
+        let volume = create(api, "forgotten").await?;
+        for _ in 0..ROUNDS {
+            attach(api, server, &volume).await?;
+            let mapping = format!("/servers/{server}/os-volume_attachments/{volume}");
+            api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
+                .await?
+                .accepted()?;
+            // One look at Nova, then one at Cinder: what Cinder says is younger than what Nova said.
+            wait_for_some("Nova to forget the attachment", STATE_TIMEOUT, async || {
+                let nova = api.call(Method::GET, Service::Compute, &mapping, COMPUTE, None).await?;
+                if nova.status != 404 {
+                    return Ok(None);
+                }
+                let cinder = show(api, &volume).await?;
+                ensure!(
+                    cinder["status"] == "available" && cinder["attachments"] == json!([]),
+                    "Nova has forgotten the attachment, and Cinder says {cinder}"
+                );
+                Ok(Some(()))
+            })
+            .await?;
+        }
+        remove(api, &volume).await?;
+        cloud.stop().await
+    });
+}
+
+/// The order is what our watch relies on: which states it has to know, and which one ends a wait.
+#[test]
+fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let api = cloud.api();
+        let server = &cloud.servers().first().context("no server")?.id;
+        let body = json!({ "volume": { "size": 1, "name": "states", "volume_type": "fast" } });
+        let made = api
+            .call(Method::POST, Service::Volume, "/volumes", VOLUME, Some(&body))
+            .await?
+            .accepted()?;
+        let id = made["volume"]["id"].as_str().context("no id")?.to_owned();
+        let seen = states(api, &id, "available").await?;
+        is_part_of(&seen, &["creating", "available"])?;
+
+        let mappings = format!("/servers/{server}/os-volume_attachments");
+        let body = json!({ "volumeAttachment": { "volumeId": id } });
+        api.call(Method::POST, Service::Compute, &mappings, COMPUTE, Some(&body))
+            .await?
+            .accepted()?;
+        let seen = states(api, &id, "in-use").await?;
+        is_part_of(&seen, &["reserved", "attaching", "in-use"])?;
+
+        act(api, &id, &json!({ "os-extend": { "new_size": 2 } })).await?;
+        let seen = states(api, &id, "in-use").await?;
+        is_part_of(&seen, &["extending", "in-use"])?;
+
+        // The virt driver's state outlives nova-compute, and a detach works after it.
+        cloud.restart("nova-compute").await?;
+        let mapping = format!("{mappings}/{id}");
+        api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
+            .await?
+            .accepted()?;
+        let seen = states(api, &id, "available").await?;
+        is_part_of(&seen, &["in-use", "detaching", "available"])?;
+
+        for (volume_type, policy) in [("slow", "never"), ("other", "on-demand")] {
+            act(
+                api,
+                &id,
+                &json!({ "os-retype": { "new_type": volume_type, "migration_policy": policy } }),
+            )
+            .await?;
+            let seen = states(api, &id, "available").await?;
+            is_part_of(&seen, &["retyping", "available"])?;
+            let found = show(api, &id).await?["volume_type"].clone();
+            ensure!(found == volume_type, "the type is {found} and not {volume_type}");
+        }
+        remove(api, &id).await?;
+        cloud.stop().await
+    });
+}
+
+async fn show(api: &Api, id: &str) -> Result<Value> {
+    let answer = api
+        .call(Method::GET, Service::Volume, &format!("/volumes/{id}"), VOLUME, None)
+        .await?;
+    Ok(answer.accepted()?["volume"].clone())
+}
+
+async fn act(api: &Api, id: &str, body: &Value) -> Result<()> {
+    let path = format!("/volumes/{id}/action");
+    let answer = api
+        .call(Method::POST, Service::Volume, &path, VOLUME, Some(body))
+        .await?;
+    answer.accepted().with_context(|| format!("{body}")).map(drop)
+}
+
+/// The states from now on until the last, each once.
+async fn states(api: &Api, id: &str, last: &str) -> Result<Vec<String>> {
+    let mut seen: Vec<String> = Vec::new();
+    wait_for_some(&format!("the volume to be {last}"), STATE_TIMEOUT, async || {
+        let status = show(api, id).await?["status"].as_str().unwrap_or_default().to_owned();
+        ensure!(!status.starts_with("error"), "after {seen:?} the volume is {status}");
+        if seen.last() != Some(&status) {
+            seen.push(status.clone());
+        }
+        Ok((status == last).then_some(()))
+    })
+    .await?;
+    Ok(seen)
+}
+
+/// States may be too short to be seen, but none comes that is not known, and none out of order.
+fn is_part_of(seen: &[String], order: &[&str]) -> Result<()> {
+    println!("{seen:?}");
+    let mut known = order.iter();
+    let in_order = seen.iter().all(|status| known.any(|known| known == status));
+    ensure!(in_order, "the states were {seen:?} and not {order:?}");
+    Ok(())
+}
+
+async fn create(api: &Api, name: &str) -> Result<String> {
+    let body = json!({ "volume": { "size": 1, "name": name, "volume_type": "fast" } });
+    let made = api
+        .call(Method::POST, Service::Volume, "/volumes", VOLUME, Some(&body))
+        .await?
+        .accepted()?;
+    let id = made["volume"]["id"].as_str().context("no id")?.to_owned();
+    states(api, &id, "available").await?;
+    Ok(id)
+}
+
+async fn attach(api: &Api, server: &str, id: &str) -> Result<()> {
+    let path = format!("/servers/{server}/os-volume_attachments");
+    let body = json!({ "volumeAttachment": { "volumeId": id } });
+    api.call(Method::POST, Service::Compute, &path, COMPUTE, Some(&body))
+        .await?
+        .accepted()?;
+    states(api, id, "in-use").await.map(drop)
+}
+
+async fn remove(api: &Api, id: &str) -> Result<()> {
+    let path = format!("/volumes/{id}");
+    api.call(Method::DELETE, Service::Volume, &path, VOLUME, None)
+        .await?
+        .accepted()?;
+    wait_for_some("the volume to go", STATE_TIMEOUT, async || {
+        let answer = api.call(Method::GET, Service::Volume, &path, VOLUME, None).await?;
+        Ok((answer.status == 404).then_some(()))
+    })
+    .await
+}
