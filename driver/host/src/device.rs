@@ -32,7 +32,7 @@ use crate::offload::OffloadError;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const SLOWEST_LOOK: Duration = Duration::from_secs(1);
 /// Between looks, whatever happens in `/dev`.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 /// Between two rescans of a disk that is smaller than it should be.
 const RESCAN_PAUSE: Duration = Duration::from_secs(2);
 /// How long a rescan may take: the disk answers it itself.

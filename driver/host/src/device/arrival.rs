@@ -36,7 +36,7 @@ impl Arrivals {
     /// Adds the directories that exist; udev makes those of the links with the first link. One that is watched already
     /// stays so.
     fn arm(&self) {
-        let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB | WatchFlags::DELETE;
+        let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
         for directory in &self.directories {
             // What cannot be watched is found by the clock.
             let _ = inotify::add_watch(&self.inotify, directory, events);

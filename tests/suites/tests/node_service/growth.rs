@@ -151,7 +151,7 @@ fn a_clone_is_used_beside_its_source_on_one_node() {
     run(
         "growth::a_clone_is_used_beside_its_source_on_one_node",
         |lab| async move {
-            for fs_type in ["ext4", "xfs"] {
+            for fs_type in ["ext4", "xfs", "btrfs"] {
                 let device = lab.volume(VOLUME, 320 * MIB).await;
                 let kubelet = Kubelet::new(&lab);
                 let wanted = mount(fs_type, Mode::SingleNodeWriter);
