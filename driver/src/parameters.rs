@@ -139,6 +139,31 @@ mod tests {
     }
 
     #[test]
+    fn every_parameter_of_the_go_driver_is_known() {
+        let classes = CreateParameters::decode(map(&[
+            ("type", "fast"),
+            ("availability", "nova"),
+            ("csi.storage.k8s.io/fstype", "xfs"),
+            ("csi.storage.k8s.io/provisioner-secret-name", "s"),
+            ("csi.storage.k8s.io/provisioner-secret-namespace", "n"),
+            ("metadata.owner", "${pvc.name}"),
+            ("mkfsOptions", "-N 1000"),
+        ]));
+        assert_eq!(classes.expect("strings only").unknown(), Vec::<&str>::new());
+        let snapshots = SnapshotParameters::decode(map(&[
+            ("type", "backup"),
+            ("force-create", "true"),
+            ("availability", "nova"),
+            ("backup-max-duration-seconds-per-gb", "30"),
+            ("incremental", "true"),
+            ("csi.storage.k8s.io/snapshotter-secret-name", "s"),
+        ]));
+        let snapshots = snapshots.expect("all are known");
+        assert!(snapshots.kind == SnapshotKind::Backup && snapshots.incremental && snapshots.force);
+        assert_eq!(snapshots.unknown(), Vec::<String>::new());
+    }
+
+    #[test]
     fn an_empty_value_is_no_value() {
         let parameters = CreateParameters::decode(map(&[("type", ""), ("availability", "")])).expect("strings only");
         assert_eq!(parameters, CreateParameters::default());

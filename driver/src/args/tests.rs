@@ -178,3 +178,64 @@ fn a_missing_endpoint_is_named() {
     let error = Args::from_argv(["cinder-csi-driver"]).expect_err("no endpoint");
     assert!(error.to_string().contains("--endpoint"), "{error}");
 }
+
+/// Whether a flag of the Go driver changes something here.
+enum Here {
+    Works,
+    NoEffect,
+}
+use Here::{NoEffect, Works};
+
+#[rstest]
+#[case("--endpoint=unix:///csi/csi.sock", Works)]
+#[case("--cloud-config=/etc/config/cloud.conf", Works)]
+#[case("--cloud-name=west", Works)]
+#[case("--with-topology=false", Works)]
+#[case("--additional-topology=topology.kubernetes.io/region=west", Works)]
+#[case("--cluster=kubernetes", Works)]
+#[case("--http-endpoint=:8080", Works)]
+#[case("--provide-controller-service=false", Works)]
+#[case("--provide-node-service=false", Works)]
+#[case("--pvc-annotations", Works)]
+#[case("--user-agent=chart/2.36", Works)]
+#[case("-v=5", Works)]
+#[case("--master=https://api", NoEffect)]
+#[case("--kubeconfig=/kubeconfig", NoEffect)]
+#[case("--kube-api-qps=5", NoEffect)]
+#[case("--kube-api-burst=10", NoEffect)]
+#[case("--min-resync-period=12h", NoEffect)]
+#[case("--nodeid=node", NoEffect)]
+#[case("--node-service-no-os-client", NoEffect)]
+#[case("--vmodule=a=1", NoEffect)]
+#[case("--log-flush-frequency=5s", NoEffect)]
+fn every_flag_of_the_go_driver_works_or_is_named_in_the_log(#[case] flag: &str, #[case] here: Here) {
+    let words = ["cinder-csi-driver", "--endpoint=unix:///csi/other.sock", flag];
+    let words = if flag.starts_with("--endpoint") {
+        vec![words[0], flag]
+    } else {
+        words.to_vec()
+    };
+    let args = Args::from_argv(words).expect("a known flag");
+    let args = if flag.starts_with("--kubeconfig") {
+        args
+    } else {
+        Args {
+            kubeconfig: String::new(),
+            ..args
+        }
+    };
+    let named = args.without_effect().into_iter().map(|(flag, _)| flag);
+    let name = flag.split('=').next().unwrap_or_default();
+    let expected: &[&str] = match here {
+        Works => &[],
+        NoEffect => &[name],
+    };
+    assert_eq!(named.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_address_of_the_api_counts_where_claims_are_read() {
+    let args = parse(&["--pvc-annotations", "--master=https://api"]);
+    let ignored: Vec<&str> = args.without_effect().into_iter().map(|(flag, _)| flag).collect();
+    assert!(!ignored.contains(&"--master"), "{ignored:?}");
+}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cinder_cloud::InstanceMetadata;
-use csi_host::slots::MOST_VOLUMES;
 use csi_host::Host;
+use csi_host::slots::MOST_VOLUMES;
 use csi_proto::csi::v1::{NodeGetInfoResponse, Topology};
 use thiserror::Error;
 use tokio::sync::Mutex;

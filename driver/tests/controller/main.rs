@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
+mod clouds;
 mod create;
 mod delete;
 mod identity;

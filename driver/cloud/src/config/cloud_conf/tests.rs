@@ -346,3 +346,100 @@ fn every_file_that_counts_is_known() {
     let expected = [conf, clouds, "/ca".into(), "/c".into(), "/k".into()];
     assert_eq!(files, expected.into_iter().collect());
 }
+
+/// The keys that a file of the Go driver may have, by section, and a value for each.
+const GO_KEYS: [(&str, &str, &str); 39] = [
+    ("Global", "auth-url", "https://k"),
+    ("Global", "username", "u"),
+    ("Global", "user-id", "u"),
+    ("Global", "password", "p"),
+    ("Global", "tenant-id", "t"),
+    ("Global", "tenant-name", "t"),
+    ("Global", "domain-id", "d"),
+    ("Global", "domain-name", "d"),
+    ("Global", "tenant-domain-id", "d"),
+    ("Global", "tenant-domain-name", "d"),
+    ("Global", "user-domain-id", "d"),
+    ("Global", "user-domain-name", "d"),
+    ("Global", "trust-id", "t"),
+    ("Global", "trustee-id", "t"),
+    ("Global", "trustee-password", "t"),
+    ("Global", "application-credential-id", "i"),
+    ("Global", "application-credential-name", "n"),
+    ("Global", "application-credential-secret", "s"),
+    ("Global", "token", "t"),
+    ("Global", "region", "r"),
+    ("Global", "os-endpoint-type", "internal"),
+    ("Global", "ca-file", "/ca"),
+    ("Global", "tls-insecure", "true"),
+    ("Global", "cert-file", "/c"),
+    ("Global", "key-file", "/k"),
+    ("Global", "use-clouds", "false"),
+    ("Global", "clouds-file", "/clouds.yaml"),
+    ("Global", "cloud", "c"),
+    ("BlockStorage", "node-volume-attach-limit", "20"),
+    ("BlockStorage", "rescan-on-resize", "true"),
+    ("BlockStorage", "ignore-volume-az", "true"),
+    ("BlockStorage", "ignore-volume-microversion", "true"),
+    ("BlockStorage", "bs-version", "v3"),
+    ("BlockStorage", "trust-device-path", "false"),
+    ("Metadata", "search-order", "configDrive,metadataService"),
+    ("Metadata", "request-timeout", "5s"),
+    ("Networking", "public-network-name", "public"),
+    ("LoadBalancer", "enabled", "false"),
+    ("Route", "router-id", "r"),
+];
+
+#[test]
+fn every_key_of_the_go_driver_is_known() {
+    let all = GO_KEYS.map(|(section, key, value)| format!("[{section}]\n{key} = {value}\n"));
+    let config = CloudConfig::from_cloud_conf(&all.concat()).expect("good");
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let strange = format!("{}[Global]\npasword = x\n", all.concat());
+    let warnings = CloudConfig::from_cloud_conf(&strange).expect("good").warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("pasword"), "{warnings:?}");
+}
+
+#[test]
+fn every_key_without_a_value_is_as_good_as_none_or_refused_by_name() {
+    const LOGIN: &str = "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\n";
+    for (section, key, _) in GO_KEYS {
+        if ["auth-url", "user-id", "password", "tenant-id"].contains(&key) {
+            continue;
+        }
+        match CloudConfig::from_cloud_conf(&format!("{LOGIN}[{section}]\n{key} =\n")) {
+            Ok(config) => assert!(matches!(config.auth, Auth::Password { .. }), "{key}"),
+            Err(error) => assert!(error.to_string().contains(key), "{key}: {error}"),
+        }
+    }
+}
+
+proptest! {
+    // Whole files of words that mean something, in any order: read, or refused without a secret.
+    #[test]
+    fn no_file_makes_the_reader_panic_or_show_a_secret(
+        lines in proptest::collection::vec((0..GO_KEYS.len(), "[a-z0-9=\"\\\\ ]{0,6}", proptest::bool::weighted(0.1)), 0..12),
+        name in "(\"[a-z]{0,3}\")?",
+    ) {
+        let lines = lines.into_iter().map(|(at, value, bare)| {
+            let (section, key, good) = GO_KEYS[at];
+            let section = if section == "Global" { format!("[{section} {name}]") } else { format!("[{section}]") };
+            let is_secret = ["password", "secret", "token"].iter().any(|word| key.contains(word));
+            let rest = if is_secret { "hunter2hunter2" } else { good };
+            if bare { format!("{section}\n{key}\n") } else { format!("{section}\n{key} = {value}{rest}\n") }
+        });
+        let text: String = lines.collect();
+        let wanted = name.trim_matches('"').to_owned();
+        match Configuration::from_cloud_conf(&text, &[wanted]) {
+            Ok(configuration) => {
+                for config in configuration.clouds.values() {
+                    for secret in ["password", "secret"] {
+                        let shown = format!("{config:?}");
+                        prop_assert!(!shown.contains(&format!("{secret}: \"hunter2")), "{}", shown);
+                    }
+                }
+            }
+            Err(error) => prop_assert!(!error.to_string().contains("hunter2"), "{}", error),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Several clouds behind one driver, as clients of CSI see them.
+
+use csi_proto::csi::v1::{CreateVolumeRequest, DeleteVolumeRequest, Topology, TopologyRequirement};
+use openstack_sim::{Effect, Fault, Sim};
+use tonic::{Code, Status};
+
+use crate::support::{Driver, NODE, UNKNOWN, cloud, create_request, patient, refused};
+
+const REGION: &str = "topology.kubernetes.io/region";
+
+/// Two clouds in two regions, each by its name, and a driver of both.
+async fn two() -> (Sim, Sim, Driver) {
+    let (east, west) = (cloud(|_| {}).await, cloud(|_| {}).await);
+    let section = |name: &str, sim: &Sim| {
+        let conf = sim.access().cloud_conf();
+        format!(
+            "{}\n[Topology \"{name}\"]\nsegment = {REGION}={name}\n",
+            conf.replace("[Global]", &format!("[Global \"{name}\"]"))
+        )
+    };
+    let conf = format!("{}\n{}", section("east", &east), section("west", &west));
+    let driver = Driver::with(&conf, |args| args.cloud_name = vec!["east".into(), "west".into()]).await;
+    (east, west, driver)
+}
+
+fn of_cloud(name: &str, cloud: &str) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        secrets: [("cloud".to_owned(), cloud.to_owned())].into(),
+        ..create_request(name)
+    }
+}
+
+fn in_region(name: &str, region: &str) -> CreateVolumeRequest {
+    let segments = [(REGION, region), (crate::support::ZONE, "nova")];
+    let topology = Topology {
+        segments: segments.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+    };
+    CreateVolumeRequest {
+        accessibility_requirements: Some(TopologyRequirement {
+            requisite: vec![topology.clone()],
+            preferred: vec![topology],
+        }),
+        ..create_request(name)
+    }
+}
+
+#[tokio::test]
+async fn a_volume_lives_in_its_cloud_although_its_handle_does_not_name_it() {
+    let (east, west, driver) = two().await;
+    let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    assert_eq!((east.state().volumes.len(), west.state().volumes.len()), (0, 1));
+    // Neither of these calls says where it is.
+    driver.publish(&volume.volume_id, NODE).await.expect("attached");
+    driver.unpublish(&volume.volume_id, NODE).await.expect("detached");
+    driver.delete(&volume.volume_id).await.expect("deleted");
+    assert!(west.state().volumes.is_empty());
+    assert_eq!(east.count("delete_volume"), 0);
+}
+
+#[tokio::test]
+async fn one_class_makes_volumes_in_each_region_issue_2843() {
+    let (east, west, driver) = two().await;
+    for (region, sim) in [("west", &west), ("east", &east)] {
+        let volume = driver
+            .create(in_region(&format!("pvc-{region}"), region))
+            .await
+            .expect("a volume");
+        assert_eq!(sim.state().volumes.len(), 1, "{region}");
+        let topology = &volume.accessible_topology[0];
+        assert_eq!(topology.segments[REGION], region, "pods stay in the volume's region");
+    }
+    let refusal = refused(
+        driver.create(in_region("pvc-north", "north")).await,
+        Code::InvalidArgument,
+    );
+    assert!(refusal.contains("several clouds"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_volume_is_gone_only_when_every_cloud_says_so() {
+    let (_east, west, driver) = two().await;
+    driver.delete(UNKNOWN).await.expect("nobody has it");
+    west.fault(Fault::on("get_volume").effect(Effect::status(500)))
+        .expect("a rule");
+    let refusal = refused(driver.delete(UNKNOWN).await, Code::Unavailable);
+    assert!(refusal.contains("west") && refusal.contains(UNKNOWN), "{refusal}");
+    let refusal = refused(driver.unpublish(UNKNOWN, NODE).await, Code::Unavailable);
+    assert!(refusal.contains("west"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_secret_that_names_another_cloud_by_now_does_not_hide_the_volume() {
+    let (_east, west, driver) = two().await;
+    let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    let request = DeleteVolumeRequest {
+        volume_id: volume.volume_id,
+        secrets: [("cloud".to_owned(), "east".to_owned())].into(),
+    };
+    driver
+        .controller()
+        .delete_volume(patient(request))
+        .await
+        .expect("deleted");
+    assert!(west.state().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn full_credentials_in_the_secrets_work_and_wrong_ones_are_the_callers_affair_issue_2963() {
+    let (east, west, driver) = two().await;
+    let access = west.access();
+    let with = |secret: &str| {
+        let pairs = [
+            ("auth-url", access.auth_url.as_str()),
+            ("application-credential-id", &access.application_credential_id),
+            ("application-credential-secret", secret),
+        ];
+        CreateVolumeRequest {
+            secrets: pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            ..create_request("pvc-1")
+        }
+    };
+    let refusal = refused(driver.create(with("geheim")).await, Code::Unauthenticated);
+    assert!(!refusal.contains("geheim") && refusal.contains("Secret"), "{refusal}");
+    let made: Result<_, Status> = driver.create(with(&access.application_credential_secret)).await;
+    driver
+        .delete(&made.expect("a volume").volume_id)
+        .await
+        .expect("deleted");
+    assert!(west.state().volumes.is_empty() && east.count("create_volume") == 0);
+}
