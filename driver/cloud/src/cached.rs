@@ -32,16 +32,20 @@ impl<T> Cached<T> {
         }
     }
 
-    /// The kept answer, or that of `ask`, which is polled only then. May be cancelled; the next caller asks then. A failure is kept for nobody who comes
+    /// The kept answer, or that of `ask`. May be cancelled; the next caller asks then. A failure is kept for nobody who comes
     /// after it.
-    pub(crate) async fn get(&self, ask: impl Future<Output = Result<T, CloudError>>) -> Result<Arc<T>, CloudError> {
+    pub(crate) async fn get<F: Future<Output = Result<T, CloudError>>>(
+        &self,
+        ask: impl FnOnce() -> F,
+    ) -> Result<Arc<T>, CloudError> {
         let arrived = Instant::now();
         let mut kept = self.kept.lock().await;
         if let Some(known) = kept.as_ref().filter(|known| self.is_good(known, arrived)) {
             return known.answer.clone();
         }
         let asked = Instant::now();
-        let answer = ask.await.map(Arc::new);
+        // In a box: most callers find a kept answer.
+        let answer = Box::pin(ask()).await.map(Arc::new);
         *kept = Some(Kept {
             asked,
             came: Instant::now(),
@@ -83,7 +87,7 @@ mod tests {
     async fn an_answer_is_asked_for_once_in_its_lifetime() {
         let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
         let get = || {
-            cached.get(async {
+            cached.get(|| async {
                 asked.set(asked.get() + 1);
                 Ok(asked.get())
             })
@@ -97,7 +101,7 @@ mod tests {
     async fn many_at_once_share_one_question_and_its_failure() {
         let (cached, asked) = (Cached::<u32>::for_time(LIFETIME), Cell::new(0));
         let get = || {
-            cached.get(async {
+            cached.get(|| async {
                 asked.set(asked.get() + 1);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Err(failed())
@@ -115,7 +119,7 @@ mod tests {
     async fn a_change_outdates_also_the_answer_that_is_on_its_way() {
         let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
         let get = || {
-            cached.get(async {
+            cached.get(|| async {
                 asked.set(asked.get() + 1);
                 if asked.get() == 1 {
                     tokio::time::sleep(Duration::from_millis(5)).await;

@@ -38,7 +38,7 @@ impl Default for Listing {
 impl Inner {
     /// See [`crate::Cloud::listed_volumes`].
     pub(crate) async fn listed_volumes(&self) -> Result<Arc<BTreeMap<VolumeId, Volume>>, CloudError> {
-        let ask = async {
+        let ask = || async {
             let all = BlockStorage::new(&self.transport).all(&[], None).await?;
             Ok(all.into_iter().map(|volume| (volume.id.clone(), volume)).collect())
         };
@@ -47,7 +47,7 @@ impl Inner {
 
     /// See [`crate::Cloud::listed_servers`].
     pub(crate) async fn listed_servers(&self) -> Result<Arc<BTreeMap<ServerId, Server>>, CloudError> {
-        let ask = async {
+        let ask = || async {
             let all = Compute::new(&self.transport).servers().await?;
             Ok(all.into_iter().map(|server| (server.id.clone(), server)).collect())
         };

@@ -87,7 +87,7 @@ impl Inner {
     pub(crate) async fn zones(&self) -> Result<Arc<Vec<String>>, CloudError> {
         let zones = &self.known.zones;
         zones
-            .get(async { BlockStorage::new(&self.transport).zones().await })
+            .get(|| async { BlockStorage::new(&self.transport).zones().await })
             .await
     }
 
@@ -95,7 +95,7 @@ impl Inner {
     pub(crate) async fn known_types(&self) -> Result<Arc<Vec<VolumeType>>, CloudError> {
         let types = &self.known.types;
         types
-            .get(async { BlockStorage::new(&self.transport).types().await })
+            .get(|| async { BlockStorage::new(&self.transport).types().await })
             .await
     }
 
@@ -114,7 +114,7 @@ impl Inner {
         let quotas = self
             .known
             .quotas
-            .get(async {
+            .get(|| async {
                 let cinder = BlockStorage::new(&self.transport);
                 let project = self.transport.keystone().token().await?.project_id.clone();
                 match cinder.quotas(&project).await {
@@ -146,11 +146,11 @@ impl Inner {
         }
         let look = async {
             let pools = self.known.pools_of(volume_type);
-            let pools = pools.get(cinder.pools(volume_type)).await?;
+            let pools = pools.get(|| cinder.pools(volume_type)).await?;
             let zones = match zone {
                 Some(_) => {
                     let backends = &self.known.backends;
-                    Some(backends.get(async { cinder.backends().await.map(zones_of) }).await?)
+                    Some(backends.get(|| async { cinder.backends().await.map(zones_of) }).await?)
                 }
                 None => None,
             };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, GiB, Room};
+use cinder_cloud::{Cloud, CloudError, GiB, Room};
 use csi_proto::csi::v1::{GetCapacityRequest, GetCapacityResponse, Topology};
 use tonic::Status;
 
@@ -35,7 +35,7 @@ pub(super) async fn capacity(
         let volume_type = match &parameters.volume_type {
             None => None,
             Some(wanted) => {
-                let found = cloud.volume_type(wanted).await.map_err(looked)?;
+                let found = cloud.volume_type(wanted).await.map_err(|error| looked(&error))?;
                 let unknown =
                     || status::invalid("parameters", format_args!("the project knows no volume type {wanted}"));
                 Some(found.ok_or_else(unknown)?)
@@ -59,13 +59,13 @@ pub(super) async fn capacity(
         cloud
             .room(volume_type.as_deref(), zone.as_deref())
             .await
-            .map_err(looked)
+            .map_err(|error| looked(&error))
     };
     within(deadline, "GetCapacity", look).await?.map(answer)
 }
 
-fn looked(error: cinder_cloud::CloudError) -> Status {
-    status::cloud(Act::Look, &error)
+fn looked(error: &CloudError) -> Status {
+    status::cloud(Act::Look, error)
 }
 
 enum Zone {
@@ -91,7 +91,7 @@ async fn wanted_zone(
     if segment.is_none() && parameters.availability.is_none() {
         return Ok(Zone::Any);
     }
-    let zones = cloud.zones().await.map_err(looked)?;
+    let zones = cloud.zones().await.map_err(|error| looked(&error))?;
     let fits = |zone: &&String| {
         let named = parameters.availability.as_ref().is_none_or(|wanted| wanted == *zone);
         // As a volume in that zone would be told to Kubernetes.

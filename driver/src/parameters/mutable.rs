@@ -83,8 +83,7 @@ pub(super) fn check_metadata(name: &str, value: &str) -> Result<(), String> {
         let length = text.chars().count();
         if length > METADATA_LIMIT {
             return Err(format!(
-                "{what} of {METADATA_PREFIX}{:.20}… has {length} characters, and {METADATA_LIMIT} are allowed",
-                name
+                "{what} of {METADATA_PREFIX}{name:.20}… has {length} characters, and {METADATA_LIMIT} are allowed"
             ));
         }
     }

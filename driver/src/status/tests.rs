@@ -1,6 +1,6 @@
 //! The table of OpenStack's faults and their codes, line by line.
 
-use cinder_cloud::{ServerId, VolumeId};
+use cinder_cloud::{GroupSnapshotId, ServerId, VolumeId};
 use rstest::rstest;
 
 use super::*;
@@ -22,6 +22,17 @@ fn volume_failed(message: &str, removed: bool) -> CloudError {
         status: "error".into(),
         message: message.into(),
         removed,
+        elapsed: Duration::ZERO,
+    }
+}
+
+fn retype_failed(migration: MigrationPolicy) -> CloudError {
+    CloudError::RetypeFailed {
+        volume: VolumeId::new("v"),
+        wanted: "slow".into(),
+        found: "fast".into(),
+        migration,
+        message: String::new(),
         elapsed: Duration::ZERO,
     }
 }
@@ -86,6 +97,17 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::AttachFailed { volume: VolumeId::new("v"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
 #[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[Act::Attach], Code::ResourceExhausted)]
 #[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("v"), difference: "size".into() }, &[Act::Create], Code::AlreadyExists)]
+// Only INVALID_ARGUMENT lets the resizer call a class infeasible, and then nothing may have changed.
+#[case(CloudError::CannotModify { volume: VolumeId::new("v"), reason: "no such type".into() }, &[Act::Modify], Code::InvalidArgument)]
+#[case(CloudError::BadRequest(failure("volume_retype", Some(400))), &[Act::Modify], Code::InvalidArgument)]
+#[case(CloudError::BadRequest(failure("metadata_update", Some(400))), &[Act::Modify], Code::Internal)]
+#[case(CloudError::Quota(failure("volume_retype", Some(413))), &[Act::Modify], Code::ResourceExhausted)]
+#[case(retype_failed(MigrationPolicy::Never), &[Act::Modify], Code::InvalidArgument)]
+#[case(retype_failed(MigrationPolicy::OnDemand), &[Act::Modify], Code::Internal)]
+#[case(CloudError::CannotGroup { name: "g".into(), reason: "two zones".into() }, &[Act::Snapshot], Code::FailedPrecondition)]
+#[case(CloudError::Quota(failure("group_create", Some(413))), &[Act::Snapshot], Code::ResourceExhausted)]
+#[case(CloudError::OtherMembers { id: GroupSnapshotId::new("g"), members: Vec::new() }, &[Act::Delete], Code::InvalidArgument)]
+#[case(CloudError::AttachedDifferently { volume: VolumeId::new("v"), server: ServerId::new("s"), read_only: true }, &[Act::Attach], Code::AlreadyExists)]
 fn each_fault_has_its_code(#[case] error: CloudError, #[case] acts: &[Act], #[case] expected: Code) {
     for &act in acts {
         let status = cloud(act, &error);

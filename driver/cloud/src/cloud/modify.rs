@@ -21,7 +21,7 @@ impl Cloud {
     /// costs no request that changes anything. What cannot be is [`CloudError::CannotModify`] before anything was changed; a change
     /// of type that Cinder gave up is [`CloudError::RetypeFailed`].
     pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
-        let change = self.inner.modify_volume(volume, changes);
+        let change = Box::pin(self.inner.modify_volume(volume, changes));
         self.inner.then_list_anew(change).await
     }
 

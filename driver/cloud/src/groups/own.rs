@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::block_storage::{BlockStorage, Group, GroupSnapshotRecord, GroupType};
@@ -145,7 +146,12 @@ impl Inner {
 
     /// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in one that this
     /// process is working on, or in somebody else's.
-    pub(crate) async fn leave_own_group(&self, volume: &VolumeId) -> Result<bool, CloudError> {
+    pub(crate) fn leave_own_group<'a>(&'a self, volume: &'a VolumeId) -> BoxFuture<'a, Result<bool, CloudError>> {
+        // In a box, for it is seldom needed by those who might.
+        Box::pin(self.take_out(volume))
+    }
+
+    async fn take_out(&self, volume: &VolumeId) -> Result<bool, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         if !cinder.knows_groups().await? {
             return Ok(false);

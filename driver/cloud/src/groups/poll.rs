@@ -10,7 +10,7 @@ use crate::error::CloudError;
 use crate::retry::jitter;
 
 /// The first pause; each is half as long again as the one before, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 impl Inner {
