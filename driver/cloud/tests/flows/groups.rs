@@ -1,0 +1,296 @@
+use std::collections::BTreeSet;
+
+use cinder_cloud::{CloudError, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, ObjectKind, Volume, VolumeId};
+use openstack_sim::{Effect, Fault, GroupType, SimConfig, When};
+use rstest::rstest;
+
+use crate::support::{NOTHING, ONE, Stage, stage_with};
+
+/// A cloud with one consistent type of groups and one that is not.
+async fn grouping() -> Stage {
+    stage_with(SimConfig {
+        group_types: vec![GroupType::consistent("together"), GroupType::new("loose")],
+        ..SimConfig::default()
+    })
+    .await
+}
+
+impl Stage {
+    async fn pair(&self) -> [Volume; 2] {
+        [self.create("pvc-1").await, self.create("pvc-2").await]
+    }
+
+    async fn take(&self, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+        self.cloud.create_group_snapshot(new.clone()).await
+    }
+
+    /// Groups, group snapshots, snapshots, and volumes that are in a group.
+    fn left(&self) -> (usize, usize, usize, usize) {
+        let state = self.sim.state();
+        let grouped = state.volumes.iter().filter(|volume| volume.group_id.is_some()).count();
+        (
+            state.groups.len(),
+            state.group_snapshots.len(),
+            state.snapshots.len(),
+            grouped,
+        )
+    }
+}
+
+fn wanted(volumes: &[Volume]) -> NewGroupSnapshot {
+    NewGroupSnapshot {
+        name: "groupsnapshot-1".to_owned(),
+        volumes: volumes.iter().map(|volume| volume.id.clone()).collect(),
+        group_type: Some("together".to_owned()),
+    }
+}
+
+fn sources(taken: &GroupSnapshot) -> BTreeSet<VolumeId> {
+    taken
+        .snapshots
+        .iter()
+        .map(|snapshot| snapshot.volume_id.clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn volumes_are_cut_together_and_are_free_afterwards() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    assert_eq!(sources(&taken), wanted(&volumes).volumes);
+    for snapshot in &taken.snapshots {
+        assert_eq!(snapshot.group_snapshot_id.as_deref(), Some(taken.id.as_str()));
+    }
+    assert_eq!(stage.left(), (1, 1, 2, 0), "the empty group stays with its snapshot");
+    for volume in &volumes {
+        // Cinder refuses what a volume in a group would suffer.
+        let changes = cinder_cloud::Changes {
+            volume_type: Some("slow".to_owned()),
+            ..cinder_cloud::Changes::default()
+        };
+        stage.cloud.modify_volume(&volume.id, &changes).await.expect("free");
+    }
+
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &BTreeSet::new())
+        .await
+        .expect("deleted");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &BTreeSet::new())
+        .await
+        .expect("deleted twice");
+}
+
+#[tokio::test]
+async fn a_volume_in_use_is_cut_where_it_is() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let options = cinder_cloud::AttachOptions::default();
+    stage
+        .cloud
+        .attach(&volumes[0].id, &ONE.into(), options)
+        .await
+        .expect("attached");
+    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    assert_eq!(taken.snapshots.len(), 2);
+}
+
+#[tokio::test]
+async fn a_repeated_call_finds_the_first_ones_snapshot_and_another_set_of_volumes_is_refused() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let first = stage.take(&wanted(&volumes)).await.expect("taken");
+    let again = stage.take(&wanted(&volumes)).await.expect("found");
+    assert_eq!((&again.id, stage.left()), (&first.id, (1, 1, 2, 0)));
+    let error = stage.take(&wanted(&volumes[..1])).await.expect_err("other volumes");
+    assert!(
+        matches!(
+            &error,
+            CloudError::SnapshotExists {
+                kind: ObjectKind::GroupSnapshot,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_group_snapshot_is_looked_up_by_its_id() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let found = stage
+        .cloud
+        .group_snapshot(&taken.id)
+        .await
+        .expect("a look")
+        .expect("it is there");
+    assert_eq!(found, taken);
+    for id in [NOTHING, "no-uuid"] {
+        let found = stage
+            .cloud
+            .group_snapshot(&GroupSnapshotId::new(id))
+            .await
+            .expect("a look");
+        assert!(found.is_none());
+    }
+}
+
+#[rstest]
+#[case("loose")]
+#[case("no-such-type")]
+#[tokio::test]
+async fn without_a_consistent_type_nothing_is_made(#[case] group_type: &str) {
+    let stage = stage_with(SimConfig {
+        // Nobody hides the specs from an administrator, and only then a wrong type can be told.
+        group_types: vec![GroupType::new("loose")],
+        pools_for_members: true,
+        ..SimConfig::default()
+    })
+    .await;
+    let volumes = stage.pair().await;
+    let new = NewGroupSnapshot {
+        group_type: (group_type != "loose").then(|| group_type.to_owned()),
+        ..wanted(&volumes)
+    };
+    let error = stage.take(&new).await.expect_err("not consistent");
+    assert!(matches!(error, CloudError::CannotGroup { .. }), "{error}");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+}
+
+#[rstest]
+#[case("create_group")]
+#[case("create_group_snapshot")]
+#[tokio::test]
+async fn a_failure_on_the_way_leaves_nothing_behind(#[case] operation: &str) {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let fails = Fault::on(operation).times(1).effect(Effect::work_fails());
+    stage.sim.fault(fails).expect("a rule");
+    stage.take(&wanted(&volumes)).await.expect_err("failed");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+    stage.take(&wanted(&volumes)).await.expect("the next one");
+    assert_eq!(stage.left(), (1, 1, 2, 0));
+}
+
+#[rstest]
+#[case("create_group")]
+#[case("update_group")]
+#[case("create_group_snapshot")]
+#[tokio::test]
+async fn after_a_lost_answer_the_next_call_goes_on_and_nothing_is_made_twice(#[case] operation: &str) {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let lost = Fault::on(operation).times(1).effect(Effect::cut(When::After));
+    stage.sim.fault(lost).expect("a rule");
+    let first = stage.take(&wanted(&volumes)).await;
+    let taken = match first {
+        Ok(taken) => taken,
+        Err(_) => stage.take(&wanted(&volumes)).await.expect("the next one"),
+    };
+    assert_eq!(taken.snapshots.len(), 2);
+    assert_eq!(stage.left(), (1, 1, 2, 0));
+}
+
+#[tokio::test]
+async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it() {
+    // The number of calls of an undisturbed run.
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    stage.sim.clear_log();
+    stage.take(&wanted(&volumes)).await.expect("taken");
+    let calls = stage.calls();
+    assert!(calls > 8, "{calls}");
+
+    for last in 0..calls {
+        let stage = grouping().await;
+        let volumes = stage.pair().await;
+        stage.sim.clear_log();
+        {
+            let new = wanted(&volumes);
+            let first = stage.take(&new);
+            tokio::pin!(first);
+            let mut tick = tokio::time::interval(std::time::Duration::from_millis(1));
+            loop {
+                tokio::select! {
+                    _ = &mut first => break,
+                    _ = tick.tick() => if stage.calls() > last { break },
+                }
+            }
+        }
+        let taken = stage
+            .take(&wanted(&volumes))
+            .await
+            .unwrap_or_else(|error| panic!("after call {last}: {error}"));
+        assert_eq!(taken.snapshots.len(), 2, "after call {last}");
+        stage
+            .cloud
+            .delete_group_snapshot(&taken.id, &BTreeSet::new())
+            .await
+            .expect("deleted");
+        assert_eq!(stage.left(), (0, 0, 0, 0), "after call {last}");
+    }
+}
+
+#[tokio::test]
+async fn the_group_of_a_deletion_that_was_cut_short_is_removed_by_the_next_one() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let refused = Fault::on("delete_group").times(1).effect(Effect::status(503));
+    stage.sim.fault(refused).expect("a rule");
+    let first = stage.cloud.delete_group_snapshot(&taken.id, &BTreeSet::new()).await;
+    first.expect_err("the group is still there");
+    assert_eq!(stage.left(), (1, 0, 0, 0));
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &BTreeSet::new())
+        .await
+        .expect("deleted");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn other_members_than_those_named_keep_a_group_snapshot_alive() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let some = taken
+        .snapshots
+        .iter()
+        .take(1)
+        .map(|snapshot| snapshot.id.clone())
+        .collect();
+    let error = stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &some)
+        .await
+        .expect_err("one is missing");
+    assert!(matches!(error, CloudError::OtherMembers { .. }), "{error}");
+    assert_eq!(stage.left(), (1, 1, 2, 0));
+    let all = taken.snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &all)
+        .await
+        .expect("deleted");
+}
+
+#[tokio::test]
+async fn a_missing_volume_is_told_before_anything_is_made() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let mut new = wanted(&volumes);
+    new.volumes.insert(VolumeId::new(NOTHING));
+    let error = stage.take(&new).await.expect_err("one is missing");
+    assert!(
+        matches!(&error, CloudError::NotFound { kind: ObjectKind::Volume, id, .. } if id == NOTHING),
+        "{error}"
+    );
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+}

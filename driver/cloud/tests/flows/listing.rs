@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use crate::support::{NOTHING, ONE, stage};
+
+#[tokio::test]
+async fn many_who_list_at_once_cost_one_list() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage.sim.clear_log();
+    for listed in join_all((0..20).map(|_| stage.cloud.listed_volumes())).await {
+        assert!(listed.expect("a list").contains_key(&volume.id));
+    }
+    assert_eq!(stage.sim.count("list_volumes_detail"), 1);
+}
+
+#[tokio::test]
+async fn a_change_is_seen_by_the_next_list() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage.cloud.listed_volumes().await.expect("a list");
+    let options = cinder_cloud::AttachOptions::default();
+    stage
+        .cloud
+        .attach(&volume.id, &ONE.into(), options)
+        .await
+        .expect("attached");
+    let listed = stage.cloud.listed_volumes().await.expect("a list");
+    assert_eq!(listed[&volume.id].servers(), [ONE.into()]);
+    stage.cloud.detach(&volume.id, None).await.expect("detached");
+    let listed = stage.cloud.listed_volumes().await.expect("a list");
+    assert!(listed[&volume.id].servers().is_empty());
+    stage.cloud.delete_volume(&volume.id).await.expect("deleted");
+    assert!(stage.cloud.listed_volumes().await.expect("a list").is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_on_its_way_from_a_server_is_still_listed_there() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let options = cinder_cloud::AttachOptions::default();
+    stage
+        .cloud
+        .attach(&volume.id, &ONE.into(), options)
+        .await
+        .expect("attached");
+    stage.sim.set_latencies(crate::support::latencies(|latencies| {
+        latencies.detach = Duration::from_secs(5);
+    }));
+    let detachment = stage.cloud.detach(&volume.id, None);
+    tokio::pin!(detachment);
+    let begun = stage.sim.wait_until(Duration::from_secs(10), |state| {
+        state.volumes.iter().any(|one| one.status.as_str() == "detaching")
+    });
+    tokio::select! {
+        _ = &mut detachment => panic!("it takes longer"),
+        begun = begun => assert!(begun),
+    }
+    let listed = stage.cloud.listed_volumes().await.expect("a list");
+    assert_eq!(listed[&volume.id].servers(), [ONE.into()]);
+}
+
+#[tokio::test]
+async fn servers_are_listed_by_their_ids() {
+    let stage = stage().await;
+    let listed = stage.cloud.listed_servers().await.expect("a list");
+    assert_eq!(listed.len(), 2);
+    assert!(listed.contains_key(&ONE.into()) && !listed.contains_key(&NOTHING.into()));
+}

@@ -1,0 +1,260 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cinder_cloud::{Changes, CloudError, MigrationPolicy, VolumeId};
+use openstack_sim::{Effect, Fault, Quota, SimConfig, VolumeStatus, VolumeType, When};
+
+use crate::support::{NOTHING, ONE, Stage, latencies, stage, stage_with};
+
+/// The writing calls that a change may make.
+const WRITES: [&str; 2] = ["retype_volume", "merge_volume_metadata"];
+
+fn to_type(name: &str) -> Changes {
+    Changes {
+        volume_type: Some(name.to_owned()),
+        ..Changes::default()
+    }
+}
+
+fn with_metadata(pairs: &[(&str, &str)]) -> Changes {
+    let pairs = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+    Changes {
+        metadata: BTreeMap::from_iter(pairs),
+        ..Changes::default()
+    }
+}
+
+impl Stage {
+    fn writes(&self) -> usize {
+        WRITES.iter().map(|operation| self.sim.count(operation)).sum()
+    }
+
+    fn type_of(&self, id: &VolumeId) -> String {
+        let state = self.sim.state();
+        state.volume(id.as_str()).expect("a volume").volume_type.clone()
+    }
+}
+
+/// Types `fast` and `slow` on one backend, `far` on another, `shared` with multiattach, `east` for another zone.
+async fn types(slowly: Duration) -> Stage {
+    stage_with(SimConfig {
+        volume_types: vec![
+            VolumeType::new("fast"),
+            VolumeType::new("slow"),
+            VolumeType::new("far").on_backend("other"),
+            VolumeType {
+                multiattach: true,
+                ..VolumeType::new("shared")
+            },
+            VolumeType::new("east").spec("RESKEY:availability_zones", "east"),
+        ],
+        latencies: latencies(|latencies| latencies.retype = slowly),
+        ..SimConfig::default()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_retype_is_waited_for_and_read_back() {
+    let stage = types(Duration::from_millis(50)).await;
+    let volume = stage.create("pvc-1").await;
+    let modified = stage.cloud.modify_volume(&volume.id, &to_type("slow")).await;
+    assert_eq!(modified.expect("modified").volume_type.as_deref(), Some("slow"));
+    assert_eq!(stage.type_of(&volume.id), "slow");
+}
+
+#[tokio::test]
+async fn a_second_equal_change_makes_no_changing_call() {
+    let stage = types(Duration::ZERO).await;
+    let volume = stage.create("pvc-1").await;
+    let changes = Changes {
+        volume_type: Some("slow".to_owned()),
+        ..with_metadata(&[("tier", "gold")])
+    };
+    stage.cloud.modify_volume(&volume.id, &changes).await.expect("modified");
+    assert_eq!(stage.writes(), 2);
+    stage.sim.clear_log();
+    let again = stage.cloud.modify_volume(&volume.id, &changes).await.expect("the same");
+    assert_eq!(again.metadata.get("tier").map(String::as_str), Some("gold"));
+    assert_eq!((stage.writes(), stage.calls()), (0, 1));
+}
+
+#[tokio::test]
+async fn metadata_that_is_not_named_stays() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    for pair in [("tier", "gold"), ("owner", "me")] {
+        let changes = with_metadata(&[pair]);
+        stage.cloud.modify_volume(&volume.id, &changes).await.expect("modified");
+    }
+    let found = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
+    assert_eq!(found.metadata.get("tier").map(String::as_str), Some("gold"));
+    assert_eq!(found.metadata.get("owner").map(String::as_str), Some("me"));
+    assert!(found.metadata.contains_key("cinder.csi.openstack.org/cluster"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_found_out_before_anything_is_changed() {
+    let stage = types(Duration::ZERO).await;
+    let volume = stage.create("pvc-1").await;
+    for wanted in ["no-such-type", "east"] {
+        let changes = Changes {
+            volume_type: Some(wanted.to_owned()),
+            ..with_metadata(&[("tier", "gold")])
+        };
+        let error = stage.cloud.modify_volume(&volume.id, &changes).await.expect_err(wanted);
+        assert!(matches!(error, CloudError::CannotModify { .. }), "{error}");
+    }
+    assert_eq!(stage.writes(), 0);
+}
+
+#[tokio::test]
+async fn a_volume_in_use_changes_its_type_but_not_between_one_server_and_many() {
+    let stage = types(Duration::ZERO).await;
+    let volume = stage.create("pvc-1").await;
+    let server = ONE.into();
+    stage
+        .cloud
+        .attach(&volume.id, &server, cinder_cloud::AttachOptions::default())
+        .await
+        .expect("attached");
+    let error = stage.cloud.modify_volume(&volume.id, &to_type("shared")).await;
+    let error = error.expect_err("in use");
+    assert!(matches!(error, CloudError::CannotModify { .. }), "{error}");
+    assert_eq!(stage.writes(), 0);
+    let modified = stage.cloud.modify_volume(&volume.id, &to_type("slow")).await;
+    assert_eq!(modified.expect("modified").volume_type.as_deref(), Some("slow"));
+}
+
+#[tokio::test]
+async fn a_change_that_takes_a_migration_is_told_by_the_old_type_and_done_on_demand() {
+    let stage = types(Duration::from_millis(20)).await;
+    let volume = stage.create("pvc-1").await;
+    let changes = Changes {
+        volume_type: Some("far".to_owned()),
+        ..with_metadata(&[("tier", "gold")])
+    };
+    let error = stage
+        .cloud
+        .modify_volume(&volume.id, &changes)
+        .await
+        .expect_err("it would have to move");
+    assert!(error.to_string().contains("migration-policy"), "{error}");
+    let CloudError::RetypeFailed {
+        wanted,
+        found,
+        migration,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (wanted.as_str(), found.as_str(), migration),
+        ("far", "fast", MigrationPolicy::Never)
+    );
+    assert_eq!(stage.sim.count("merge_volume_metadata"), 0, "nothing else was changed");
+
+    let changes = Changes {
+        migration: MigrationPolicy::OnDemand,
+        ..changes
+    };
+    let modified = stage.cloud.modify_volume(&volume.id, &changes).await.expect("moved");
+    assert_eq!(modified.volume_type.as_deref(), Some("far"));
+    assert_eq!(modified.metadata.get("tier").map(String::as_str), Some("gold"));
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_leaves_the_old_type_and_is_told() {
+    let stage = types(Duration::ZERO).await;
+    let volume = stage.create("pvc-1").await;
+    let fails = Fault::on("retype_volume").times(1).effect(Effect::work_fails());
+    stage.sim.fault(fails).expect("a rule");
+    let changes = Changes {
+        migration: MigrationPolicy::OnDemand,
+        ..to_type("far")
+    };
+    let error = stage
+        .cloud
+        .modify_volume(&volume.id, &changes)
+        .await
+        .expect_err("failed");
+    assert!(matches!(error, CloudError::RetypeFailed { .. }), "{error}");
+    let modified = stage.cloud.modify_volume(&volume.id, &changes).await;
+    assert_eq!(modified.expect("the next one").volume_type.as_deref(), Some("far"));
+}
+
+#[tokio::test]
+async fn a_retype_whose_answer_was_lost_is_not_asked_for_twice() {
+    let stage = types(Duration::from_millis(50)).await;
+    let volume = stage.create("pvc-1").await;
+    let lost = Fault::on("retype_volume").times(1).effect(Effect::cut(When::After));
+    stage.sim.fault(lost).expect("a rule");
+    let modified = stage.cloud.modify_volume(&volume.id, &to_type("slow")).await;
+    assert_eq!(modified.expect("modified").volume_type.as_deref(), Some("slow"));
+    assert_eq!(stage.sim.count("retype_volume"), 1);
+}
+
+#[tokio::test]
+async fn a_retype_that_an_earlier_process_began_is_joined() {
+    let stage = types(Duration::from_millis(300)).await;
+    let volume = stage.create("pvc-1").await;
+    let changes = to_type("slow");
+    {
+        let first = stage.cloud.modify_volume(&volume.id, &changes);
+        tokio::pin!(first);
+        let begun = stage.sim.wait_until(Duration::from_secs(10), |state| {
+            state.volumes.iter().any(|one| one.status == VolumeStatus::Retyping)
+        });
+        tokio::select! {
+            _ = &mut first => panic!("it takes longer"),
+            begun = begun => assert!(begun),
+        }
+    }
+    let modified = stage.cloud.modify_volume(&volume.id, &changes).await;
+    assert_eq!(modified.expect("modified").volume_type.as_deref(), Some("slow"));
+    // The first one's answer was never taken, so the log may lack it.
+    assert!(stage.sim.count("retype_volume") <= 1);
+}
+
+#[tokio::test]
+async fn a_volume_that_does_not_exist_or_has_failed_is_told() {
+    let stage = types(Duration::ZERO).await;
+    let error = stage
+        .cloud
+        .modify_volume(&NOTHING.into(), &to_type("slow"))
+        .await
+        .expect_err("nothing");
+    assert!(matches!(error, CloudError::NotFound { .. }), "{error}");
+    let volume = stage.create("pvc-1").await;
+    stage.sim.set_volume_status(volume.id.as_str(), VolumeStatus::Error);
+    let error = stage
+        .cloud
+        .modify_volume(&volume.id, &to_type("slow"))
+        .await
+        .expect_err("failed");
+    assert!(matches!(error, CloudError::VolumeFailed { .. }), "{error}");
+    assert_eq!(stage.writes(), 0);
+}
+
+#[tokio::test]
+async fn room_is_what_quotas_leave_and_members_see_no_pools() {
+    let stage = stage_with(SimConfig {
+        quota: Quota {
+            gigabytes: 10,
+            per_volume_gigabytes: 4,
+            ..Quota::default()
+        },
+        ..SimConfig::default()
+    })
+    .await;
+    stage.create("pvc-1").await;
+    stage.sim.clear_log();
+    let room = stage.cloud.room(Some("fast"), Some("nova")).await.expect("room");
+    let gib = |size: Option<cinder_cloud::GiB>| size.map(cinder_cloud::GiB::get);
+    assert_eq!((gib(room.available), gib(room.largest)), (Some(9), Some(4)));
+    let asked = stage.calls();
+    assert_eq!(stage.cloud.room(Some("fast"), Some("nova")).await.expect("room"), room);
+    stage.cloud.room(Some("slow"), None).await.expect("room");
+    assert_eq!(stage.calls(), asked, "all of it is remembered, the refusal included");
+}

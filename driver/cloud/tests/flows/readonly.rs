@@ -1,0 +1,64 @@
+use cinder_cloud::{AttachOptions, Attached, CloudError, ServerId, Volume};
+use openstack_sim::{Effect, Fault, When};
+
+use crate::support::{ONE, Stage, stage};
+
+impl Stage {
+    async fn attach_as(&self, volume: &Volume, read_only: bool) -> Result<Attached, CloudError> {
+        let options = AttachOptions {
+            read_only,
+            ..AttachOptions::default()
+        };
+        self.cloud.attach(&volume.id, &ServerId::new(ONE), options).await
+    }
+}
+
+#[tokio::test]
+async fn the_mode_of_an_attachment_is_kept_and_another_one_refused() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    for read_only in [true, false, true] {
+        for _ in 0..2 {
+            stage
+                .attach_as(&volume, read_only)
+                .await
+                .expect("attached, and attached again");
+        }
+        let error = stage.attach_as(&volume, !read_only).await.expect_err("the other mode");
+        assert!(
+            matches!(error, CloudError::AttachedDifferently { read_only: mode, .. } if mode == read_only),
+            "{error}"
+        );
+        stage.cloud.detach(&volume.id, None).await.expect("detached");
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_attachment_whose_end_was_lost_is_finished_by_the_next_call() {
+    for operation in ["merge_volume_metadata", "attach_volume"] {
+        for when in [When::Before, When::After] {
+            for skip in 0..2 {
+                let stage = stage().await;
+                let volume = stage.create("pvc-1").await;
+                let lost = Fault::on(operation).skip(skip).times(1).effect(Effect::cut(when));
+                stage.sim.fault(lost).expect("a rule");
+                if stage.attach_as(&volume, true).await.is_err() {
+                    stage.attach_as(&volume, true).await.expect("the next one");
+                }
+                let error = stage.attach_as(&volume, false).await.expect_err("it is read-only");
+                assert!(
+                    matches!(error, CloudError::AttachedDifferently { read_only: true, .. }),
+                    "{error}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_attachment_for_writing_costs_no_request_more() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage.attach_as(&volume, false).await.expect("attached");
+    assert_eq!(stage.sim.count("merge_volume_metadata"), 0);
+}

@@ -1,0 +1,163 @@
+use std::collections::BTreeMap;
+
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::{GetCapacityRequest, GetCapacityResponse};
+use openstack_sim::{Effect, Fault, Pool, Quota, SimConfig, TypeQuota, VolumeType};
+use tonic::{Code, Status};
+
+use crate::support::{Driver, GIB, capability, cloud, patient, refused, zone};
+
+async fn capacity(driver: &Driver, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
+    Ok(driver.controller().get_capacity(patient(request)).await?.into_inner())
+}
+
+fn of_type(name: &str) -> GetCapacityRequest {
+    GetCapacityRequest {
+        parameters: BTreeMap::from([("type".to_owned(), name.to_owned())]),
+        ..GetCapacityRequest::default()
+    }
+}
+
+fn in_zone(name: &str) -> GetCapacityRequest {
+    GetCapacityRequest {
+        accessible_topology: Some(zone(name)),
+        ..GetCapacityRequest::default()
+    }
+}
+
+fn limited(config: &mut SimConfig) {
+    config.quota = Quota {
+        gigabytes: 100,
+        per_volume_gigabytes: 30,
+        ..Quota::default()
+    };
+    config.volume_types[1].quota = TypeQuota {
+        gigabytes: 20,
+        ..TypeQuota::default()
+    };
+}
+
+#[tokio::test]
+async fn quotas_of_project_and_type_bound_the_capacity_issue_1465() {
+    let sim = cloud(limited).await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("pvc-1").await;
+    let told = capacity(&driver, of_type("fast")).await.expect("a capacity");
+    assert_eq!(told.available_capacity, 99 * GIB);
+    assert_eq!(told.maximum_volume_size, Some(30 * GIB));
+    assert_eq!(told.minimum_volume_size, Some(GIB));
+    let told = capacity(&driver, of_type("slow")).await.expect("a capacity");
+    assert_eq!(
+        (told.available_capacity, told.maximum_volume_size),
+        (20 * GIB, Some(20 * GIB))
+    );
+}
+
+#[tokio::test]
+async fn pools_bound_the_capacity_where_the_project_may_see_them() {
+    let sim = cloud(|config| {
+        limited(config);
+        config.volume_types.push(VolumeType::new("far").on_backend("other"));
+        config.pools.push(Pool::new("other", 7));
+        config.pools_for_members = true;
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    let told = capacity(&driver, of_type("far")).await.expect("a capacity");
+    assert_eq!(
+        (told.available_capacity, told.maximum_volume_size),
+        (7 * GIB, Some(7 * GIB))
+    );
+}
+
+#[tokio::test]
+async fn what_can_never_be_made_has_no_capacity() {
+    let sim = cloud(|config| {
+        let east = VolumeType::new("east").spec("RESKEY:availability_zones", "east");
+        config.volume_types.push(east);
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    assert!(
+        capacity(&driver, in_zone("nova"))
+            .await
+            .expect("a capacity")
+            .available_capacity
+            > 0
+    );
+    let several = GetCapacityRequest {
+        volume_capabilities: vec![capability(Mode::MultiNodeReaderOnly)],
+        ..of_type("fast")
+    };
+    let impossible = GetCapacityRequest {
+        volume_capabilities: vec![capability(Mode::MultiNodeMultiWriter)],
+        ..GetCapacityRequest::default()
+    };
+    let elsewhere = GetCapacityRequest {
+        accessible_topology: Some(zone("nova")),
+        ..of_type("east")
+    };
+    for request in [in_zone("atlantis"), several, impossible, elsewhere] {
+        let told = capacity(&driver, request.clone()).await.expect("a capacity");
+        assert_eq!(told.available_capacity, 0, "{request:?}");
+    }
+    refused(capacity(&driver, of_type("no-such-type")).await, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn without_limits_the_capacity_is_large_and_finite() {
+    let sim = cloud(|config| {
+        config.quota = Quota {
+            gigabytes: -1,
+            volumes: -1,
+            ..Quota::default()
+        };
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    let told = capacity(&driver, GetCapacityRequest::default())
+        .await
+        .expect("a capacity");
+    assert_eq!((told.available_capacity, told.maximum_volume_size), (1 << 60, None));
+}
+
+#[tokio::test]
+async fn a_full_project_has_no_capacity() {
+    let sim = cloud(|config| {
+        config.quota = Quota {
+            volumes: 1,
+            ..Quota::default()
+        };
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    driver.volume("pvc-1").await;
+    let told = capacity(&driver, GetCapacityRequest::default())
+        .await
+        .expect("a capacity");
+    assert_eq!((told.available_capacity, told.maximum_volume_size), (0, Some(0)));
+}
+
+#[tokio::test]
+async fn limits_stand_in_for_quotas_that_are_kept_secret() {
+    let sim = cloud(limited).await;
+    let driver = Driver::start(&sim).await;
+    let secret = Fault::on("get_volume_quota").effect(Effect::status(403));
+    sim.fault(secret).expect("a rule");
+    let told = capacity(&driver, GetCapacityRequest::default())
+        .await
+        .expect("a capacity");
+    assert_eq!(told.available_capacity, 100 * GIB);
+}
+
+#[tokio::test]
+async fn the_clouds_are_not_asked_again_and_again() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    capacity(&driver, in_zone("nova")).await.expect("a capacity");
+    sim.clear_log();
+    for _ in 0..10 {
+        capacity(&driver, in_zone("nova")).await.expect("a capacity");
+    }
+    assert!(sim.log().is_empty(), "{:?}", sim.log());
+}

@@ -1,0 +1,114 @@
+use std::collections::BTreeMap;
+
+use csi_proto::csi::v1::{ControllerModifyVolumeRequest, ControllerModifyVolumeResponse};
+use openstack_sim::VolumeType;
+use tonic::{Code, Status};
+
+use crate::support::{Driver, UNKNOWN, cloud, create_request, patient, refused};
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+async fn modify(
+    driver: &Driver,
+    volume_id: &str,
+    pairs: &[(&str, &str)],
+) -> Result<ControllerModifyVolumeResponse, Status> {
+    let request = ControllerModifyVolumeRequest {
+        volume_id: volume_id.into(),
+        mutable_parameters: map(pairs),
+        ..ControllerModifyVolumeRequest::default()
+    };
+    let answer = driver.controller().controller_modify_volume(patient(request)).await?;
+    Ok(answer.into_inner())
+}
+
+#[tokio::test]
+async fn a_class_changes_type_and_metadata_and_a_second_equal_call_changes_nothing() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let class = [
+        ("type", "slow"),
+        ("metadata.tier", "gold"),
+        ("csi.storage.k8s.io/pvc/name", "data"),
+    ];
+    modify(&driver, &volume, &class).await.expect("modified");
+    let state = sim.state();
+    let found = state.volume(&volume).expect("a volume");
+    assert_eq!(found.volume_type, "slow");
+    assert_eq!(found.metadata.get("tier").map(String::as_str), Some("gold"));
+    sim.clear_log();
+    modify(&driver, &volume, &class).await.expect("the same");
+    let methods: Vec<String> = sim.log().iter().map(|entry| entry.method.to_string()).collect();
+    assert_eq!(methods, ["GET"]);
+}
+
+#[tokio::test]
+async fn a_bad_key_or_value_is_invalid_and_nothing_is_changed() {
+    let sim = cloud(|config| {
+        config.volume_types.push(VolumeType::new("far").on_backend("other"));
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    for class in [
+        &[("tpye", "slow"), ("metadata.tier", "gold")][..],
+        &[("type", "no-such-type"), ("metadata.tier", "gold")],
+        &[("type", "slow"), ("migration-policy", "perhaps")],
+        &[("metadata.cinder.csi.openstack.org/cluster", "mine")],
+        // It would have to move, which the class does not allow.
+        &[("type", "far"), ("metadata.tier", "gold")],
+        &[],
+    ] {
+        refused(modify(&driver, &volume, class).await, Code::InvalidArgument);
+    }
+    let state = sim.state();
+    let found = state.volume(&volume).expect("a volume");
+    assert_eq!(found.volume_type, "fast");
+    assert!(!found.metadata.contains_key("tier"));
+    modify(&driver, &volume, &[("type", "far"), ("migration-policy", "on-demand")])
+        .await
+        .expect("it may move");
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_not_found() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    for (id, code) in [
+        (UNKNOWN, Code::NotFound),
+        ("fake-vol-id", Code::NotFound),
+        ("", Code::InvalidArgument),
+    ] {
+        refused(modify(&driver, id, &[("type", "slow")]).await, code);
+    }
+}
+
+#[tokio::test]
+async fn a_new_volume_gets_what_its_class_says_over_what_the_storage_class_says() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let mut request = create_request("pvc-1");
+    request.parameters = map(&[("type", "fast")]);
+    request.mutable_parameters = map(&[("type", "slow"), ("metadata.tier", "gold")]);
+    let made = driver.create(request.clone()).await.expect("a volume");
+    let state = sim.state();
+    let found = state.volume(&made.volume_id).expect("a volume");
+    assert_eq!(found.volume_type, "slow");
+    assert_eq!(found.metadata.get("tier").map(String::as_str), Some("gold"));
+
+    let again = driver.create(request.clone()).await.expect("the same volume");
+    assert_eq!(again.volume_id, made.volume_id);
+    for other in [&[("type", "fast")][..], &[("type", "slow"), ("metadata.tier", "tin")]] {
+        request.mutable_parameters = map(other);
+        refused(driver.create(request.clone()).await, Code::AlreadyExists);
+    }
+    request.name = "pvc-2".into();
+    request.mutable_parameters = map(&[("colour", "red")]);
+    refused(driver.create(request).await, Code::InvalidArgument);
+}
