@@ -1,0 +1,92 @@
+//! Inputs by mutation of good ones, the same for the same seed.
+
+/// SplitMix64: small, and good enough to choose by.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`; 0 for no limit.
+    pub fn below(&mut self, limit: usize) -> usize {
+        let limit = limit.max(1) as u64;
+        usize::try_from(self.draw() % limit).unwrap_or_default()
+    }
+}
+
+/// Makes inputs.
+#[derive(Debug, Clone)]
+pub struct Mutator<'a> {
+    seeds: &'a [&'a str],
+    words: &'a [&'a str],
+    random: Random,
+}
+
+impl<'a> Mutator<'a> {
+    /// From these good inputs and these words.
+    pub fn new(seeds: &'a [&'a str], words: &'a [&'a str], seed: u64) -> Self {
+        Self {
+            seeds,
+            words,
+            random: Random::new(seed),
+        }
+    }
+
+    /// The next input: a good one with one to eight changes.
+    pub fn input(&mut self) -> Vec<u8> {
+        let mut input = self.seed();
+        for _ in 0..=self.random.below(8) {
+            self.change(&mut input);
+        }
+        input
+    }
+
+    fn seed(&mut self) -> Vec<u8> {
+        let at = self.random.below(self.seeds.len());
+        self.seeds
+            .get(at)
+            .map(|seed| seed.as_bytes().to_vec())
+            .unwrap_or_default()
+    }
+
+    fn change(&mut self, input: &mut Vec<u8>) {
+        let at = self.random.below(input.len() + 1);
+        let end = at + self.random.below(input.len() + 1 - at);
+        match self.random.below(6) {
+            0 => drop(input.drain(at..end)),
+            1 => {
+                let copy = input[at..end].to_vec();
+                input.splice(at..at, copy);
+            }
+            2 => {
+                if let Some(byte) = input.get_mut(at) {
+                    *byte ^= 1 << self.random.below(7);
+                }
+            }
+            3 => {
+                let other = self.seed();
+                let from = self.random.below(other.len() + 1);
+                input.splice(at..end, other[from..].iter().copied());
+            }
+            _ => {
+                let word = self.random.below(self.words.len());
+                let word = self.words.get(word).map(|word| word.as_bytes()).unwrap_or_default();
+                input.splice(at..at, word.iter().copied());
+            }
+        }
+        // Copies of copies grow without end, and long inputs find nothing that short ones do not.
+        input.truncate(4096);
+    }
+}
