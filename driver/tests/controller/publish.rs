@@ -111,13 +111,6 @@ async fn missing_and_wrong_fields_are_named() {
             },
             "volume_capability",
         ),
-        (
-            ControllerPublishVolumeRequest {
-                readonly: true,
-                ..good()
-            },
-            "readonly",
-        ),
     ];
     for (request, field) in cases {
         let answer = driver.controller().controller_publish_volume(patient(request)).await;
@@ -126,6 +119,30 @@ async fn missing_and_wrong_fields_are_named() {
     }
     refused(driver.unpublish("", NODE).await, Code::InvalidArgument);
     assert!(sim.state().attachments.is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_is_published_read_only_and_not_in_two_modes_issue_1169() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let publish = async |readonly: bool| {
+        let request = ControllerPublishVolumeRequest {
+            readonly,
+            ..publish_request(&volume, NODE)
+        };
+        let answer = driver.controller().controller_publish_volume(patient(request)).await?;
+        Ok::<_, tonic::Status>(answer.into_inner().publish_context)
+    };
+    for readonly in [true, false] {
+        for _ in 0..2 {
+            let context = publish(readonly).await.expect("attached, and attached again");
+            assert_eq!(context.get("readonly").map(String::as_str), readonly.then_some("true"));
+        }
+        let message = refused(publish(!readonly).await, Code::AlreadyExists);
+        assert!(message.contains(NODE) && message.contains(&volume), "{message}");
+        driver.unpublish(&volume, NODE).await.expect("detached");
+    }
 }
 
 #[tokio::test]
@@ -267,4 +284,35 @@ async fn a_cloud_that_is_away_is_unavailable_and_not_the_end() {
     );
     sim.clear_faults();
     driver.publish(&volume, NODE).await.expect("attached");
+}
+
+#[tokio::test]
+async fn a_server_that_is_locked_is_named_with_the_remedy_and_may_be_tried_again() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let refusal = Effect::status(409).message(format!("Instance {NODE} is locked"));
+    sim.fault(Fault::on("attach_volume").times(1).effect(refusal))
+        .expect("a rule");
+    let message = refused(driver.publish(&volume, NODE).await, Code::Aborted);
+    for word in [volume.as_str(), NODE, "openstack server unlock", "req-"] {
+        assert!(message.contains(word), "{word} is missing: {message}");
+    }
+    driver.publish(&volume, NODE).await.expect("attached");
+    assert!(sim.set_server_state(NODE, "error", None));
+    let message = refused(driver.unpublish(&volume, NODE).await, Code::Aborted);
+    assert!(message.contains("ERROR"), "{message}");
+    assert_eq!(sim.state().attachments.len(), 1, "nothing is reported as done");
+}
+
+#[tokio::test]
+async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
+    // Controller and node need not know the same limit: Nova has the last word.
+    let sim = cloud(|config| config.volumes_per_server = 1).await;
+    let driver = Driver::start(&sim).await;
+    let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    driver.publish(&first, NODE).await.expect("attached");
+    let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
+    assert!(message.contains(NODE) && message.contains("req-"), "{message}");
+    driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, timeout_at};
 
 use super::case::{Asked, Case};
 use super::pair;
-use crate::block_storage::{Volume, VolumeStatus};
+use crate::block_storage::{Volume, VolumeAttachment, VolumeStatus};
 use crate::cloud::{Attached, Inner};
 use crate::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::error::{CloudError, Failure};
@@ -15,7 +16,10 @@ use crate::observer::Observer;
 use crate::pace::Kind;
 use crate::per_server::{Crowded, Turn};
 use crate::transport::{MicroVersion, Service};
-use crate::watch::Wait;
+use crate::watch::{Wait, timestamp};
+
+/// How much is lost to whole seconds, in Cinder's times and in its clock.
+const ROUNDED: Duration = Duration::from_secs(2);
 
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
@@ -47,6 +51,13 @@ impl Drop for Queued<'_> {
     fn drop(&mut self) {
         self.observer.queue_changed(self.queue, -1);
     }
+}
+
+/// Whether an attachment is for certain no older than that, by Cinder's account and clock.
+fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> bool {
+    let attached_at = attachment.attached_at.as_deref().and_then(timestamp);
+    let limit = SignedDuration::try_from(age + ROUNDED).unwrap_or(SignedDuration::MAX);
+    attached_at.is_some_and(|at| now.duration_since(at) <= limit)
 }
 
 impl Inner {
@@ -86,6 +97,8 @@ impl Case<'_> {
         let error = match answer {
             Ok(Ok(accepted)) => {
                 let arrived = self.wait_attached(started, accepted.request_id.as_deref()).await?;
+                self.check_fresh(&arrived, started, accepted.request_id.as_deref())
+                    .await?;
                 let found = arrived.attachment_to(self.server);
                 return Ok(Asked::Done(Attached {
                     device: found.and_then(|found| found.device.clone()).or(accepted.device),
@@ -171,6 +184,26 @@ impl Case<'_> {
         }
     }
 
+    /// Cinder may have shown an attachment from before, which Nova has lost, while Nova gave the new one up: one that is not as
+    /// young as the request is believed only if Nova has it recorded.
+    async fn check_fresh(&self, volume: &Volume, started: Instant, request_id: Option<&str>) -> Result<(), CloudError> {
+        let found = volume.attachment_to(self.server);
+        let now = Timestamp::now() + self.inner.transport.cinder_is_ahead();
+        let nova = Compute::new(&self.inner.transport);
+        if found.is_some_and(|found| is_younger(found, now, started.elapsed()))
+            || nova.attachment(self.server, self.volume_id).await?.is_some()
+        {
+            return Ok(());
+        }
+        Err(CloudError::AttachFailed {
+            volume: self.volume_id.clone(),
+            server: self.server.clone(),
+            status: format!("{}, by an attachment of which Nova has no record", volume.status),
+            elapsed: started.elapsed(),
+            request_id: request_id.map(str::to_owned),
+        })
+    }
+
     async fn wait_attached(&mut self, started: Instant, request_id: Option<&str>) -> Result<Volume, CloudError> {
         let (volume, server) = (self.volume_id, self.server);
         let (until, is_all) = self.patience(started);
@@ -204,6 +237,8 @@ impl Case<'_> {
                 };
                 match (&now.status, now.attachment_to(server)) {
                     (VolumeStatus::Detaching, _) => None,
+                    // An attachment of which Nova knew nothing, beside the one that is on its way.
+                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => None,
                     (_, Some(_)) => Some(Ok(now.clone())),
                     (VolumeStatus::Available, None) => Some(Err(failed(&now.status))),
                     (status, None) if status.is_error() => Some(Err(failed(status))),

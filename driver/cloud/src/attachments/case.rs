@@ -17,9 +17,9 @@ use crate::retry::jitter;
 use crate::watch::{Wait, timestamp};
 
 /// How often Nova is asked.
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 4;
 /// The pause before a request to a busy server is made anew, growing by the round.
-const BUSY_PAUSE: Duration = Duration::from_millis(500);
+const BUSY_PAUSE: Duration = Duration::from_millis(300);
 /// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
@@ -38,6 +38,8 @@ pub(super) struct Case<'a> {
     rounds: u32,
     /// The last refusal, and what it means.
     refused: Option<(Option<Refusal>, CloudError)>,
+    /// What an earlier request was answered.
+    said: Option<CloudError>,
     volume: Seen<Volume>,
     record: Seen<()>,
     attachments: Seen<Vec<Attachment>>,
@@ -78,6 +80,7 @@ impl<'a> Case<'a> {
             deadline,
             rounds: 0,
             refused: None,
+            said: None,
             volume: Seen::Not,
             record: Seen::Not,
             attachments: Seen::Not,
@@ -128,7 +131,7 @@ impl<'a> Case<'a> {
             let step = next_step(self.wish, &self.view());
             tracing::debug!(volume = %self.volume_id, server = %self.server, wish = ?self.wish, ?step, "next step");
             match step {
-                Step::Look(source) => self.look(source).await?,
+                Step::Look(source) => self.look(source).await.map_err(|error| self.unseen(error))?,
                 Step::Request => {
                     if let Some(attached) = self.request().await? {
                         return Ok(attached);
@@ -145,7 +148,7 @@ impl<'a> Case<'a> {
                     }
                     sleep(jitter(BUSY_PAUSE * self.rounds.max(1))).await;
                     self.forget();
-                    self.refused = None;
+                    self.said = self.refused.take().map(|(_, error)| error);
                 }
                 Step::Doubt(attachments) => {
                     self.suspects = attachments;
@@ -220,6 +223,15 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
+    /// A look failed. Where it was not even taken, the refusal that it should explain says more.
+    fn unseen(&self, error: CloudError) -> CloudError {
+        let refusal = self.refused.as_ref().map(|(_, refusal)| refusal).or(self.said.as_ref());
+        match refusal {
+            Some(refusal) if error.request_id().is_none() && refusal.request_id().is_some() => refusal.clone(),
+            _ => error,
+        }
+    }
+
     async fn request(&mut self) -> Result<Option<Attached>, CloudError> {
         if self.rounds >= ROUNDS {
             return Err(self.given_up().await);
@@ -243,7 +255,7 @@ impl<'a> Case<'a> {
             Refusal::of(&error)
         };
         if refusal.is_none() {
-            return Err(error);
+            return Err(self.unseen(error));
         }
         self.refused = Some((refusal, error));
         Ok(None)

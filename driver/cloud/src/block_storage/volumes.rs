@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{BlockStorage, Link, VolumeStatus, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
+use crate::marks;
 use crate::transport::{Answer, MicroVersion, Service};
 
 /// Since when Cinder makes volumes from backups.
@@ -28,6 +29,9 @@ pub struct VolumeAttachment {
     /// The device name that Nova thought of; the guest may see another one.
     #[serde(default)]
     pub device: Option<String>,
+    /// When the volume arrived, UTC without a zone, as Cinder writes it.
+    #[serde(default)]
+    pub attached_at: Option<String>,
 }
 
 /// A volume.
@@ -84,6 +88,15 @@ impl Volume {
             .iter()
             .filter_map(|attachment| attachment.server_id.clone())
             .collect()
+    }
+
+    /// The backup that the volume was restored from. Cinder's own word goes first: the mark may be one that the backup held.
+    pub fn source_backup(&self) -> Option<&str> {
+        let words = [marks::CINDERS_SOURCE_BACKUP, marks::SOURCE_BACKUP];
+        words
+            .into_iter()
+            .find_map(|key| self.metadata.get(key))
+            .map(String::as_str)
     }
 
     /// The complete attachment to a server.

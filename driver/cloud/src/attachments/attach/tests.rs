@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use super::is_full;
+use super::{is_full, is_younger};
+use crate::block_storage::VolumeAttachment;
 use crate::cloud::AttachOptions;
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
@@ -27,6 +28,29 @@ fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case]
         elapsed: Duration::ZERO,
     };
     assert_eq!(is_full(&failure), expected);
+}
+
+#[rstest]
+#[case(Some("2026-11-21T12:00:00.000000"), true)]
+#[case(Some("2026-11-21T11:59:57.000000"), true)]
+#[case(Some("2026-11-21T11:59:56.000000"), false)]
+#[case(Some("2025-01-01T00:00:00.000000"), false)]
+// By another clock than the one that answered.
+#[case(Some("2026-11-21T12:00:09.000000"), true)]
+#[case(Some("yesterday"), false)]
+#[case(None, false)]
+fn an_attachment_from_before_the_request_is_not_taken_for_its_outcome_issue_2115(
+    #[case] attached_at: Option<&str>,
+    #[case] expected: bool,
+) {
+    let attachment = VolumeAttachment {
+        attachment_id: None,
+        server_id: Some(ServerId::new(HERE)),
+        device: None,
+        attached_at: attached_at.map(str::to_owned),
+    };
+    let now = "2026-11-21T12:00:00Z".parse().expect("a time");
+    assert_eq!(is_younger(&attachment, now, Duration::from_millis(1100)), expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,3 +95,124 @@ fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
     };
     assert!(!is_ours(&volume("1", "error"), &nothing_to_tell_by));
 }
+
+fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
+    Volume {
+        created_at: made.into(),
+        updated_at: updated.map(str::to_owned),
+        ..volume
+    }
+}
+
+#[rstest]
+#[case("error", Some("2026-01-01T10:03:00.000000"), Found::OursFailed)]
+#[case("error", None, Found::OursFailed)]
+#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), Found::OursFailed)]
+// It may have been of use in between, and hold data that somebody can still save.
+#[case("error", Some("2026-03-01T10:00:00.000000"), Found::Failed)]
+#[case("error", Some("not a date"), Found::Failed)]
+#[case("error_extending", Some("2026-01-01T10:03:00.000000"), Found::Failed)]
+#[case("error_deleting", Some("2026-01-01T10:03:00.000000"), Found::Failed)]
+fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_it_was_made(
+    #[case] status: &str,
+    #[case] updated: Option<&str>,
+    #[case] expected: Found,
+) {
+    let found = changed(volume("1", status), "2026-01-01T10:00:00.000000", updated);
+    assert_eq!(judge(&found, &new(), false), expected);
+}
+
+#[test]
+fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
+    let failed = changed(volume("1", "error"), "2026-01-01T10:00:00.000000", None);
+    let attached = Volume {
+        attachments: vec![crate::block_storage::VolumeAttachment {
+            attachment_id: None,
+            server_id: None,
+            device: None,
+            attached_at: None,
+        }],
+        ..failed.clone()
+    };
+    assert_eq!(judge(&attached, &new(), false), Found::Failed);
+    let theirs = Volume {
+        metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
+        ..failed
+    };
+    assert_eq!(judge(&theirs, &new(), false), Found::Failed);
+}
+
+#[rstest]
+#[case("east", "available", Found::OursMisplaced)]
+#[case("east,west", "available", Found::OursMisplaced)]
+// Somebody was given it once.
+#[case("east,nova", "available", Found::Other(String::new()))]
+#[case("east", "in-use", Found::Other(String::new()))]
+#[case("east", "reserved", Found::Other(String::new()))]
+fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
+    #[case] requested: &str,
+    #[case] status: &str,
+    #[case] expected: Found,
+) {
+    let wanted = NewVolume {
+        acceptable_zones: vec!["east".into()],
+        ..new()
+    };
+    let mut found = volume("1", status);
+    found.metadata.insert(marks::REQUESTED_ZONES.into(), requested.into());
+    let judged = match judge(&found, &wanted, false) {
+        Found::Other(_) => Found::Other(String::new()),
+        other => other,
+    };
+    assert_eq!(judged, expected);
+    assert_eq!(judge(&found, &wanted, true), Found::Ready, "where zones do not matter");
+}
+
+#[test]
+fn the_mark_of_the_requested_zones_holds_what_fits_and_nothing_else() {
+    let of = |zones: &[&str]| {
+        requested_zones(&NewVolume {
+            acceptable_zones: zones.iter().map(|&zone| zone.to_owned()).collect(),
+            ..new()
+        })
+    };
+    assert_eq!(of(&["a", "b c"]).as_deref(), Some("a,b c"));
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&["a,b"]), None);
+    assert_eq!(of(&["z".repeat(256).as_str()]), None);
+}
+
+#[rstest]
+#[case(None, "{}", None)]
+#[case(Some(Source::Volume("v".into())), r#"{"source_volid": "v"}"#, None)]
+#[case(Some(Source::PointInTime("s".into())), r#"{"snapshot_id": "s"}"#, None)]
+#[case(Some(Source::PointInTime("b".into())), r#"{"metadata": {"cinder.csi.openstack.org/source-backup": "b"}}"#, None)]
+#[case(
+    None,
+    r#"{"snapshot_id": "s"}"#,
+    Some("source nothing is wanted, it was made from snapshot or backup s")
+)]
+#[case(Some(Source::Volume("v".into())), "{}", Some("source volume v is wanted, it was made from nothing"))]
+fn the_source_of_a_volume_is_compared(
+    #[case] wanted: Option<Source>,
+    #[case] found: &str,
+    #[case] expected: Option<&str>,
+) {
+    let mut json = json!({"id": "1", "size": 2, "status": "available"});
+    let more: serde_json::Map<_, _> = serde_json::from_str(found).expect("json");
+    json.as_object_mut().expect("an object").extend(more);
+    let found: Volume = serde_json::from_value(json).expect("a volume");
+    assert_eq!(source_difference(&found, wanted.as_ref()).as_deref(), expected);
+}
+
+#[test]
+fn metadata_that_can_be_changed_later_is_compared() {
+    let wanted = NewVolume {
+        mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
+        ..new()
+    };
+    assert_eq!(
+        difference(&volume("1", "available"), &wanted, false).as_deref(),
+        Some("metadata other=y is wanted, it has x")
+    );
+}
