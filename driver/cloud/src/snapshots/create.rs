@@ -101,11 +101,11 @@ impl Inner {
         rounds: u32,
     ) -> Result<Option<Snapshot>, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
-        let failure = match cinder.create_snapshot(new).await {
+        let refusal = match cinder.create_snapshot(new).await {
             Ok(Some(snapshot)) => return Ok(Some(snapshot)),
             Ok(None) => return Err(CloudError::no_volume(&new.volume_id)),
             Err(error) if error.is_uncertain() => return self.look_up_snapshot(new, error).await.map(Some),
-            Err(CloudError::BadRequest(failure) | CloudError::Conflict(failure)) => failure,
+            Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
             Err(error) => return Err(error),
         };
         let Some(volume) = cinder.volume(&new.volume_id).await? else {
@@ -115,6 +115,10 @@ impl Inner {
             self.settle(&volume, deadline, format!("volume {}", volume.id)).await?;
             return Ok(None);
         }
+        // A conflict passes; what the volume's state forbids does not.
+        let CloudError::BadRequest(failure) = refusal else {
+            return Err(refusal);
+        };
         Err(CloudError::SnapshotRefused {
             volume: volume.id,
             status: volume.status.to_string(),

@@ -74,12 +74,12 @@ impl Inner {
     /// The refusal, with the names of the snapshots where there are any: they are independent of their volume, so the volume stays.
     async fn dependents(&self, id: &VolumeId, refusal: CloudError) -> Result<CloudError, CloudError> {
         let snapshots = self.snapshots_of(id).await?;
+        if snapshots.is_empty() {
+            return Ok(refusal);
+        }
         let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
             return Ok(refusal);
         };
-        if snapshots.is_empty() {
-            return Ok(CloudError::BadRequest(failure));
-        }
         let names: Vec<String> = snapshots
             .iter()
             .map(|snapshot| format!("snapshot {} ({})", snapshot.name, snapshot.id))
