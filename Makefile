@@ -33,6 +33,10 @@ sanity: prepare ## csi-sanity, every combination, and the Go driver: on the simu
 	tests/openstack/cloud up >/dev/null
 	trap 'tests/openstack/cloud down' EXIT; $(CARGO) test --locked -p suites --test sanity --test go_driver -- --include-ignored
 
+.PHONY: bench
+bench: prepare ## Our driver beside the Go driver: calls, time, memory, with ratios (root; BENCH='--cloud real' picks)
+	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)
+
 .PHONY: openstack-up
 openstack-up: ## Real Keystone, Cinder, Nova and Placement on loopback (root); prints where they are described
 	tests/openstack/cloud up

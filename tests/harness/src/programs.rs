@@ -44,6 +44,13 @@ async fn development_unstripped(names: &[&str], progress: &Progress) -> Result<V
         .collect())
 }
 
+/// The release build of the driver, as a cluster runs it: static, where the target for that is installed. Builds it unless
+/// `CINDER_CSI_DRIVER` names one.
+pub async fn release_driver(progress: &Progress) -> Result<PathBuf> {
+    let built = release(&["cinder-csi-driver"], progress).await?;
+    built.into_iter().next().context("cargo built nothing")
+}
+
 /// Release builds: static, where the target for that is installed.
 pub(crate) async fn release(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
     let missing: Vec<_> = names

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use csi_proto::csi::v1::ProbeRequest;
 use csi_proto::csi::v1::identity_client::IdentityClient;
 use harness::wait_for_some;
+use rustix::process::Pid;
 use tokio::process::Command;
 use tonic::transport::{Channel, Endpoint};
 
@@ -46,6 +47,7 @@ pub struct Ours {
     socket: Option<PathBuf>,
     arguments: Vec<String>,
     programs: Option<PathBuf>,
+    program: Option<PathBuf>,
     json_log: bool,
 }
 
@@ -57,6 +59,7 @@ impl Ours {
             socket: None,
             arguments: Vec::new(),
             programs: None,
+            program: None,
             json_log: false,
         }
     }
@@ -93,12 +96,22 @@ impl Ours {
         }
     }
 
+    /// Runs this build of the driver and not the one that belongs to the tests.
+    #[must_use]
+    pub fn program(self, program: PathBuf) -> Self {
+        Self {
+            program: Some(program),
+            ..self
+        }
+    }
+
     /// Starts the process and waits until it answers. Instance id and zone come from the metadata service, as they do on a
     /// real node.
     pub async fn start(&self, lab: &Lab, cloud: &impl Cloud) -> Result<Driver> {
         let name = self.role.name();
         let socket = self.socket.clone().unwrap_or_else(|| lab.path(&format!("{name}.sock")));
-        let mut command = lab.command(programs::driver()?)?;
+        let program = self.program.clone().map_or_else(programs::driver, Ok)?;
+        let mut command = lab.command(program)?;
         command.arg(format!("--endpoint=unix://{}", socket.display())).args([
             "--cluster=suites",
             if self.json_log {
@@ -121,6 +134,40 @@ impl Ours {
     }
 }
 
+/// How a process of the Go driver is started.
+#[derive(Debug, Clone, Copy)]
+pub struct Go {
+    role: Role,
+    verbosity: u8,
+}
+
+impl Go {
+    /// With these services, as talkative as its manifests make it.
+    pub const fn new(role: Role) -> Self {
+        Self { role, verbosity: 1 }
+    }
+
+    /// Logs what its authors want to see of a failed test.
+    #[must_use]
+    pub const fn verbose(self) -> Self {
+        Self { verbosity: 5, ..self }
+    }
+
+    /// Starts the process and waits until it answers. Without topology, as its own csi-sanity job does.
+    pub async fn start(self, lab: &Lab, cloud: &impl Cloud) -> Result<Driver> {
+        let name = format!("go-{}", self.role.name());
+        let socket = lab.path(&format!("{name}.sock"));
+        let mut command = lab.command(programs::go_driver()?)?;
+        command.arg(format!("--endpoint=unix://{}", socket.display()));
+        command.arg("--cloud-config").arg(cloud.cloud_conf());
+        command.arg(format!("--provide-controller-service={}", self.role != Role::Node));
+        command.arg(format!("--provide-node-service={}", self.role != Role::Controller));
+        command.args(["--cluster=suites", "--with-topology=false"]);
+        command.arg(format!("-v={}", self.verbosity));
+        Driver::start(&name, command, socket, &lab.path(&format!("{name}.log"))).await
+    }
+}
+
 /// A running driver.
 #[derive(Debug)]
 pub struct Driver {
@@ -130,14 +177,9 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts the Go driver, without topology as its own csi-sanity job does.
+    /// Starts the Go driver with all its services.
     pub async fn go(lab: &Lab, cloud: &impl Cloud) -> Result<Self> {
-        let socket = lab.path("go-driver.sock");
-        let mut command = lab.command(programs::go_driver()?)?;
-        command.arg(format!("--endpoint=unix://{}", socket.display()));
-        command.arg("--cloud-config").arg(cloud.cloud_conf());
-        command.args(["--cluster=suites", "--with-topology=false", "-v=5"]);
-        Self::start("go-driver", command, socket, &lab.path("go-driver.log")).await
+        Go::new(Role::Both).verbose().start(lab, cloud).await
     }
 
     async fn start(name: &str, command: Command, socket: PathBuf, log: &Path) -> Result<Self> {
@@ -177,6 +219,11 @@ impl Driver {
     /// A connection whose `:authority` is `localhost`.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+
+    /// Its process; an error once it has ended.
+    pub fn pid(&self) -> Result<Pid> {
+        self.process.pid()
     }
 
     /// The whole log.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -22,11 +24,70 @@ use crate::lab::Lab;
 
 /// Bytes of a GiB.
 pub const GIB: i64 = 1 << 30;
-/// What the sidecars allow one call (their `--timeout` in the Go driver's manifests is longer).
-const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a call is repeated that a sidecar would repeat.
 const ATTEMPTS: usize = 100;
-const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// How a failed call is repeated.
+#[derive(Debug, Clone)]
+pub struct Retries {
+    first_pause: Duration,
+    /// What each pause is multiplied by to give the next.
+    factor: u32,
+    call_timeout: Duration,
+    failures: Arc<AtomicUsize>,
+}
+
+impl Retries {
+    /// Soon and steadily: for a test that wants the end and not the way.
+    pub fn soon() -> Self {
+        Self::new(Duration::from_millis(100), 1, Duration::from_mins(1))
+    }
+
+    /// As the sidecars do with the flags of the Go driver's manifests: after a second, and twice as long each time.
+    pub fn as_sidecars() -> Self {
+        Self::new(Duration::from_secs(1), 2, Duration::from_mins(3))
+    }
+
+    fn new(first_pause: Duration, factor: u32, call_timeout: Duration) -> Self {
+        Self {
+            first_pause,
+            factor,
+            call_timeout,
+            failures: Arc::default(),
+        }
+    }
+
+    /// How many calls failed so far, of all lives that share this.
+    pub fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Repeats a call that fails in a way that may pass: a retry is what finishes the work that an ended process began.
+    async fn repeat<T, Fut>(&self, name: &str, call: impl Fn() -> Fut) -> Result<T>
+    where
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut failures = Vec::new();
+        let mut pause = self.first_pause;
+        for _ in 0..ATTEMPTS {
+            let outcome = tokio::time::timeout(self.call_timeout, call()).await;
+            match outcome.with_context(|| format!("{name} does not answer for {:?}", self.call_timeout))? {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) if is_permanent(status.code()) => {
+                    return Err(status).with_context(|| format!("{name} failed for good after {failures:?}"));
+                }
+                Err(status) => failures.push(format!("{:?}: {}", status.code(), status.message())),
+            }
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(pause).await;
+            pause = (pause * self.factor).min(LONGEST_PAUSE);
+        }
+        failures.dedup();
+        anyhow::bail!("{name} failed {ATTEMPTS} times: {failures:?}")
+    }
+}
 
 /// A volume of one GiB and where it is to appear.
 #[derive(Debug, Clone)]
@@ -37,6 +98,7 @@ pub struct Life {
     capability: VolumeCapability,
     staging: PathBuf,
     target: PathBuf,
+    retries: Retries,
 }
 
 impl Life {
@@ -70,7 +132,17 @@ impl Life {
             },
             staging,
             target: lab.path(&format!("{name}-target")),
+            retries: Retries::soon(),
         })
+    }
+
+    /// The same life with failed calls repeated in this way, and counted there.
+    #[must_use]
+    pub fn retries(self, retries: &Retries) -> Self {
+        Self {
+            retries: retries.clone(),
+            ..self
+        }
     }
 
     /// The same life over other connections: after one of the processes was started anew.
@@ -124,10 +196,12 @@ impl Life {
             accessibility_requirements,
             ..CreateVolumeRequest::default()
         };
-        let answer = repeat("CreateVolume", async || {
-            self.controller.clone().create_volume(request.clone()).await
-        })
-        .await?;
+        let answer = self
+            .retries
+            .repeat("CreateVolume", async || {
+                self.controller.clone().create_volume(request.clone()).await
+            })
+            .await?;
         answer.volume.context("CreateVolume answers without a volume")
     }
 
@@ -142,7 +216,11 @@ impl Life {
             ..ControllerPublishVolumeRequest::default()
         };
         let publish = async || self.controller.clone().controller_publish_volume(request.clone()).await;
-        Ok(repeat("ControllerPublishVolume", publish).await?.publish_context)
+        Ok(self
+            .retries
+            .repeat("ControllerPublishVolume", publish)
+            .await?
+            .publish_context)
     }
 
     /// NodeStageVolume, repeated as the kubelet does.
@@ -155,11 +233,12 @@ impl Life {
             volume_context: volume.volume_context.clone(),
             ..NodeStageVolumeRequest::default()
         };
-        repeat("NodeStageVolume", async || {
-            self.node.clone().node_stage_volume(request.clone()).await
-        })
-        .await
-        .map(drop)
+        self.retries
+            .repeat("NodeStageVolume", async || {
+                self.node.clone().node_stage_volume(request.clone()).await
+            })
+            .await
+            .map(drop)
     }
 
     /// NodePublishVolume, repeated as the kubelet does.
@@ -173,11 +252,12 @@ impl Life {
             volume_context: volume.volume_context.clone(),
             ..NodePublishVolumeRequest::default()
         };
-        repeat("NodePublishVolume", async || {
-            self.node.clone().node_publish_volume(request.clone()).await
-        })
-        .await
-        .map(drop)
+        self.retries
+            .repeat("NodePublishVolume", async || {
+                self.node.clone().node_publish_volume(request.clone()).await
+            })
+            .await
+            .map(drop)
     }
 
     /// NodeUnpublishVolume, repeated as the kubelet does.
@@ -187,7 +267,7 @@ impl Life {
             target_path: self.target.display().to_string(),
         };
         let call = async || self.node.clone().node_unpublish_volume(request.clone()).await;
-        repeat("NodeUnpublishVolume", call).await.map(drop)
+        self.retries.repeat("NodeUnpublishVolume", call).await.map(drop)
     }
 
     /// NodeUnstageVolume, repeated as the kubelet does.
@@ -197,7 +277,7 @@ impl Life {
             staging_target_path: self.staging.display().to_string(),
         };
         let call = async || self.node.clone().node_unstage_volume(request.clone()).await;
-        repeat("NodeUnstageVolume", call).await.map(drop)
+        self.retries.repeat("NodeUnstageVolume", call).await.map(drop)
     }
 
     /// ControllerUnpublishVolume, repeated as the attacher does.
@@ -214,7 +294,7 @@ impl Life {
                 .controller_unpublish_volume(request.clone())
                 .await
         };
-        repeat("ControllerUnpublishVolume", call).await.map(drop)
+        self.retries.repeat("ControllerUnpublishVolume", call).await.map(drop)
     }
 
     /// DeleteVolume, repeated as the provisioner does.
@@ -223,33 +303,13 @@ impl Life {
             volume_id: volume.volume_id.clone(),
             ..DeleteVolumeRequest::default()
         };
-        repeat("DeleteVolume", async || {
-            self.controller.clone().delete_volume(request.clone()).await
-        })
-        .await
-        .map(drop)
+        self.retries
+            .repeat("DeleteVolume", async || {
+                self.controller.clone().delete_volume(request.clone()).await
+            })
+            .await
+            .map(drop)
     }
-}
-
-/// Repeats a call that fails in a way that may pass: a retry is what finishes the work that an ended process began.
-async fn repeat<T, Fut>(name: &str, call: impl Fn() -> Fut) -> Result<T>
-where
-    Fut: Future<Output = Result<Response<T>, Status>>,
-{
-    let mut failures = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let outcome = tokio::time::timeout(CALL_TIMEOUT, call()).await;
-        match outcome.with_context(|| format!("{name} does not answer for {CALL_TIMEOUT:?}"))? {
-            Ok(answer) => return Ok(answer.into_inner()),
-            Err(status) if is_permanent(status.code()) => {
-                return Err(status).with_context(|| format!("{name} failed for good after {failures:?}"));
-            }
-            Err(status) => failures.push(format!("{:?}: {}", status.code(), status.message())),
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    failures.dedup();
-    anyhow::bail!("{name} failed {ATTEMPTS} times: {failures:?}")
 }
 
 fn is_permanent(code: Code) -> bool {

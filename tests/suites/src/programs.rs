@@ -36,11 +36,7 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
     }
-    let test = env::current_exe().context("cannot tell where this test is")?;
-    let directory = test
-        .ancestors()
-        .nth(2)
-        .context("this test is not in cargo's target directory")?;
+    let directory = target_directory()?;
     let binary = directory.join(package);
     let _one_at_a_time = BUILD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if is_fresh(&binary) {
@@ -76,6 +72,16 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
         bail!("{package} does not build ({status})");
     }
     Ok(binary)
+}
+
+/// Where cargo put this program's profile: tests are in `deps` there, programs are beside it.
+fn target_directory() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot tell where this program is")?;
+    let directory = program.parent().filter(|directory| !directory.ends_with("deps"));
+    directory
+        .or_else(|| program.ancestors().nth(2))
+        .map(Path::to_owned)
+        .context("this program is not in cargo's target directory")
 }
 
 /// Whether no source of `binary` is newer than it, by the list that cargo writes beside it. Asking cargo instead would build
@@ -128,12 +134,7 @@ fn of_module(module: &str, name: &str) -> Result<PathBuf> {
 
 /// A program of `tests/tools/contracts`, built when it is asked for.
 pub fn contract_program(name: &str) -> Result<PathBuf> {
-    let test = env::current_exe().context("cannot tell where this test is")?;
-    let directory = test
-        .ancestors()
-        .nth(2)
-        .context("this test is not in cargo's target directory")?
-        .join("contracts");
+    let directory = target_directory()?.join("contracts");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let binary = directory.join(name);
     let _one_at_a_time = BUILD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,0 +1,92 @@
+//! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
+//! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios. It judges nothing: figures of a
+//! busy machine are compared in one run, never with a limit.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+use harness::{Progress, release_driver};
+use suites::lab::in_lab;
+
+mod cloud;
+mod measure;
+mod process;
+mod run;
+mod table;
+
+use run::Plan;
+
+/// Runs both drivers on the same cloud and prints their figures side by side.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Clouds to run on, one after the other.
+    #[arg(long = "cloud", value_enum, default_values_t = [Kind::AtOnce, Kind::Simulated, Kind::Real])]
+    clouds: Vec<Kind>,
+    /// Lives one after the other; the figures are of one.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    lives: u32,
+    /// Volumes at once on one server; 0 leaves the crowd out.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=200))]
+    crowd: u32,
+}
+
+/// A cloud to run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// The simulator, which finishes everything at once.
+    AtOnce,
+    /// The simulator with the latencies of real services.
+    Simulated,
+    /// Real Keystone, Cinder and Nova.
+    Real,
+}
+
+impl Kind {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::AtOnce => "Simulator that finishes everything at once",
+            Self::Simulated => "Simulator with the latencies of real services",
+            Self::Real => "Real Keystone, Cinder and Nova",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let plan = Plan {
+        lives: args.lives,
+        crowd: args.crowd,
+    };
+    let program = match build() {
+        Ok(program) => program,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for kind in args.clouds {
+        eprintln!(
+            "bench: {} ({} lives, then {} at once, for each driver)",
+            kind.title(),
+            plan.lives,
+            plan.crowd
+        );
+        let program = program.clone();
+        // In namespaces of its own. A failure is a panic with the whole chain of reasons and a status other than 0.
+        in_lab(async move |lab| {
+            let figures = run::both(&lab, kind, plan, &program).await;
+            let (ours, go) = figures.context(kind.title())?;
+            println!("{}", table::render(kind.title(), plan, &ours, &go));
+            Ok(())
+        });
+    }
+    ExitCode::SUCCESS
+}
+
+fn build() -> Result<PathBuf> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot make a runtime")?;
+    runtime.block_on(release_driver(&Progress::loud()))
+}

@@ -1,0 +1,79 @@
+//! The figures of one driver on one cloud.
+
+use std::time::Duration;
+
+use crate::process::Memory;
+
+/// Of one life, or of one of a crowd.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Lives {
+    /// How many there were.
+    pub(crate) count: u32,
+    /// OpenStack requests of all.
+    pub(crate) requests: usize,
+    /// RPCs that failed and were repeated.
+    pub(crate) failures: usize,
+    /// From the first request to the last answer.
+    pub(crate) wall: Duration,
+    /// Processor time of both roles.
+    pub(crate) processor: Duration,
+    /// From the moment when the cloud had attached a volume to the driver's answer, sorted.
+    pub(crate) lateness: Vec<Duration>,
+    /// Time until all were attached, for a crowd.
+    pub(crate) attach: Duration,
+}
+
+/// All of one driver.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Figures {
+    /// Resident memory of the controller and of the node role, after the start.
+    pub(crate) idle: (Memory, Memory),
+    /// The same in the end.
+    pub(crate) loaded: (Memory, Memory),
+    /// One life after the other.
+    pub(crate) alone: Lives,
+    /// All at once.
+    pub(crate) crowd: Option<Lives>,
+    /// Size of the binary in bytes.
+    pub(crate) binary: u64,
+}
+
+impl Lives {
+    /// Of one.
+    #[expect(clippy::cast_precision_loss, reason = "counts of a bench are small")]
+    pub(crate) fn requests_each(&self) -> f64 {
+        self.requests as f64 / f64::from(self.count.max(1))
+    }
+
+    /// Of one.
+    pub(crate) fn processor_each(&self) -> Duration {
+        self.processor / self.count.max(1)
+    }
+
+    /// Of one.
+    pub(crate) fn wall_each(&self) -> Duration {
+        self.wall / self.count.max(1)
+    }
+
+    /// The lateness that this many per cent stay under; `None` where the cloud tells no exact times.
+    pub(crate) fn late(&self, per_cent: usize) -> Option<Duration> {
+        let last = self.lateness.len().checked_sub(1)?;
+        self.lateness.get((last * per_cent).div_ceil(100)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_list() {
+        let lives = Lives {
+            lateness: (0..=100).map(Duration::from_millis).collect(),
+            ..Lives::default()
+        };
+        assert_eq!(lives.late(50), Some(Duration::from_millis(50)));
+        assert_eq!(lives.late(99), Some(Duration::from_millis(99)));
+        assert_eq!(Lives::default().late(50), None);
+    }
+}

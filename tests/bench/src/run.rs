@@ -1,0 +1,197 @@
+//! Runs one driver after the other through the same lives.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use suites::drivers::{Driver, Go, Ours, Role};
+use suites::lab::Lab;
+use suites::life::{Life, Retries};
+use suites::programs;
+
+use crate::Kind;
+use crate::cloud::Measured;
+use crate::measure::{Figures, Lives};
+use crate::process::{Memory, memory, processor_time};
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Lives one after the other.
+    pub(crate) lives: u32,
+    /// Volumes at once.
+    pub(crate) crowd: u32,
+}
+
+/// A driver as a cluster runs it: a process per role.
+#[derive(Debug)]
+struct Pair {
+    controller: Driver,
+    node: Driver,
+}
+
+/// Runs ours, then the Go driver, on one cloud.
+pub(crate) async fn both(lab: &Lab, kind: Kind, plan: Plan, program: &Path) -> Result<(Figures, Figures)> {
+    let cloud = Measured::start(lab, kind).await?;
+    let ours = |role| Ours::new(role).json_log().program(program.to_owned());
+    let ours = Pair {
+        controller: ours(Role::Controller).start(lab, &cloud).await?,
+        node: ours(Role::Node).start(lab, &cloud).await?,
+    };
+    let ours = ours.run(lab, &cloud, plan, "ours").await.context("our driver")?;
+    let go = Pair {
+        controller: Go::new(Role::Controller).start(lab, &cloud).await?,
+        node: Go::new(Role::Node).start(lab, &cloud).await?,
+    };
+    let go = go.run(lab, &cloud, plan, "go").await.context("the Go driver")?;
+    cloud.stop().await?;
+    let size = |path: &Path| {
+        std::fs::metadata(path)
+            .map(|file| file.len())
+            .context("cannot read a binary")
+    };
+    Ok((
+        Figures {
+            binary: size(program)?,
+            ..ours
+        },
+        Figures {
+            binary: size(&programs::go_driver()?)?,
+            ..go
+        },
+    ))
+}
+
+impl Pair {
+    async fn run(self, lab: &Lab, cloud: &Measured, plan: Plan, name: &str) -> Result<Figures> {
+        let idle = self.memory()?;
+        // Logins and discoveries are of the process and not of a volume.
+        self.alone(lab, cloud, 1, &format!("{name}-first")).await?;
+        let alone = self.alone(lab, cloud, plan.lives, &format!("{name}-alone")).await?;
+        let crowd = match plan.crowd {
+            0 => None,
+            size => Some(self.crowd(lab, cloud, size, &format!("{name}-crowd")).await?),
+        };
+        let loaded = self.memory()?;
+        self.controller.stop().await?;
+        self.node.stop().await?;
+        Ok(Figures {
+            idle,
+            loaded,
+            alone,
+            crowd,
+            binary: 0,
+        })
+    }
+
+    fn memory(&self) -> Result<(Memory, Memory)> {
+        Ok((memory(self.controller.pid()?)?, memory(self.node.pid()?)?))
+    }
+
+    fn processor(&self) -> Result<Duration> {
+        Ok(processor_time(self.controller.pid()?)? + processor_time(self.node.pid()?)?)
+    }
+
+    /// Whole lives with a file system, one after the other.
+    async fn alone(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
+        let retries = Retries::as_sidecars();
+        let start = Start::now(self, cloud).await?;
+        let mut lateness = Vec::new();
+        for number in 0..count {
+            let name = format!("{name}-{number}");
+            let life = Life::mounted(lab, self.controller.channel(), self.node.channel(), &name, "ext4")?;
+            let life = life.retries(&retries);
+            let volume = life.create().await?;
+            let context = life.attach(&volume).await?;
+            let answered = SystemTime::now();
+            lateness.extend(late(cloud, &[(volume.volume_id.clone(), answered)]).await?);
+            life.stage(&volume, &context).await?;
+            life.publish(&volume, &context).await?;
+            life.unpublish(&volume).await?;
+            life.unstage(&volume).await?;
+            life.detach(&volume).await?;
+            life.delete(&volume).await?;
+        }
+        let lives = Lives {
+            count,
+            failures: retries.failures(),
+            lateness,
+            ..Lives::default()
+        };
+        start.end(self, cloud, lives).await
+    }
+
+    /// The controller's part of many lives, each step for all of them at once.
+    async fn crowd(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
+        let retries = Retries::as_sidecars();
+        let lives: Vec<Life> = (0..count)
+            .map(|number| {
+                let name = format!("{name}-{number}");
+                let life = Life::block(lab, self.controller.channel(), self.node.channel(), &name)?;
+                Ok(life.retries(&retries))
+            })
+            .collect::<Result<_>>()?;
+        let start = Start::now(self, cloud).await?;
+        let volumes = try_join_all(lives.iter().map(Life::create)).await?;
+        let before = Instant::now();
+        let answers = try_join_all(lives.iter().zip(&volumes).map(async |(life, volume)| -> Result<_> {
+            life.attach(volume).await?;
+            Ok((volume.volume_id.clone(), SystemTime::now()))
+        }))
+        .await?;
+        let attach = before.elapsed();
+        let lateness = late(cloud, &answers).await?;
+        try_join_all(lives.iter().zip(&volumes).map(|(life, volume)| life.detach(volume))).await?;
+        try_join_all(lives.iter().zip(&volumes).map(|(life, volume)| life.delete(volume))).await?;
+        let lives = Lives {
+            count,
+            failures: retries.failures(),
+            lateness,
+            attach,
+            ..Lives::default()
+        };
+        start.end(self, cloud, lives).await
+    }
+}
+
+/// How long after the cloud had attached each volume its answer came, sorted.
+async fn late(cloud: &Measured, answers: &[(String, SystemTime)]) -> Result<Vec<Duration>> {
+    let attached = cloud.attached_at().await?;
+    let mut lateness = Vec::new();
+    for (volume, answered) in answers {
+        let Some(at) = attached.get(volume) else { continue };
+        let answered = Timestamp::try_from(*answered).context("this machine's clock is out of range")?;
+        // An answer that is before the event would be a lie of the driver's; a clock's grain is not.
+        lateness.push(Duration::try_from(answered.duration_since(*at)).unwrap_or_default());
+    }
+    lateness.sort();
+    Ok(lateness)
+}
+
+/// The counters before.
+struct Start {
+    at: Instant,
+    requests: usize,
+    processor: Duration,
+}
+
+impl Start {
+    async fn now(pair: &Pair, cloud: &Measured) -> Result<Self> {
+        Ok(Self {
+            requests: cloud.requests().await?,
+            processor: pair.processor()?,
+            at: Instant::now(),
+        })
+    }
+
+    /// The counters' growth since then.
+    async fn end(self, pair: &Pair, cloud: &Measured, mut lives: Lives) -> Result<Lives> {
+        lives.wall = self.at.elapsed();
+        lives.processor = pair.processor()?.saturating_sub(self.processor);
+        lives.requests = cloud.requests().await?.saturating_sub(self.requests);
+        lives.lateness.sort();
+        Ok(lives)
+    }
+}
