@@ -3,6 +3,9 @@
 
 /// On a volume: the id of the backup that it was restored from. Cinder keeps that of a snapshot or a volume itself.
 pub const SOURCE_BACKUP: &str = "cinder.csi.openstack.org/source-backup";
+/// The same as Cinder itself writes it when the backup is restored. All other metadata is that of the volume in the backup then, the
+/// marks of that volume's own creation included.
+pub const CINDERS_SOURCE_BACKUP: &str = "src_backup_id";
 /// On a volume: the zones, separated by commas, of which it was to be in one. A volume elsewhere was never given to anybody.
 pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
 /// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only.

@@ -8,7 +8,7 @@ use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSour
 use csi_proto::csi::v1::{self as csi, Topology, VolumeContentSource};
 
 use super::ControllerService;
-use crate::parameters::{RESIZE_REQUIRED, marks};
+use crate::parameters::RESIZE_REQUIRED;
 
 /// A volume with its topology. Its context is empty where it was made blank: nodes need nothing to know.
 pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi::Volume {
@@ -28,13 +28,10 @@ pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi
 
 /// What a volume was made from, as it tells itself: Cinder keeps the snapshot or the volume, and metadata the backup.
 fn source(volume: &Volume) -> Option<VolumeContentSource> {
-    let snapshot = volume
-        .snapshot_id
-        .as_ref()
-        .or_else(|| volume.metadata.get(marks::SOURCE_BACKUP));
+    let snapshot = volume.snapshot_id.as_deref().or_else(|| volume.source_backup());
     let kind = match (snapshot, &volume.source_volid) {
         (Some(id), _) => volume_content_source::Type::Snapshot(SnapshotSource {
-            snapshot_id: id.clone(),
+            snapshot_id: id.to_owned(),
         }),
         (None, Some(id)) => volume_content_source::Type::Volume(VolumeSource {
             volume_id: id.to_string(),

@@ -63,6 +63,7 @@ async fn a_volume_is_available_when_its_creation_is_answered() {
         made.metadata,
         parameters(&[
             ("cinder.csi.openstack.org/cluster", "test"),
+            ("cinder.csi.openstack.org/requested-zones", "nova"),
             ("csi.storage.k8s.io/pvc/name", "data"),
             ("csi.storage.k8s.io/pvc/namespace", "shop"),
             ("csi.storage.k8s.io/pv/name", "pvc-1"),
@@ -295,15 +296,7 @@ async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
         ),
         (
             CreateVolumeRequest {
-                volume_capabilities: vec![capability(Mode::MultiNodeReaderOnly)],
-                ..good()
-            },
-            Code::InvalidArgument,
-            "volume_capabilities",
-        ),
-        (
-            CreateVolumeRequest {
-                mutable_parameters: parameters(&[("type", "slow")]),
+                mutable_parameters: parameters(&[("tpye", "slow")]),
                 ..good()
             },
             Code::InvalidArgument,

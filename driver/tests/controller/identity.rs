@@ -1,10 +1,20 @@
-use csi_proto::csi::v1::plugin_capability::{Type, service};
+use csi_proto::csi::v1::plugin_capability::{Type, service, volume_expansion};
 use csi_proto::csi::v1::{GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest};
 use tonic::Code;
 
 use crate::support::{Driver, cloud, refused};
 
 async fn services(driver: &Driver) -> Vec<i32> {
+    let services = capabilities(driver).await.into_iter();
+    services
+        .filter_map(|capability| match capability {
+            Type::Service(service) => Some(service.r#type),
+            Type::VolumeExpansion(_) => None,
+        })
+        .collect()
+}
+
+async fn capabilities(driver: &Driver) -> Vec<Type> {
     let answer = driver
         .identity()
         .get_plugin_capabilities(GetPluginCapabilitiesRequest {})
@@ -12,11 +22,29 @@ async fn services(driver: &Driver) -> Vec<i32> {
         .expect("capabilities");
     let capabilities = answer.into_inner().capabilities.into_iter();
     capabilities
-        .map(|capability| match capability.r#type {
-            Some(Type::Service(service)) => service.r#type,
-            other => panic!("{other:?} is claimed and not served"),
-        })
+        .map(|capability| capability.r#type.expect("a capability has a type"))
         .collect()
+}
+
+#[tokio::test]
+async fn volumes_grow_attached_or_not() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let grows: Vec<i32> = capabilities(&driver)
+        .await
+        .into_iter()
+        .filter_map(|capability| match capability {
+            Type::VolumeExpansion(expansion) => Some(expansion.r#type),
+            Type::Service(_) => None,
+        })
+        .collect();
+    assert_eq!(
+        grows,
+        [
+            volume_expansion::Type::Online as i32,
+            volume_expansion::Type::Offline as i32
+        ]
+    );
 }
 
 #[tokio::test]
@@ -35,7 +63,9 @@ async fn a_controller_tells_its_name_version_and_services() {
         services(&driver).await,
         [
             service::Type::ControllerService as i32,
+            service::Type::GroupControllerService as i32,
             service::Type::VolumeAccessibilityConstraints as i32,
+            service::Type::SnapshotAccessibilityConstraints as i32,
         ]
     );
     let probe = driver
@@ -51,7 +81,13 @@ async fn a_controller_tells_its_name_version_and_services() {
 async fn zones_are_not_claimed_without_topology() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::with(&sim.access().cloud_conf(), |args| args.with_topology = false).await;
-    assert_eq!(services(&driver).await, [service::Type::ControllerService as i32]);
+    assert_eq!(
+        services(&driver).await,
+        [
+            service::Type::ControllerService as i32,
+            service::Type::GroupControllerService as i32
+        ]
+    );
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use csi_proto::csi::v1::controller_service_capability::{Type, rpc};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
-    ControllerGetCapabilitiesRequest, ControllerGetVolumeRequest, GetCapacityRequest, ListVolumesRequest,
-    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ControllerGetCapabilitiesRequest, ControllerGetVolumeRequest, ListVolumesRequest, ListVolumesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 use tonic::{Code, Status};
 
@@ -42,14 +42,14 @@ async fn exactly_what_works_is_claimed() {
         rpc::Type::ListVolumes,
         rpc::Type::ListVolumesPublishedNodes,
         rpc::Type::GetVolume,
+        rpc::Type::GetCapacity,
+        rpc::Type::PublishReadonly,
+        rpc::Type::ModifyVolume,
+        rpc::Type::GetVolumeHealth,
+        rpc::Type::ListVolumeHealth,
     ] {
         assert!(claimed.contains(&(kind as i32)), "{kind:?} is not claimed");
     }
-    assert!(!claimed.contains(&(rpc::Type::GetCapacity as i32)));
-    refused(
-        driver.controller().get_capacity(GetCapacityRequest::default()).await,
-        Code::Unimplemented,
-    );
 }
 
 #[tokio::test]
@@ -110,10 +110,52 @@ async fn without_a_limit_all_volumes_come_at_once_even_over_cinders_own_pages() 
 }
 
 #[tokio::test]
+async fn a_list_goes_on_behind_a_volume_that_was_deleted() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let mut made = BTreeSet::new();
+    for number in 0..3 {
+        made.insert(driver.volume(&format!("pvc-{number}")).await);
+    }
+    let first = list(&driver, 1, "").await.expect("a page");
+    let gone = first.entries[0].volume.as_ref().expect("a volume").volume_id.clone();
+    driver.delete(&gone).await.expect("deleted");
+    made.remove(&gone);
+    let rest = list(&driver, 0, &first.next_token).await.expect("the rest");
+    let ids = rest.entries.iter().filter_map(|entry| entry.volume.as_ref());
+    assert_eq!(
+        ids.map(|volume| volume.volume_id.clone()).collect::<BTreeSet<_>>(),
+        made
+    );
+}
+
+#[tokio::test]
+async fn a_page_has_500_volumes_at_most_and_all_pages_cost_one_list_issue_2295() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volumes = (0..501).map(|number| driver.create(crate::support::create_request(&format!("pvc-{number}"))));
+    for made in futures::future::join_all(volumes).await {
+        made.expect("a volume");
+    }
+    sim.clear_log();
+    let first = list(&driver, 0, "").await.expect("a page");
+    assert_eq!(first.entries.len(), 500);
+    let second = list(&driver, 0, &first.next_token).await.expect("a page");
+    assert_eq!((second.entries.len(), second.next_token.as_str()), (1, ""));
+    assert_eq!(sim.count("list_volumes_detail"), 1);
+}
+
+#[tokio::test]
 async fn a_bad_token_is_aborted_and_a_negative_limit_is_invalid() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim).await;
     driver.volume("pvc-1").await;
+    driver.volume("pvc-2").await;
+    let token = list(&driver, 1, "").await.expect("a page").next_token;
+    assert!(!token.is_empty() && token.len() <= 128, "{token}");
+    for bad in [&token[1..], &token[..token.len() - 1]] {
+        refused(list(&driver, 1, bad).await, Code::Aborted);
+    }
     refused(list(&driver, 1, "invalid-token").await, Code::Aborted);
     refused(list(&driver, 1, UNKNOWN).await, Code::Aborted);
     refused(list(&driver, -1, "").await, Code::InvalidArgument);

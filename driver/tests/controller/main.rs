@@ -2,11 +2,18 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
+mod capacity;
 mod clouds;
 mod create;
 mod delete;
+mod expand;
+mod faults;
+mod groups;
+mod health;
 mod identity;
 mod look;
+mod modify;
 mod process;
 mod publish;
+mod snapshots;
 mod support;

@@ -101,6 +101,10 @@ impl Driver {
         IdentityClient::new(self.channel.clone())
     }
 
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     pub(crate) fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone())
     }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use super::judge::{Found, choose, failed_creation, is_ours, judge};
+use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, source_difference};
 use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume};
 use crate::cloud::Inner;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
+use crate::marks;
 use crate::pace::Kind;
 use crate::retry::jitter;
 use crate::watch::Wait;
@@ -35,11 +36,22 @@ impl Inner {
             let Some(volume) = self.find(new).await? else {
                 let volume = self.make(new).await?;
                 let created = self.wait_created(new, volume, false, started, deadline).await?;
-                return self.checked(new, created).await;
+                let created = self.checked(new, created).await?;
+                return self.marked(new, created).await;
             };
             match judge(&volume, new, self.config().block_storage.ignore_volume_az) {
-                Found::Ready => return Ok(Created { volume, adopted: true }),
-                Found::Coming => return self.wait_created(new, volume, true, started, deadline).await,
+                Found::Ready => return self.marked(new, Created { volume, adopted: true }).await,
+                Found::Coming => {
+                    let created = self.wait_created(new, volume, true, started, deadline).await?;
+                    if let Some(difference) = source_difference(&created.volume, new.source.as_ref()) {
+                        return Err(CloudError::AlreadyExists {
+                            name: new.name.clone(),
+                            volume: created.volume.id,
+                            difference,
+                        });
+                    }
+                    return self.marked(new, created).await;
+                }
                 Found::Other(difference) => {
                     return Err(CloudError::AlreadyExists {
                         name: new.name.clone(),
@@ -99,6 +111,28 @@ impl Inner {
         Err(CloudError::NotMultiattach {
             volume_type: created.volume.volume_type.unwrap_or_default(),
         })
+    }
+
+    /// A volume that was restored from a backup has the metadata of the volume in the backup: its own is written again.
+    async fn marked(&self, new: &NewVolume, mut created: Created) -> Result<Created, CloudError> {
+        let volume = &mut created.volume;
+        let Some(backup) = volume.source_backup().map(str::to_owned) else {
+            return Ok(created);
+        };
+        if marks_are_own(volume) && is_ours(volume, new) {
+            return Ok(created);
+        }
+        let mut own = new.metadata.clone();
+        own.extend(new.mutable_metadata.clone());
+        own.insert(marks::SOURCE_BACKUP.to_owned(), backup);
+        // Also where any zone would do: a mark of the other volume's would lie about this one.
+        let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
+        own.extend(zones.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones)));
+        BlockStorage::new(&self.transport)
+            .merge_metadata(&volume.id, &own)
+            .await?;
+        volume.metadata.extend(own);
+        Ok(created)
     }
 
     /// The volume of the wanted name that a creation goes on with.

@@ -91,7 +91,14 @@ fn misplaced(volume: &Volume, new: &NewVolume) -> bool {
     volume.status == VolumeStatus::Available
         && volume.attachments.is_empty()
         && is_ours(volume, new)
+        && marks_are_own(volume)
         && !requested.split(',').any(|requested| same_zone(requested, zone))
+}
+
+/// Whether the marks are those of this volume's creation, and not of the volume that the backup it was restored from was one of.
+pub(super) fn marks_are_own(volume: &Volume) -> bool {
+    let restored = volume.metadata.get(marks::CINDERS_SOURCE_BACKUP);
+    restored.is_none() || restored == volume.metadata.get(marks::SOURCE_BACKUP)
 }
 
 /// The zones of which the volume is to be in one, as a mark; `None` where any will do, or where they do not fit into metadata.
@@ -177,11 +184,14 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     zone_difference(volume, new)
 }
 
-fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
-    let backup = volume.metadata.get(marks::SOURCE_BACKUP);
-    let found = match (&volume.snapshot_id, backup, &volume.source_volid) {
+pub(super) fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
+    // While a backup is restored, the metadata is on its way, too.
+    if volume.status == VolumeStatus::RestoringBackup {
+        return None;
+    }
+    let found = match (&volume.snapshot_id, volume.source_backup(), &volume.source_volid) {
         (Some(snapshot), ..) => Some(Source::PointInTime(snapshot.clone())),
-        (None, Some(backup), _) => Some(Source::PointInTime(backup.clone())),
+        (None, Some(backup), _) => Some(Source::PointInTime(backup.to_owned())),
         (None, None, Some(volume)) => Some(Source::Volume(volume.clone())),
         (None, None, None) => None,
     };

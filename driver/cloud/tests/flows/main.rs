@@ -3,8 +3,16 @@
 #![allow(clippy::expect_used)]
 
 mod attachments;
+mod backups;
+mod expand;
+mod groups;
+mod listing;
 mod lives;
+mod modify;
+mod readonly;
 mod session;
 mod states;
+mod snapshots;
+mod sources;
 mod support;
 mod volumes;

@@ -76,11 +76,17 @@ pub(crate) fn new(name: &str) -> NewVolume {
     NewVolume {
         name: name.to_owned(),
         size: GiB::new(1).expect("size"),
+        largest: None,
+        source: None,
+        multiattach: false,
         volume_type: None,
         availability_zone: None,
         acceptable_zones: Vec::new(),
         description: "made by a test".to_owned(),
         metadata: BTreeMap::from([("cinder.csi.openstack.org/cluster".to_owned(), "test".to_owned())]),
+        same_host: Vec::new(),
+        different_host: Vec::new(),
+        mutable_metadata: BTreeMap::new(),
     }
 }
 

@@ -1,0 +1,270 @@
+//! Backups: the data frozen, the backup made, chains kept, volumes restored.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cinder_cloud::{
+    Backup, BackupStatus, CloudError, NewBackup, NewVolume, PointInTime, Source, Volume, VolumeStatus, marks,
+};
+use openstack_sim::{Effect, Fault, SimConfig, When};
+
+use crate::support::{Stage, latencies, new, stage, stage_with};
+
+fn backup(name: &str, volume: &Volume) -> NewBackup {
+    NewBackup {
+        name: name.to_owned(),
+        volume_id: volume.id.clone(),
+        incremental: false,
+        availability_zone: None,
+        description: "made by a test".to_owned(),
+        metadata: BTreeMap::from([("cinder.csi.openstack.org/cluster".to_owned(), "test".to_owned())]),
+    }
+}
+
+/// A backup that is complete, its snapshot gone: asked for until then, as the snapshotter does.
+async fn complete(stage: &Stage, new: NewBackup) -> Backup {
+    let made = stage.cloud.create_backup(new.clone()).await.expect("a backup");
+    assert!(stage.sim.settled(Duration::from_secs(10)).await);
+    let found = stage.cloud.create_backup(new).await.expect("the same backup");
+    assert_eq!((&found.id, &found.status), (&made.id, &BackupStatus::Available));
+    found
+}
+
+#[tokio::test]
+async fn a_backup_answers_at_once_and_its_snapshot_goes_when_it_is_complete() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.backup = Duration::from_millis(500)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let early = stage
+        .cloud
+        .create_backup(backup("b-1", &volume))
+        .await
+        .expect("under way");
+    assert_eq!(early.status, BackupStatus::Creating);
+    assert_eq!(stage.sim.state().snapshots.len(), 1, "the data is frozen");
+    assert!(
+        stage.cloud.list_snapshots(None).await.expect("a list").is_empty(),
+        "and no snapshot of anybody's"
+    );
+    let again = stage
+        .cloud
+        .create_backup(backup("b-1", &volume))
+        .await
+        .expect("under way");
+    assert_eq!(again.id, early.id);
+    let ready = complete(&stage, backup("b-1", &volume)).await;
+    assert_eq!(ready.id, early.id);
+    let state = stage.sim.state();
+    assert_eq!((state.backups.len(), state.snapshots.len()), (1, 0));
+    assert_eq!(stage.sim.count("create_backup"), 1);
+}
+
+#[tokio::test]
+async fn an_incremental_backup_needs_a_full_one_and_makes_it_where_there_is_none_issue_3077() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let incremental = |name: &str| NewBackup {
+        incremental: true,
+        ..backup(name, &volume)
+    };
+    let first = complete(&stage, incremental("b-1")).await;
+    assert!(!first.is_incremental);
+    let second = complete(&stage, incremental("b-2")).await;
+    assert!(second.is_incremental, "{second:?}");
+}
+
+#[tokio::test]
+async fn a_backup_with_incremental_ones_on_it_stays_and_they_are_named() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let full = complete(&stage, backup("b-1", &volume)).await;
+    let on_it = NewBackup {
+        incremental: true,
+        ..backup("b-2", &volume)
+    };
+    let on_it = complete(&stage, on_it).await;
+    assert!(on_it.is_incremental);
+    let error = stage
+        .cloud
+        .delete_point_in_time(full.id.as_str())
+        .await
+        .expect_err("needed");
+    assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
+    assert!(error.to_string().contains(on_it.id.as_str()), "{error}");
+    for id in [on_it.id, full.id] {
+        stage.cloud.delete_point_in_time(id.as_str()).await.expect("deleted");
+    }
+    assert!(stage.sim.state().backups.is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_restored_from_a_backup_tells_its_source_on_every_call() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.backup = Duration::from_millis(200)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = complete(&stage, backup("b-1", &volume)).await;
+    let restore = NewVolume {
+        source: Some(Source::PointInTime(made.id.to_string())),
+        ..new("restored")
+    };
+    let first = stage.cloud.create_volume(restore.clone()).await.expect("restored");
+    assert_eq!(first.volume.status, VolumeStatus::Available);
+    let second = stage.cloud.create_volume(restore).await.expect("found");
+    assert!(second.adopted);
+    for volume in [first.volume, second.volume] {
+        assert_eq!(
+            volume.metadata.get(marks::SOURCE_BACKUP).map(String::as_str),
+            Some(made.id.as_str())
+        );
+    }
+    let other = NewVolume {
+        source: None,
+        ..new("restored")
+    };
+    let error = stage.cloud.create_volume(other).await.expect_err("it has a source");
+    assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_backup_that_fails_is_removed_with_its_snapshot_and_made_anew() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage
+        .sim
+        .fault(
+            Fault::on("create_backup")
+                .times(1)
+                .effect(Effect::work_fails().message("the store is full")),
+        )
+        .expect("rule");
+    let first = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    assert!(stage.sim.settled(Duration::from_secs(5)).await);
+    // Whichever call sees the failure: it is gone then, and the next one is a new backup.
+    let first = first.map(|made| made.id.to_string()).unwrap_or_default();
+    let ready = match stage.cloud.create_backup(backup("b-1", &volume)).await {
+        Ok(made) => made,
+        Err(error) => {
+            assert!(
+                matches!(error, CloudError::SnapshotFailed { removed: true, .. }),
+                "{error:?}"
+            );
+            complete(&stage, backup("b-1", &volume)).await
+        }
+    };
+    assert_ne!(ready.id.as_str(), first);
+    complete(&stage, backup("b-1", &volume)).await;
+    let state = stage.sim.state();
+    assert_eq!((state.backups.len(), state.snapshots.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_at_any_request_of_a_backup_leaves_one_backup_and_no_snapshot() {
+    for operation in ["create_snapshot", "create_backup"] {
+        for when in [When::Before, When::After] {
+            let stage = stage().await;
+            let volume = stage.create("pvc-1").await;
+            stage
+                .sim
+                .fault(Fault::on(operation).times(1).effect(Effect::cut(when)))
+                .expect("rule");
+            // The answer may be found again, or be an error: the process knows no more of it.
+            let _ = stage.cloud.create_backup(backup("b-1", &volume)).await;
+            complete(&stage, backup("b-1", &volume)).await;
+            let state = stage.sim.state();
+            assert_eq!(
+                (state.backups.len(), state.snapshots.len()),
+                (1, 0),
+                "{operation} {when:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_backup_that_is_deleted_takes_its_snapshot_with_it() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.backup = Duration::from_millis(300)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_backup(backup("b-1", &volume))
+        .await
+        .expect("a backup");
+    assert!(stage.sim.settled(Duration::from_secs(5)).await);
+    assert_eq!(stage.sim.state().snapshots.len(), 1);
+    stage
+        .cloud
+        .delete_point_in_time(made.id.as_str())
+        .await
+        .expect("deleted");
+    let state = stage.sim.state();
+    assert_eq!((state.backups.len(), state.snapshots.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_volume_can_be_deleted_when_only_the_snapshot_of_a_complete_backup_is_left_of_it() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.backup = Duration::from_millis(300)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_backup(backup("b-1", &volume))
+        .await
+        .expect("a backup");
+    assert!(stage.sim.settled(Duration::from_secs(5)).await);
+    stage.cloud.delete_volume(&volume.id).await.expect("deleted");
+    let state = stage.sim.state();
+    assert_eq!(
+        (state.volumes.len(), state.snapshots.len(), state.backups.len()),
+        (0, 0, 1)
+    );
+    let found = stage.cloud.point_in_time(made.id.as_str()).await.expect("a look");
+    assert!(matches!(found, Some(PointInTime::Backup(_))));
+}
+
+#[tokio::test]
+async fn a_look_that_fails_is_never_taken_for_an_absence_issue_3148() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let made = complete(&stage, backup("b-1", &volume)).await;
+    stage
+        .sim
+        .fault(Fault::on("get_backup").effect(Effect::status(500)))
+        .expect("rule");
+    let error = stage
+        .cloud
+        .delete_point_in_time(made.id.as_str())
+        .await
+        .expect_err("unknown");
+    assert!(matches!(error, CloudError::Server(_)), "{error:?}");
+    assert_eq!(stage.sim.state().backups.len(), 1);
+}
+
+#[tokio::test]
+async fn a_cloud_without_a_backup_service_says_so_and_keeps_nothing() {
+    let stage = stage_with(SimConfig {
+        backups: false,
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let error = stage
+        .cloud
+        .create_backup(backup("b-1", &volume))
+        .await
+        .expect_err("no service");
+    assert!(matches!(error, CloudError::NoBackups(_)), "{error:?}");
+    assert!(stage.sim.state().snapshots.is_empty());
+}

@@ -1,0 +1,334 @@
+//! Snapshots made, found again and deleted, each to its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cinder_cloud::{
+    AttachOptions, CloudError, NewSnapshot, PointInTime, ServerId, SnapshotStatus, Source, Volume, VolumeId,
+};
+use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
+
+use crate::support::{NOTHING, ONE, Stage, latencies, new, stage, stage_with};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn snapshot(name: &str, volume: &Volume) -> NewSnapshot {
+    NewSnapshot {
+        name: name.to_owned(),
+        volume_id: volume.id.clone(),
+        force: true,
+        description: "made by a test".to_owned(),
+        metadata: BTreeMap::from([("cinder.csi.openstack.org/cluster".to_owned(), "test".to_owned())]),
+    }
+}
+
+fn names(stage: &Stage) -> Vec<String> {
+    let mut names: Vec<String> = stage
+        .sim
+        .state()
+        .snapshots
+        .into_iter()
+        .map(|snapshot| snapshot.name.unwrap_or_default())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_snapshot_is_made_once_and_found_again() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let first = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("made");
+    assert_eq!(first.status, SnapshotStatus::Available);
+    stage.sim.clear_log();
+    let second = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("found");
+    assert_eq!(second.id, first.id);
+    assert_eq!(stage.operations(), ["list_snapshots_detail"]);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and_found_ready_later() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.snapshot = Duration::from_millis(700)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let early = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), Duration::from_millis(100))
+        .await
+        .expect("under way");
+    assert_eq!(early.status, SnapshotStatus::Creating);
+    let ready = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("ready");
+    assert_eq!((ready.id, ready.status), (early.id, SnapshotStatus::Available));
+    assert_eq!(stage.sim.count("create_snapshot"), 1);
+}
+
+#[tokio::test]
+async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
+    let stage = stage().await;
+    let (one, two) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
+    let longer = stage.cloud.create_snapshot(snapshot("snap-10", &one), PATIENCE).await;
+    let shorter = stage.cloud.create_snapshot(snapshot("snap-1", &one), PATIENCE).await;
+    assert_ne!(longer.expect("made").id, shorter.expect("made").id);
+    let error = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &two), PATIENCE)
+        .await
+        .expect_err("taken");
+    assert!(matches!(error, CloudError::SnapshotExists { .. }), "{error:?}");
+    assert!(error.to_string().contains(one.id.as_str()), "{error}");
+}
+
+#[tokio::test]
+async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage
+        .cloud
+        .attach(&volume.id, &ServerId::new(ONE), AttachOptions::default())
+        .await
+        .expect("attached");
+    let careful = NewSnapshot {
+        force: false,
+        ..snapshot("snap-1", &volume)
+    };
+    let error = stage
+        .cloud
+        .create_snapshot(careful, PATIENCE)
+        .await
+        .expect_err("in use");
+    assert!(matches!(error, CloudError::SnapshotRefused { .. }), "{error:?}");
+    assert!(error.to_string().contains("force-create"), "{error}");
+    stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("cut");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let fails = Effect::work_fails().message("the backend has no room for it");
+    stage
+        .sim
+        .fault(Fault::on("create_snapshot").times(1).effect(fails))
+        .expect("rule");
+    let error = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect_err("failed");
+    assert!(
+        matches!(&error, CloudError::SnapshotFailed { removed: true, status, .. } if status == "error"),
+        "{error:?}"
+    );
+    assert!(names(&stage).is_empty());
+    stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("made");
+}
+
+#[tokio::test]
+async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_somebody_else_stays() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    for (metadata, remade) in [("test", true), ("another cluster", false)] {
+        let name = format!("snap-{metadata}");
+        stage
+            .sim
+            .fault(Fault::on("create_snapshot").times(1).effect(Effect::work_fails()))
+            .expect("rule");
+        let mut first = snapshot(&name, &volume);
+        first
+            .metadata
+            .insert("cinder.csi.openstack.org/cluster".to_owned(), metadata.to_owned());
+        // Killed right after its request.
+        let left = stage
+            .cloud
+            .create_snapshot(first, Duration::ZERO)
+            .await
+            .expect("under way");
+        assert!(stage.sim.settled(Duration::from_secs(5)).await);
+        stage.sim.clear_faults();
+        let again = stage.cloud.create_snapshot(snapshot(&name, &volume), PATIENCE).await;
+        match again {
+            Ok(made) => assert!(remade && made.id != left.id),
+            Err(error) => assert!(
+                !remade && matches!(error, CloudError::SnapshotFailed { removed: false, .. }),
+                "{error:?}"
+            ),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_makes_no_second_snapshot() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage
+        .sim
+        .fault(Fault::on("create_snapshot").times(1).effect(Effect::cut(When::After)))
+        .expect("rule");
+    stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("found by name");
+    assert_eq!((names(&stage).len(), stage.sim.count("create_snapshot")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_used_up_quota_is_told_as_such() {
+    let stage = stage_with(SimConfig {
+        quota: Quota {
+            snapshots: 0,
+            ..Quota::default()
+        },
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let error = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect_err("no quota");
+    assert!(matches!(error, CloudError::Quota(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_snapshot_of_nothing_is_not_made() {
+    let stage = stage().await;
+    let mut nothing = stage.create("pvc-1").await;
+    for id in [NOTHING, "no-uuid"] {
+        nothing.id = VolumeId::new(id);
+        let error = stage
+            .cloud
+            .create_snapshot(snapshot("snap-1", &nothing), PATIENCE)
+            .await
+            .expect_err("no volume");
+        assert!(matches!(error, CloudError::NotFound { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_is_followed_until_the_snapshot_is_gone_issue_2294() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.delete = Duration::from_millis(300)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("made");
+    stage
+        .cloud
+        .delete_point_in_time(made.id.as_str())
+        .await
+        .expect("deleted");
+    assert!(names(&stage).is_empty());
+    for gone in [made.id.as_str(), NOTHING, "no-uuid"] {
+        stage.cloud.delete_point_in_time(gone).await.expect("gone already");
+        assert_eq!(stage.cloud.point_in_time(gone).await.expect("a look"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_there() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("made");
+    stage
+        .sim
+        .fault(Fault::on("delete_snapshot").times(1).effect(Effect::work_fails()))
+        .expect("rule");
+    for _ in 0..2 {
+        let error = stage
+            .cloud
+            .delete_point_in_time(made.id.as_str())
+            .await
+            .expect_err("error_deleting");
+        assert!(
+            matches!(&error, CloudError::SnapshotFailed { status, .. } if status == "error_deleting"),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
+    let stage = stage_with(SimConfig {
+        clones_hold_sources: true,
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("made");
+    let copy = |name: &str, source| cinder_cloud::NewVolume {
+        source: Some(source),
+        ..new(name)
+    };
+    let restored = copy("restored", Source::PointInTime(made.id.to_string()));
+    let restored = stage.cloud.create_volume(restored).await.expect("a copy").volume;
+    let error = stage
+        .cloud
+        .delete_point_in_time(made.id.as_str())
+        .await
+        .expect_err("needed");
+    assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
+    assert!(error.to_string().contains(restored.id.as_str()), "{error}");
+
+    let source = stage.create("pvc-2").await;
+    let clone = copy("clone", Source::Volume(source.id.clone()));
+    let clone = stage.cloud.create_volume(clone).await.expect("a clone").volume;
+    let error = stage.cloud.delete_volume(&source.id).await.expect_err("needed");
+    assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
+    assert!(error.to_string().contains(clone.id.as_str()), "{error}");
+}
+
+#[tokio::test]
+async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .await
+        .expect("made");
+    let error = stage.cloud.delete_volume(&volume.id).await.expect_err("has a snapshot");
+    assert!(matches!(error, CloudError::VolumeHasDependents { .. }), "{error:?}");
+    for part in ["snap-1", made.id.as_str()] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    let found = stage.cloud.point_in_time(made.id.as_str()).await.expect("a look");
+    assert_eq!(found, Some(PointInTime::Snapshot(made)));
+}

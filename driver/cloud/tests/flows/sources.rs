@@ -1,0 +1,229 @@
+//! Volumes from snapshots and volumes, and what is checked before one is made or taken for the wanted one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cinder_cloud::{CloudError, GiB, NewSnapshot, NewVolume, Source, VolumeStatus, marks};
+use openstack_sim::{Effect, Fault, SimConfig};
+
+use crate::support::{NOTHING, Stage, latencies, new, stage, stage_with};
+
+fn from(name: &str, source: Source) -> NewVolume {
+    NewVolume {
+        source: Some(source),
+        ..new(name)
+    }
+}
+
+async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
+    let volume = stage.create(name).await;
+    let snapshot = NewSnapshot {
+        name: format!("snapshot of {name}"),
+        volume_id: volume.id.clone(),
+        force: true,
+        description: String::new(),
+        metadata: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+    };
+    let snapshot = stage
+        .cloud
+        .create_snapshot(snapshot, Duration::from_secs(10))
+        .await
+        .expect("a snapshot");
+    (volume, snapshot.id.to_string())
+}
+
+#[tokio::test]
+async fn a_clone_and_a_volume_from_a_snapshot_tell_their_source_on_every_call() {
+    let stage = stage().await;
+    let (volume, snapshot) = cut(&stage, "pvc-1").await;
+    for _ in 0..2 {
+        let clone = from("clone", Source::Volume(volume.id.clone()));
+        let clone = stage.cloud.create_volume(clone).await.expect("a clone").volume;
+        assert_eq!(clone.source_volid.as_ref(), Some(&volume.id));
+        let restored = from("restored", Source::PointInTime(snapshot.clone()));
+        let restored = stage.cloud.create_volume(restored).await.expect("a copy").volume;
+        assert_eq!(restored.snapshot_id.as_deref(), Some(snapshot.as_str()));
+    }
+    assert_eq!(stage.sim.count("create_volume"), 3);
+}
+
+#[tokio::test]
+async fn a_copy_may_be_larger_than_its_source_and_not_smaller() {
+    let stage = stage().await;
+    let two = NewVolume {
+        size: GiB::new(2).expect("size"),
+        ..new("pvc-2")
+    };
+    let source = stage.cloud.create_volume(two).await.expect("a source").volume;
+    let larger = NewVolume {
+        size: GiB::new(3).expect("size"),
+        ..from("larger", Source::Volume(source.id.clone()))
+    };
+    let larger = stage.cloud.create_volume(larger).await.expect("larger").volume;
+    assert_eq!(larger.size.get(), 3);
+    stage.sim.clear_log();
+    let smaller = from("smaller", Source::Volume(source.id.clone()));
+    let error = stage.cloud.create_volume(smaller).await.expect_err("too small");
+    assert!(matches!(error, CloudError::SourceTooLarge { .. }), "{error:?}");
+    assert_eq!(stage.sim.count("create_volume"), 0);
+}
+
+#[tokio::test]
+async fn a_source_that_is_missing_broken_or_busy_is_told_apart() {
+    let stage = stage().await;
+    for id in [NOTHING, "no-uuid"] {
+        for source in [Source::PointInTime(id.to_owned()), Source::Volume(id.into())] {
+            let error = stage.cloud.create_volume(from("copy", source)).await.expect_err("none");
+            assert!(matches!(error, CloudError::NoSource { .. }), "{error:?}");
+        }
+    }
+    let (volume, _) = cut(&stage, "pvc-1").await;
+    let id = volume.id.as_str();
+    assert!(stage.sim.set_volume_status(id, openstack_sim::VolumeStatus::Error));
+    let broken = stage
+        .cloud
+        .create_volume(from("copy", Source::Volume(volume.id.clone())))
+        .await
+        .expect_err("broken");
+    assert!(matches!(broken, CloudError::Broken { .. }), "{broken:?}");
+    assert!(stage.sim.set_volume_status(id, openstack_sim::VolumeStatus::Detaching));
+    let busy = stage
+        .cloud
+        .create_volume(from("copy", Source::Volume(volume.id.clone())))
+        .await
+        .expect_err("busy");
+    assert!(matches!(busy, CloudError::Busy { .. }), "{busy:?}");
+}
+
+#[tokio::test]
+async fn a_volume_of_the_name_from_another_source_is_another_one() {
+    let stage = stage().await;
+    let (volume, snapshot) = cut(&stage, "pvc-1").await;
+    stage.create("copy").await;
+    for source in [Source::PointInTime(snapshot), Source::Volume(volume.id.clone())] {
+        let error = stage
+            .cloud
+            .create_volume(from("copy", source))
+            .await
+            .expect_err("was made blank");
+        assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
+    }
+    let clone = from("clone", Source::Volume(volume.id));
+    stage.cloud.create_volume(clone).await.expect("a clone");
+    let error = stage.cloud.create_volume(new("clone")).await.expect_err("has a source");
+    assert!(error.to_string().contains("source nothing is wanted"), "{error}");
+}
+
+#[tokio::test]
+async fn a_larger_volume_of_the_name_will_do_within_the_limit() {
+    let stage = stage().await;
+    let two = NewVolume {
+        size: GiB::new(2).expect("size"),
+        ..new("pvc-1")
+    };
+    stage.cloud.create_volume(two).await.expect("made");
+    stage.cloud.create_volume(new("pvc-1")).await.expect("large enough");
+    let limited = NewVolume {
+        largest: GiB::new(1),
+        ..new("pvc-1")
+    };
+    let error = stage.cloud.create_volume(limited).await.expect_err("too large");
+    assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_behind() {
+    let stage = stage().await;
+    let shared = NewVolume {
+        multiattach: true,
+        ..new("pvc-1")
+    };
+    let error = stage
+        .cloud
+        .create_volume(shared)
+        .await
+        .expect_err("type fast is for one");
+    assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
+    assert!(stage.sim.state().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn a_copy_is_made_in_the_zone_of_its_source_where_the_cloud_insists() {
+    let stage = stage_with(SimConfig {
+        zones: vec!["nova".to_owned(), "east".to_owned()],
+        ..SimConfig::default()
+    })
+    .await;
+    let source = NewVolume {
+        availability_zone: Some("east".to_owned()),
+        ..new("source")
+    };
+    let source = stage.cloud.create_volume(source).await.expect("a source").volume;
+    let copy = NewVolume {
+        availability_zone: Some("nova".to_owned()),
+        acceptable_zones: vec!["nova".to_owned(), "east".to_owned()],
+        ..from("copy", Source::Volume(source.id))
+    };
+    let copy = stage.cloud.create_volume(copy).await.expect("a copy").volume;
+    assert_eq!(copy.availability_zone.as_deref(), Some("east"));
+}
+
+#[tokio::test]
+async fn a_volume_that_cinder_put_elsewhere_and_that_could_not_be_removed_is_removed_by_the_next_try() {
+    let stage = stage().await;
+    // As a Cinder that falls back to its default zone leaves it.
+    let mut misplaced = new("pvc-1");
+    misplaced
+        .metadata
+        .insert(marks::REQUESTED_ZONES.to_owned(), "east,west".to_owned());
+    let left = stage.cloud.create_volume(misplaced).await.expect("in nova").volume;
+    let wanted = NewVolume {
+        acceptable_zones: vec!["west".to_owned()],
+        ..new("pvc-1")
+    };
+    let made = stage.cloud.create_volume(wanted).await.expect("made anew").volume;
+    assert_ne!(made.id, left.id);
+    assert_eq!(stage.cloud.volume(&left.id).await.expect("a look"), None);
+}
+
+#[tokio::test]
+async fn a_volume_in_another_zone_that_was_once_right_is_never_removed() {
+    let stage = stage().await;
+    for (name, requested) in [("pvc-1", Some("nova,east")), ("pvc-2", None)] {
+        let mut earlier = new(name);
+        let mark = requested.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones.to_owned()));
+        earlier.metadata.extend(mark);
+        let kept = stage.cloud.create_volume(earlier).await.expect("in nova").volume;
+        let wanted = NewVolume {
+            acceptable_zones: vec!["west".to_owned()],
+            ..new(name)
+        };
+        let error = stage.cloud.create_volume(wanted).await.expect_err("elsewhere");
+        assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
+        assert!(stage.cloud.volume(&kept.id).await.expect("a look").is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_creation_that_a_killed_process_left_is_made_anew() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.create = Duration::from_millis(100)),
+        ..SimConfig::default()
+    })
+    .await;
+    stage
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(Effect::work_fails()))
+        .expect("rule");
+    let cloud = stage.cloud.clone();
+    let killed = tokio::spawn(async move { cloud.create_volume(new("pvc-1")).await });
+    while stage.sim.count("create_volume") == 0 {
+        tokio::task::yield_now().await;
+    }
+    killed.abort();
+    assert!(stage.sim.settled(Duration::from_secs(5)).await);
+    assert_eq!(stage.sim.state().volumes[0].status.as_str(), "error");
+    let made = stage.create("pvc-1").await;
+    assert_eq!(made.status, VolumeStatus::Available);
+    assert_eq!(stage.sim.state().volumes.len(), 1);
+}

@@ -1,0 +1,496 @@
+//! Snapshots and backups over gRPC, and volumes made from them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use csi_proto::csi::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use csi_proto::csi::v1::{
+    CapacityRange, CreateSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest, GetSnapshotRequest,
+    ListSnapshotsRequest, ListSnapshotsResponse, Snapshot, VolumeContentSource,
+};
+use openstack_sim::{Effect, Fault, Quota, Sim};
+use tonic::{Code, Status};
+
+use crate::support::{Driver, GIB, NODE, UNKNOWN, ZONE, cloud, create_request, patient, refused, zones};
+
+fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn request(name: &str, volume: &str) -> CreateSnapshotRequest {
+    CreateSnapshotRequest {
+        name: name.into(),
+        source_volume_id: volume.into(),
+        ..CreateSnapshotRequest::default()
+    }
+}
+
+fn backup_request(name: &str, volume: &str) -> CreateSnapshotRequest {
+    CreateSnapshotRequest {
+        parameters: parameters(&[("type", "backup")]),
+        ..request(name, volume)
+    }
+}
+
+async fn take(driver: &Driver, request: CreateSnapshotRequest) -> Result<Snapshot, Status> {
+    let answer = driver.controller().create_snapshot(patient(request)).await?;
+    Ok(answer.into_inner().snapshot.expect("a snapshot"))
+}
+
+/// Asks until it is ready, as the snapshotter does.
+async fn ready(sim: &Sim, driver: &Driver, request: CreateSnapshotRequest) -> Snapshot {
+    take(driver, request.clone()).await.expect("a snapshot");
+    assert!(sim.settled(Duration::from_secs(10)).await);
+    let snapshot = take(driver, request).await.expect("the same snapshot");
+    assert!(snapshot.ready_to_use);
+    snapshot
+}
+
+async fn remove(driver: &Driver, id: &str) -> Result<(), Status> {
+    let request = DeleteSnapshotRequest {
+        snapshot_id: id.into(),
+        ..DeleteSnapshotRequest::default()
+    };
+    driver.controller().delete_snapshot(patient(request)).await.map(drop)
+}
+
+async fn list(driver: &Driver, request: ListSnapshotsRequest) -> Result<ListSnapshotsResponse, Status> {
+    let answer = driver.controller().list_snapshots(patient(request)).await?;
+    Ok(answer.into_inner())
+}
+
+fn ids(answer: &ListSnapshotsResponse) -> Vec<String> {
+    let snapshots = answer.entries.iter().filter_map(|entry| entry.snapshot.as_ref());
+    snapshots.map(|snapshot| snapshot.snapshot_id.clone()).collect()
+}
+
+async fn get(driver: &Driver, id: &str) -> Result<Snapshot, Status> {
+    let request = GetSnapshotRequest {
+        snapshot_id: id.into(),
+        ..GetSnapshotRequest::default()
+    };
+    let answer = driver.controller().get_snapshot(patient(request)).await?;
+    Ok(answer.into_inner().snapshot.expect("a snapshot"))
+}
+
+fn of_snapshot(name: &str, id: &str) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        volume_content_source: Some(VolumeContentSource {
+            r#type: Some(Type::Snapshot(SnapshotSource { snapshot_id: id.into() })),
+        }),
+        ..create_request(name)
+    }
+}
+
+fn of_volume(name: &str, id: &str) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        volume_content_source: Some(VolumeContentSource {
+            r#type: Some(Type::Volume(VolumeSource { volume_id: id.into() })),
+        }),
+        ..create_request(name)
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_tells_everything_that_the_specification_asks_for() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let marked = CreateSnapshotRequest {
+        parameters: parameters(&[
+            ("csi.storage.k8s.io/volumesnapshot/name", "snap"),
+            ("csi.storage.k8s.io/volumesnapshot/namespace", "shop"),
+            ("csi.storage.k8s.io/volumesnapshotcontent/name", "content"),
+        ]),
+        ..request("snap-1", &volume)
+    };
+    let snapshot = take(&driver, marked).await.expect("a snapshot");
+    assert_eq!(
+        (
+            snapshot.size_bytes,
+            snapshot.source_volume_id.as_str(),
+            snapshot.ready_to_use
+        ),
+        (GIB, volume.as_str(), true)
+    );
+    assert!(snapshot.creation_time.is_some_and(|time| time.seconds > 1_700_000_000));
+    assert_eq!(snapshot.accessible_topology, zones(&["nova"], &[]).preferred);
+    let made = sim.state().snapshots.remove(0);
+    assert_eq!(
+        made.metadata,
+        parameters(&[
+            ("cinder.csi.openstack.org/cluster", "test"),
+            ("cinder.csi.openstack.org/zone", "nova"),
+            ("csi.storage.k8s.io/volumesnapshot/name", "snap"),
+            ("csi.storage.k8s.io/volumesnapshot/namespace", "shop"),
+            ("csi.storage.k8s.io/volumesnapshotcontent/name", "content"),
+        ])
+    );
+}
+
+#[tokio::test]
+async fn a_slow_snapshot_is_answered_before_the_caller_gives_up_and_is_not_ready() {
+    let sim = cloud(|config| config.latencies.snapshot = Duration::from_mins(1)).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let hasty = crate::support::within(request("snap-1", &volume), Duration::from_secs(2));
+    let answer = driver
+        .controller()
+        .create_snapshot(hasty)
+        .await
+        .expect("an answer in time");
+    let early = answer.into_inner().snapshot.expect("a snapshot");
+    assert!(!early.ready_to_use);
+    // It is not cut, and no list tells of it; by its id it can be found.
+    assert!(ids(&list(&driver, ListSnapshotsRequest::default()).await.expect("a list")).is_empty());
+    assert!(
+        !get(&driver, &early.snapshot_id)
+            .await
+            .expect("it is there")
+            .ready_to_use
+    );
+}
+
+#[tokio::test]
+async fn the_name_belongs_to_one_volume() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    for request in [request, backup_request] {
+        let first = take(&driver, request("snap", &one)).await.expect("a snapshot");
+        let second = take(&driver, request("snap", &one)).await.expect("the same");
+        assert_eq!(first.snapshot_id, second.snapshot_id);
+        refused(take(&driver, request("snap", &two)).await, Code::AlreadyExists);
+    }
+}
+
+#[tokio::test]
+async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    sim.clear_log();
+    refused(take(&driver, request("", &volume)).await, Code::InvalidArgument);
+    refused(take(&driver, request("snap", "")).await, Code::InvalidArgument);
+    for (key, value) in [("type", "bakcup"), ("force-create", "maybe"), ("incremental", "x")] {
+        let wrong = CreateSnapshotRequest {
+            parameters: parameters(&[(key, value)]),
+            ..request("snap", &volume)
+        };
+        let text = refused(take(&driver, wrong).await, Code::InvalidArgument);
+        assert!(text.contains(key), "{text}");
+    }
+    refused(take(&driver, request("snap", "no-uuid")).await, Code::NotFound);
+    assert!(sim.log().is_empty());
+    refused(take(&driver, request("snap", UNKNOWN)).await, Code::NotFound);
+    refused(take(&driver, backup_request("snap", UNKNOWN)).await, Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_zone_that_the_volume_is_not_in_cannot_be_had() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let elsewhere = |request: CreateSnapshotRequest| CreateSnapshotRequest {
+        accessibility_requirements: Some(zones(&[], &["east"])),
+        ..request
+    };
+    let text = refused(
+        take(&driver, elsewhere(request("snap", &volume))).await,
+        Code::ResourceExhausted,
+    );
+    assert!(text.contains("nova") && text.contains("east"), "{text}");
+    assert!(sim.state().snapshots.is_empty());
+    // Backups can be restored anywhere.
+    let backup = ready(&sim, &driver, elsewhere(backup_request("backup", &volume))).await;
+    assert!(backup.accessible_topology.is_empty());
+    let here = CreateSnapshotRequest {
+        accessibility_requirements: Some(zones(&[], &["nova"])),
+        ..request("snap", &volume)
+    };
+    let snapshot = take(&driver, here).await.expect("a snapshot");
+    assert_eq!(snapshot.accessible_topology[0].segments[ZONE], "nova");
+}
+
+#[tokio::test]
+async fn a_used_up_quota_is_resource_exhausted() {
+    let sim = cloud(|config| {
+        config.quota = Quota {
+            snapshots: 0,
+            ..Quota::default()
+        };
+    })
+    .await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    refused(take(&driver, request("snap", &volume)).await, Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn a_volume_in_use_is_cut_unless_the_class_forbids_it_issue_832() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    driver.publish(&volume, NODE).await.expect("attached");
+    let careful = CreateSnapshotRequest {
+        parameters: parameters(&[("force-create", "false")]),
+        ..request("snap", &volume)
+    };
+    refused(take(&driver, careful).await, Code::FailedPrecondition);
+    take(&driver, request("snap", &volume)).await.expect("a snapshot");
+}
+
+#[tokio::test]
+async fn a_failed_snapshot_is_told_and_the_next_call_makes_a_good_one() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    sim.fault(Fault::on("create_snapshot").times(1).effect(Effect::work_fails()))
+        .expect("rule");
+    refused(take(&driver, request("snap", &volume)).await, Code::Internal);
+    take(&driver, request("snap", &volume)).await.expect("a snapshot");
+    assert_eq!(sim.state().snapshots.len(), 1);
+}
+
+#[tokio::test]
+async fn a_backup_is_there_at_once_ready_later_and_deleted_by_the_same_id() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let backup = ready(&sim, &driver, backup_request("backup", &volume)).await;
+    assert_eq!(
+        (backup.size_bytes, backup.source_volume_id.as_str()),
+        (GIB, volume.as_str())
+    );
+    assert_eq!(get(&driver, &backup.snapshot_id).await.expect("it is there"), backup);
+    assert_eq!(sim.state().backups[0].metadata["type"], "backup");
+    remove(&driver, &backup.snapshot_id).await.expect("deleted");
+    let state = sim.state();
+    assert_eq!((state.backups.len(), state.snapshots.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_goes_on() {
+    let sim = cloud(|config| config.latencies.backup = Duration::from_mins(10)).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let early = take(&driver, backup_request("backup", &volume))
+        .await
+        .expect("under way");
+    assert!(!early.ready_to_use);
+    // 30 s and what the class adds are not over yet.
+    let again = take(&driver, backup_request("backup", &volume))
+        .await
+        .expect("under way");
+    assert_eq!(again.snapshot_id, early.snapshot_id);
+}
+
+#[tokio::test]
+async fn deleting_what_is_not_there_is_done_already() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    refused(remove(&driver, "").await, Code::InvalidArgument);
+    for id in ["no-uuid", UNKNOWN] {
+        remove(&driver, id).await.expect("gone already");
+        refused(get(&driver, id).await, Code::NotFound);
+    }
+    refused(get(&driver, "").await, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_volume_made_from_a_snapshot_a_backup_or_a_volume_says_so_on_every_call() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let snapshot = take(&driver, request("snap", &volume))
+        .await
+        .expect("a snapshot")
+        .snapshot_id;
+    let backup = ready(&sim, &driver, backup_request("backup", &volume))
+        .await
+        .snapshot_id;
+    for wanted in [
+        of_snapshot("from-snapshot", &snapshot),
+        of_snapshot("from-backup", &backup),
+        of_volume("clone", &volume),
+    ] {
+        let first = driver.create(wanted.clone()).await.expect("a copy");
+        let second = driver.create(wanted.clone()).await.expect("the same");
+        assert_eq!(first, second);
+        assert_eq!(first.content_source, wanted.volume_content_source);
+        assert_eq!(
+            first.volume_context,
+            parameters(&[("cinder.csi.openstack.org/resizeRequired", "true")])
+        );
+    }
+    assert_eq!(sim.state().volumes.len(), 4);
+}
+
+#[tokio::test]
+async fn a_copy_is_as_large_as_asked_for_and_never_smaller_than_its_source() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let sized = |request: CreateVolumeRequest, size: i64| CreateVolumeRequest {
+        capacity_range: Some(CapacityRange {
+            required_bytes: size,
+            limit_bytes: 0,
+        }),
+        ..request
+    };
+    let two = sized(create_request("source"), 2 * GIB);
+    let volume = driver.create(two).await.expect("a source").volume_id;
+    let snapshot = take(&driver, request("snap", &volume))
+        .await
+        .expect("a snapshot")
+        .snapshot_id;
+    let larger = sized(of_snapshot("larger", &snapshot), 3 * GIB);
+    assert_eq!(driver.create(larger).await.expect("larger").capacity_bytes, 3 * GIB);
+    for small in [of_snapshot("small", &snapshot), of_volume("small", &volume)] {
+        refused(driver.create(sized(small, GIB)).await, Code::OutOfRange);
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_is_not_there_is_not_found() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    for id in ["no-uuid", UNKNOWN] {
+        refused(driver.create(of_snapshot("copy", id)).await, Code::NotFound);
+        refused(driver.create(of_volume("copy", id)).await, Code::NotFound);
+    }
+    refused(driver.create(of_snapshot("copy", "")).await, Code::InvalidArgument);
+    let nothing = CreateVolumeRequest {
+        volume_content_source: Some(VolumeContentSource { r#type: None }),
+        ..create_request("copy")
+    };
+    refused(driver.create(nothing).await, Code::InvalidArgument);
+    assert!(sim.state().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    let mut of_one = Vec::new();
+    for name in ["a", "b"] {
+        of_one.push(
+            take(&driver, request(name, &one))
+                .await
+                .expect("a snapshot")
+                .snapshot_id,
+        );
+    }
+    of_one.push(ready(&sim, &driver, backup_request("c", &one)).await.snapshot_id);
+    let other = take(&driver, request("d", &two)).await.expect("a snapshot").snapshot_id;
+    let mut all = of_one.clone();
+    all.push(other.clone());
+    all.sort();
+    of_one.sort();
+
+    let everything = list(&driver, ListSnapshotsRequest::default()).await.expect("a list");
+    assert_eq!((ids(&everything), everything.next_token.as_str()), (all.clone(), ""));
+    let by_volume = ListSnapshotsRequest {
+        source_volume_id: one.clone(),
+        ..ListSnapshotsRequest::default()
+    };
+    assert_eq!(ids(&list(&driver, by_volume.clone()).await.expect("a list")), of_one);
+    for (snapshot_id, source_volume_id, found) in [
+        (&other, "", true),
+        (&other, two.as_str(), true),
+        (&other, one.as_str(), false),
+        (&of_one[0], "", true),
+    ] {
+        let by_id = ListSnapshotsRequest {
+            snapshot_id: snapshot_id.clone(),
+            source_volume_id: source_volume_id.into(),
+            ..ListSnapshotsRequest::default()
+        };
+        assert_eq!(
+            list(&driver, by_id).await.expect("a list").entries.len(),
+            usize::from(found)
+        );
+    }
+    for (snapshot_id, source_volume_id) in [(UNKNOWN, ""), ("no-uuid", ""), ("", UNKNOWN), ("", "no-uuid")] {
+        let nothing = ListSnapshotsRequest {
+            snapshot_id: snapshot_id.into(),
+            source_volume_id: source_volume_id.into(),
+            ..ListSnapshotsRequest::default()
+        };
+        assert!(list(&driver, nothing).await.expect("a list").entries.is_empty());
+    }
+
+    let mut paged = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = ListSnapshotsRequest {
+            max_entries: 3,
+            starting_token: token,
+            ..ListSnapshotsRequest::default()
+        };
+        let page = list(&driver, page).await.expect("a page");
+        paged.extend(ids(&page));
+        token = page.next_token;
+        if token.is_empty() {
+            break;
+        }
+        // A page goes on behind what it told last, even if that is gone by now.
+        remove(&driver, paged.last().expect("an entry")).await.expect("deleted");
+    }
+    assert_eq!(paged, all);
+}
+
+#[tokio::test]
+async fn a_bad_page_is_refused() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let wrong = |max_entries, starting_token: &str| ListSnapshotsRequest {
+        max_entries,
+        starting_token: starting_token.into(),
+        ..ListSnapshotsRequest::default()
+    };
+    refused(list(&driver, wrong(-1, "")).await, Code::InvalidArgument);
+    refused(list(&driver, wrong(0, "invalid-token")).await, Code::Aborted);
+}
+
+#[tokio::test]
+async fn a_volume_with_snapshots_is_not_deleted_and_they_are_named_issue_2181() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    let snapshot = take(&driver, request("snap", &volume))
+        .await
+        .expect("a snapshot")
+        .snapshot_id;
+    let text = refused(driver.delete(&volume).await, Code::FailedPrecondition);
+    assert!(text.contains("snap") && text.contains(&snapshot), "{text}");
+    remove(&driver, &snapshot).await.expect("deleted");
+    driver.delete(&volume).await.expect("deleted");
+}
+
+#[tokio::test]
+async fn what_another_cluster_made_is_protected_where_that_is_switched_on() {
+    let sim = cloud(|_| {}).await;
+    let ours = Driver::start(&sim).await;
+    let volume = ours.volume("pvc-1").await;
+    let snapshot = take(&ours, request("snap", &volume))
+        .await
+        .expect("a snapshot")
+        .snapshot_id;
+    let theirs = Driver::with(&sim.access().cloud_conf(), |args| {
+        args.cluster = "theirs".into();
+        args.protect_other_clusters = true;
+    })
+    .await;
+    for answer in [remove(&theirs, &snapshot).await, theirs.delete(&volume).await] {
+        let text = refused(answer, Code::FailedPrecondition);
+        assert!(text.contains("cluster test"), "{text}");
+    }
+    let state = sim.state();
+    assert_eq!((state.volumes.len(), state.snapshots.len()), (1, 1));
+    remove(&ours, &snapshot).await.expect("deleted");
+    ours.delete(&volume).await.expect("deleted");
+}
