@@ -7,6 +7,8 @@ use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::listener::Reset;
+
 /// A request, read whole.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -21,6 +23,8 @@ pub(crate) struct Request {
     pub(crate) id: String,
     /// Set where a rule says that the work which this request starts fails, with the text that tells why.
     pub(crate) work_fails: Option<String>,
+    /// Ends the connection with a reset.
+    pub(crate) reset: Reset,
 }
 
 impl Request {

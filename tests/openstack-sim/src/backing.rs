@@ -20,6 +20,9 @@ pub use losetup::LosetupError;
 /// How often a device that is kept busy is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long it is waited at most for devices that were let go and that somebody still holds.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
 /// How long a copy of a volume's data may take.
 const COPY: Duration = Duration::from_mins(2);
 
@@ -229,8 +232,13 @@ impl Backing {
         for device in links.iter().filter(|device| !keep(device)) {
             unlink(&device.link)?;
         }
+        let end = Instant::now() + LETTING_GO;
         for device in devices.iter().filter(|device| !kept.contains(device)) {
             losetup::tear_down(device).await?;
+            // Who looks at it for a moment, say a `blkid`, keeps it for that moment.
+            while losetup::is_set_up(device, &self.folder).await? && Instant::now() < end {
+                sleep(LOOK).await;
+            }
         }
         Ok(())
     }

@@ -134,7 +134,7 @@ pub struct Identity {
     pub application_credential_secret: String,
     /// From when on the application credential is refused.
     pub application_credential_expires_at: Option<Timestamp>,
-    /// A trust that the administrator gives to the user, for the same project.
+    /// A trust that the user gives to the administrator's account, which then works as the user.
     pub trust_id: String,
     pub admin_id: String,
     pub admin_name: String,
@@ -156,7 +156,7 @@ impl Default for Identity {
             application_credential_name: "csi-credential".to_owned(),
             application_credential_secret: "secret-of-the-csi-credential".to_owned(),
             application_credential_expires_at: None,
-            trust_id: "b6c7d8e9fa0b1c2d3e4f5a6b7c8d9e0f".to_owned(),
+            trust_id: "7e57000000004000800000000000007e".to_owned(),
             admin_id: "1c7e5a3f9b2d4860a1c3e5f7092b4d68".to_owned(),
             admin_name: "admin".to_owned(),
             admin_password: "secret-of-admin".to_owned(),

@@ -78,6 +78,18 @@ pub enum Effect {
         #[serde(default)]
         when: When,
     },
+    /// The connection is reset (TCP RST) without an answer.
+    Reset {
+        /// Before or after the request took effect.
+        #[serde(default)]
+        when: When,
+    },
+    /// No answer comes, and the connection stays open until the client or the simulator gives up.
+    Silence {
+        /// Before or after the request took effect.
+        #[serde(default)]
+        when: When,
+    },
     /// A page of a gateway that stands before the service, instead of the request's effect.
     Html {
         /// The HTTP status.
@@ -118,6 +130,34 @@ impl Effect {
     /// The connection ends without an answer.
     pub fn cut(when: When) -> Self {
         Self::Cut { when }
+    }
+
+    /// The connection is reset without an answer.
+    pub fn reset(when: When) -> Self {
+        Self::Reset { when }
+    }
+
+    /// No answer comes.
+    pub fn silence(when: When) -> Self {
+        Self::Silence { when }
+    }
+
+    /// The policy of the service forbids it: 403, with the name of the rule, for instance `volume:create`.
+    pub fn policy(rule: &str) -> Self {
+        Self::status(403).message(format!("Policy doesn't allow {rule} to be performed."))
+    }
+
+    /// Cinder's quota is exhausted: 413 with `Retry-After: 0`, and the text that tells it from a rate limit.
+    pub fn quota() -> Self {
+        let text = "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.";
+        Self::status(413).retry_after(0).message(text)
+    }
+
+    /// A rate limit: 413 in the older way, as Cinder's own limiter answers.
+    pub fn over_limit(seconds: u64) -> Self {
+        Self::status(413)
+            .retry_after(seconds)
+            .message("This request was rate-limited.")
     }
 
     /// A page of a gateway with this status.

@@ -1,18 +1,17 @@
 //! Keystone v3: tokens and the catalogue.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+mod catalogue;
+mod tokens;
 
-use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{Fault, Reply, Request};
 use crate::cloud::Cloud;
 use crate::config::Identity;
-
-/// The trust by which the administrator acts for the project's user.
-const TRUST_ID: &str = "7e57000000004000800000000000007e";
+use tokens::{Grant, Scope};
+pub(crate) use tokens::{Token, Tokens};
 
 /// A call of Keystone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,69 +45,6 @@ impl Call {
             Self::RevokeToken => "revoke_token",
             Self::Unknown => "unknown",
         }
-    }
-}
-
-/// What a token stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Token {
-    pub(crate) method: String,
-    pub(crate) issued_at: Timestamp,
-    pub(crate) expires_at: Timestamp,
-    /// Whether it is for the project; an unscoped token opens no service.
-    pub(crate) scoped: bool,
-    pub(crate) admin: bool,
-}
-
-/// The tokens that were issued.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Tokens {
-    issued: BTreeMap<String, Token>,
-    #[serde(skip)]
-    lifetime: Option<Duration>,
-}
-
-impl Tokens {
-    pub(crate) fn set_lifetime(&mut self, lifetime: Duration) {
-        self.lifetime = Some(lifetime);
-    }
-
-    fn issue(&mut self, method: &str, scoped: bool, admin: bool) -> (String, Token) {
-        let issued_at = Timestamp::now();
-        self.issued.retain(|_, token| token.expires_at > issued_at);
-        let lifetime = self
-            .lifetime
-            .and_then(|lifetime| SignedDuration::try_from(lifetime).ok());
-        let expires_at = issued_at
-            .checked_add(lifetime.unwrap_or(SignedDuration::from_hours(1)))
-            .unwrap_or(issued_at);
-        let token = Token {
-            method: method.to_owned(),
-            issued_at,
-            expires_at,
-            scoped,
-            admin,
-        };
-        let id = format!(
-            "gAAAAA{}{}",
-            uuid::Uuid::new_v4().simple(),
-            uuid::Uuid::new_v4().simple()
-        );
-        self.issued.insert(id.clone(), token.clone());
-        (id, token)
-    }
-
-    /// The token with this id, if it is still good.
-    pub(crate) fn valid(&self, id: &str) -> Option<&Token> {
-        self.issued.get(id).filter(|token| token.expires_at > Timestamp::now())
-    }
-
-    pub(crate) fn revoke(&mut self, id: &str) -> bool {
-        self.issued.remove(id).is_some()
-    }
-
-    pub(crate) fn revoke_all(&mut self) {
-        self.issued.clear();
     }
 }
 
@@ -234,7 +170,8 @@ struct Credential {
 fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let auth: Auth = request.object("auth")?;
-    let (method, scoped, admin) = match auth.identity.names.as_slice() {
+    let wanted = auth.scope.as_ref();
+    let (method, grant) = match auth.identity.names.as_slice() {
         [method] if method == "password" => {
             let user = auth.identity.password.ok_or_else(|| missing("password"))?.user;
             let member = user.is_in_domain(identity, &identity.user_id, &identity.username)
@@ -244,35 +181,39 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
             if !member && !admin {
                 return Err(denied());
             }
-            if let Some(trust) = auth.scope.as_ref().and_then(|scope| scope.get("OS-TRUST:trust")) {
-                check_trust(trust, admin)?;
-                (method, true, false)
-            } else {
-                (method, scope(identity, auth.scope.as_ref())?, admin)
-            }
+            let scope = scope(identity, wanted, admin)?;
+            let admin = admin && scope != Scope::Trust;
+            let until = None;
+            (method, Grant { scope, admin, until })
         }
         [method] if method == "token" => {
-            let id = auth
-                .identity
-                .token
-                .and_then(|token| token.id)
-                .ok_or_else(|| missing("token"))?;
+            let token = auth.identity.token.and_then(|token| token.id);
+            let id = token.ok_or_else(|| missing("token"))?;
             let known = cloud.tokens().valid(&id).cloned().ok_or_else(denied)?;
-            (method, scope(identity, auth.scope.as_ref())?, known.admin)
+            let scope = scope(identity, wanted, known.admin)?;
+            let closed = known.trusted || known.method == "application_credential";
+            if closed && scope != Scope::Nothing {
+                return Err(Fault::forbidden("identity:rescope_token"));
+            }
+            let (admin, until) = (known.admin, Some(known.expires_at));
+            (method, Grant { scope, admin, until })
         }
         [method] if method == "application_credential" => {
-            check_credential(
-                identity,
-                &auth.identity.application_credential.ok_or_else(|| missing(method))?,
-            )?;
-            if auth.scope.is_some() {
+            let credential = auth.identity.application_credential;
+            check_credential(identity, &credential.ok_or_else(|| missing(method))?)?;
+            if wanted.is_some() {
                 return Err(Fault::new(401, "Application credentials cannot request a scope."));
             }
-            (method, true, false)
+            let until = identity.application_credential_expires_at;
+            if until.is_some_and(|until| until <= Timestamp::now()) {
+                return Err(denied());
+            }
+            let (scope, admin) = (Scope::Project, false);
+            (method, Grant { scope, admin, until })
         }
         _ => return Err(denied()),
     };
-    let (id, token) = cloud.change_tokens(|tokens| tokens.issue(method, scoped, admin));
+    let (id, token) = cloud.change_tokens(|tokens| tokens.issue(method, grant));
     Ok(Reply::json(201, token_view(cloud, &token)).header("X-Subject-Token", id))
 }
 
@@ -305,27 +246,26 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
     }
 }
 
-/// The one trust there is: the project's user lets the administrator act for it.
-fn check_trust(trust: &Value, is_trustee: bool) -> Result<(), Fault> {
-    match trust.get("id").and_then(Value::as_str) {
-        Some(TRUST_ID) if is_trustee => Ok(()),
-        Some(TRUST_ID) => Err(Fault::new(403, "User is not a trustee.")),
-        id => Err(Fault::not_found(format!(
-            "Could not find trust: {}.",
-            id.unwrap_or_default()
-        ))),
-    }
-}
-
-/// Whether a token is for the project; an unknown project is refused like a wrong password.
-fn scope(identity: &Identity, scope: Option<&Value>) -> Result<bool, Fault> {
+/// What a token is to reach; an unknown project is refused like a wrong password. The trust is for the administrator's
+/// account alone, which then works as the user.
+fn scope(identity: &Identity, scope: Option<&Value>, admin: bool) -> Result<Scope, Fault> {
     let Some(scope) = scope.filter(|scope| *scope != "unscoped") else {
-        return Ok(false);
+        return Ok(Scope::Nothing);
     };
+    if let Some(trust) = scope.get("OS-TRUST:trust") {
+        if trust["id"] != identity.trust_id.as_str() {
+            let id = trust["id"].as_str().unwrap_or_default();
+            return Err(Fault::not_found(format!("Could not find trust: {id}.")));
+        }
+        if !admin {
+            return Err(Fault::new(403, "User is not a trustee."));
+        }
+        return Ok(Scope::Trust);
+    }
     let project = scope.get("project").cloned().unwrap_or_default();
     let project: Reference = serde_json::from_value(project).unwrap_or_default();
     if project.is_in_domain(identity, &identity.project_id, &identity.project_name) {
-        Ok(true)
+        Ok(Scope::Project)
     } else {
         Err(denied())
     }
@@ -364,7 +304,15 @@ fn token_view(cloud: &Cloud, token: &Token) -> Value {
         view["is_domain"] = json!(false);
         view["project"] = json!({"domain": domain, "id": identity.project_id, "name": identity.project_name});
         view["roles"] = json!(roles);
-        view["catalog"] = catalogue(cloud);
+        view["catalog"] = catalogue::catalogue(cloud);
+    }
+    if token.trusted {
+        view["OS-TRUST:trust"] = json!({
+            "id": identity.trust_id,
+            "impersonation": true,
+            "trustor_user": {"id": identity.user_id},
+            "trustee_user": {"id": identity.admin_id},
+        });
     }
     if token.method == "application_credential" {
         view["application_credential"] = json!({
@@ -378,40 +326,6 @@ fn token_view(cloud: &Cloud, token: &Token) -> Value {
 
 fn role(name: &str) -> Value {
     json!({"id": format!("{name:0<32}"), "name": name})
-}
-
-fn catalogue(cloud: &Cloud) -> Value {
-    let settings = &cloud.settings;
-    let base = &settings.base_url;
-    let project = &settings.identity.project_id;
-    let service = |kind: &str, name: &str, path: String| {
-        let ours = (settings.identity.region.as_str(), format!("{base}{path}"));
-        // The services of other regions are below a path where nothing answers.
-        let others = settings.other_regions.iter();
-        let others = others.map(|region| (region.as_str(), format!("{base}/elsewhere{path}")));
-        let mut endpoints = Vec::new();
-        for (region, url) in others.chain([ours]) {
-            for interface in ["public", "internal", "admin"] {
-                endpoints.push(json!({
-                    "id": format!("{name}-{region}-{interface}"),
-                    "interface": interface,
-                    "region_id": region,
-                    "region": region,
-                    "url": url,
-                }));
-            }
-        }
-        json!({"id": format!("{name}-service"), "name": name, "type": kind, "endpoints": endpoints})
-    };
-    json!([
-        service("identity", "keystone", "/identity".to_owned()),
-        service(
-            &cloud.settings.block_storage_type,
-            "cinder",
-            format!("/volume/v3/{project}")
-        ),
-        service("compute", "nova", "/compute/v2.1".to_owned()),
-    ])
 }
 
 /// Keystone's format: microseconds and a Z.

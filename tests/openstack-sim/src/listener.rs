@@ -1,5 +1,7 @@
 //! HTTP/1.1 over TCP, with or without TLS.
 
+mod socket;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::TlsIdentity;
+pub(crate) use socket::Reset;
+use socket::Socket;
 
 /// Why nothing can be listened on.
 #[derive(Debug, Error)]
@@ -56,8 +60,13 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) async fn bind(address: SocketAddr, tls: Option<&TlsIdentity>) -> Result<Self, ListenerError> {
-        let tls = tls.map(tls_config).transpose()?.map(Arc::new);
+    /// With `client_ca` only clients get a connection that have a certificate of this authority.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        tls: Option<&TlsIdentity>,
+        client_ca: Option<&str>,
+    ) -> Result<Self, ListenerError> {
+        let tls = tls.map(|tls| tls_config(tls, client_ca)).transpose()?.map(Arc::new);
         let fail = |source| ListenerError::Bind { address, source };
         let tcp = TcpListener::bind(address).await.map_err(fail)?;
         let address = tcp.local_addr().map_err(fail)?;
@@ -93,13 +102,15 @@ impl Listener {
             let _ = tcp.set_nodelay(true);
             let (answer, acceptor, stopped) = (answer.clone(), acceptor.clone(), stopped.clone());
             tokio::spawn(async move {
+                let socket = Socket::new(tcp);
+                let reset = socket.reset.clone();
                 let connection = async {
                     match acceptor {
-                        Some(acceptor) => match acceptor.accept(tcp).await {
-                            Ok(tls) => converse(tls, answer).await,
+                        Some(acceptor) => match acceptor.accept(socket).await {
+                            Ok(tls) => converse(tls, reset, answer).await,
                             Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
                         },
-                        None => converse(tcp, answer).await,
+                        None => converse(socket, reset, answer).await,
                     }
                 };
                 stopped.run_until_cancelled(connection).await;
@@ -108,21 +119,25 @@ impl Listener {
     }
 }
 
-async fn converse<A, F, E>(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, answer: A)
+async fn converse<A, F, E>(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, reset: Reset, answer: A)
 where
     A: Fn(http::Request<Incoming>) -> F,
     F: Future<Output = Result<Response<Full<Bytes>>, E>>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(
+        TokioIo::new(stream),
+        service_fn(move |mut request| {
+            request.extensions_mut().insert(reset.clone());
+            answer(request)
+        }),
+    );
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection ended");
     }
 }
 
-fn tls_config(identity: &TlsIdentity) -> Result<rustls::ServerConfig, ListenerError> {
+fn tls_config(identity: &TlsIdentity, client_ca: Option<&str>) -> Result<rustls::ServerConfig, ListenerError> {
     let certificates = CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| ListenerError::DecodePem {
@@ -132,12 +147,38 @@ fn tls_config(identity: &TlsIdentity) -> Result<rustls::ServerConfig, ListenerEr
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
         .map_err(|source| ListenerError::DecodePem { what: "key", source })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    let config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|source| ListenerError::UseTls { source })?
-        .with_no_client_auth()
+        .map_err(|source| ListenerError::UseTls { source })?;
+    let config = match client_ca {
+        Some(pem) => config.with_client_cert_verifier(client_verifier(pem, &provider)?),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config
         .with_single_cert(certificates, key)
         .map_err(|source| ListenerError::UseTls { source })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+fn client_verifier(
+    pem: &str,
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, ListenerError> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|source| ListenerError::DecodePem {
+            what: "authority of clients",
+            source,
+        })?;
+        roots
+            .add(certificate)
+            .map_err(|source| ListenerError::UseTls { source })?;
+    }
+    let roots = Arc::new(roots);
+    rustls::server::WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .build()
+        .map_err(|error| ListenerError::UseTls {
+            source: rustls::Error::General(error.to_string()),
+        })
 }

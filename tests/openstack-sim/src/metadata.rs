@@ -31,7 +31,7 @@ pub struct MetadataServer {
 impl MetadataServer {
     /// Starts it; when this returns it listens.
     pub async fn start(config: MetadataConfig) -> Result<Self, ListenerError> {
-        let listener = Listener::bind(config.listen, None).await?;
+        let listener = Listener::bind(config.listen, None, None).await?;
         let url = listener.url();
         let document = document(&config.instance_id, &config.name, &config.zone, None);
         let stopped = CancellationToken::new();

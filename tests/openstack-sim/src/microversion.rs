@@ -122,6 +122,7 @@ mod tests {
             body: bytes::Bytes::new(),
             id: String::new(),
             work_fails: None,
+            reset: crate::listener::Reset::default(),
         }
     }
 

@@ -168,6 +168,20 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             }
             Err(Cut)
         }
+        Some(Effect::Reset { when }) => {
+            if when == When::After {
+                call.answer(cloud, request);
+            }
+            request.reset.set();
+            Err(Cut)
+        }
+        Some(Effect::Silence { when }) => {
+            if when == When::After {
+                call.answer(cloud, request);
+            }
+            cloud.stopped.cancelled().await;
+            Err(Cut)
+        }
         Some(Effect::Delay {
             millis,
             when: When::Before,
@@ -205,7 +219,8 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
 }
 
 async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
-    let (head, body) = incoming.into_parts();
+    let (mut head, body) = incoming.into_parts();
+    let reset = head.extensions.remove().unwrap_or_default();
     let body = Limited::new(body, LARGEST_BODY)
         .collect()
         .await
@@ -220,6 +235,7 @@ async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
         body: body.to_bytes(),
         id: format!("req-{}", crate::api::new_id()),
         work_fails: None,
+        reset,
     })
 }
 

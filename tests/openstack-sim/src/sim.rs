@@ -85,7 +85,7 @@ pub struct Sim {
 impl Sim {
     /// Starts a simulator; when this returns it listens.
     pub async fn start(config: SimConfig) -> Result<Self, SimError> {
-        let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
+        let listener = Listener::bind(config.listen, config.tls.as_ref(), config.client_ca_pem.as_deref()).await?;
         let base_url = config
             .public_url
             .map_or_else(|| listener.url(), |url| url.trim_end_matches('/').to_owned());

@@ -14,7 +14,7 @@ use crate::world::{GroupChange, NewGroup, NewGroupSnapshot};
 const GROUPS: Rules = Rules {
     name: "groups",
     no_marker: |marker| Fault::not_found(format!("Group {marker} could not be found.")),
-    filters: &[("name", Version(3, 0)), ("status", Version(3, 0))],
+    filters: &[("name", Version(3, 0))],
 };
 
 const SNAPSHOTS: Rules = Rules {

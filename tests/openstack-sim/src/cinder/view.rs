@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::microversion::Version;
-use crate::state::{Attachment, AttachmentStatus, Backup, Snapshot, Volume};
+use crate::state::{Attachment, AttachmentStatus, Backup, Snapshot, SnapshotStatus, Volume};
 use crate::world::World;
 
 /// Cinder's format: microseconds that are always zero, no zone.
@@ -120,13 +120,12 @@ pub(super) fn snapshot(context: &Context<'_>, snapshot: &Snapshot, detail: bool)
     });
     if detail {
         let identity = &context.cloud.settings.identity;
-        view["os-extended-snapshot-attributes:project_id"] = json!(identity.project_id);
-        let done = if snapshot.status.as_str() == "creating" {
-            "0%"
-        } else {
-            "100%"
-        };
-        view["os-extended-snapshot-attributes:progress"] = json!(done);
+        // An extension of the calls that look, and not of the one that creates.
+        if context.request.method == http::Method::GET {
+            view["os-extended-snapshot-attributes:project_id"] = json!(identity.project_id);
+            let creating = snapshot.status == SnapshotStatus::Creating;
+            view["os-extended-snapshot-attributes:progress"] = json!(if creating { "0%" } else { "100%" });
+        }
         if context.version >= Version(3, 14) {
             view["group_snapshot_id"] = json!(snapshot.group_snapshot_id);
         }

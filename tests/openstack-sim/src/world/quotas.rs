@@ -29,12 +29,6 @@ impl PoolState {
     pub(crate) fn free(&self) -> u64 {
         self.total.saturating_sub(self.allocated)
     }
-
-    /// What Cinder's scheduler gives away: free without the reserve.
-    fn usable(&self) -> u64 {
-        self.free()
-            .saturating_sub(self.total * u64::from(self.reserved_percentage) / 100)
-    }
 }
 
 fn exceeds(limit: i64, wanted: u64) -> bool {
@@ -198,9 +192,12 @@ impl World {
         }
     }
 
-    /// Whether the backend of a type has room for so many GiB more. What is asked for counts as used already when it is a
-    /// volume that exists.
+    /// Whether the backend of a type has room for so many GiB more without its reserve, where `counted` of what is
+    /// allocated are a part of them.
     pub(crate) fn has_room(&self, volume_type: &VolumeType, counted: u64, gigabytes: u64) -> bool {
-        self.pool(volume_type.backend()).usable() + counted >= gigabytes
+        let pool = self.pool(volume_type.backend());
+        let reserve = pool.total * u64::from(pool.reserved_percentage) / 100;
+        let others = pool.allocated.saturating_sub(counted);
+        others + gigabytes + reserve <= pool.total
     }
 }

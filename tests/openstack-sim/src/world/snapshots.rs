@@ -38,7 +38,7 @@ impl World {
             &[VolumeStatus::Available]
         };
         let refusal = if volume.backend.is_none() {
-            Some("The snapshot cannot be created because volume has not been scheduled to any host.")
+            Some("volume is not assigned to a host")
         } else if volume.status == VolumeStatus::Maintenance {
             Some("The snapshot cannot be created when the volume is in maintenance mode.")
         } else if volume.is_migrating() {

@@ -220,3 +220,105 @@ async fn the_http_interface_does_what_the_library_does() {
     sim(Method::POST, "/tokens/revoke", None).await.expect(204);
     client.get("/volumes").await.expect(401);
 }
+
+#[tokio::test]
+async fn a_connection_is_reset_before_or_after_the_effect() {
+    let client = Client::new(|_| {}).await;
+    for (when, volumes) in [(When::Before, 0), (When::After, 1)] {
+        let reset = Fault::on("create_volume").times(1).effect(Effect::reset(when));
+        client.sim.fault(reset).unwrap();
+        let body = json!({"volume": {"size": 1}});
+        let path = client.volume_path("/volumes");
+        let error = client.send(Method::POST, &path, None, Some(&body)).await.unwrap_err();
+        assert!(causes(&error).contains("reset"), "{}", causes(&error));
+        assert_eq!(client.sim.state().volumes.len(), volumes);
+    }
+}
+
+#[tokio::test]
+async fn silence_lasts_until_the_client_gives_up() {
+    let client = Client::new(|_| {}).await;
+    let silence = Fault::on("create_volume").times(1).effect(Effect::silence(When::After));
+    client.sim.fault(silence).unwrap();
+    let url = format!("{}{}", client.sim.base_url(), client.volume_path("/volumes"));
+    let request = client.http.post(url).header("X-Auth-Token", &client.token);
+    let request = request
+        .timeout(Duration::from_millis(100))
+        .json(&json!({"volume": {"size": 1}}));
+    assert!(request.send().await.unwrap_err().is_timeout());
+    assert_eq!(client.sim.state().volumes.len(), 1);
+}
+
+#[tokio::test]
+async fn answers_come_cut_or_as_a_page() {
+    let client = Client::new(|_| {}).await;
+    client
+        .sim
+        .fault(Fault::on("list_volumes").times(1).effect(Effect::Truncated))
+        .unwrap();
+    let cut = client.get("/volumes").await.expect(200);
+    assert!(cut.body.is_null() && cut.text.starts_with('{'), "{}", cut.text);
+    for status in [200, 503] {
+        let page = Fault::on("list_volumes").times(1).effect(Effect::html(status));
+        client.sim.fault(page).unwrap();
+        let page = client.get("/volumes").await.expect(status);
+        assert_eq!(page.header("content-type"), "text/html");
+    }
+}
+
+#[tokio::test]
+async fn refusals_by_policy_quota_and_rate_are_told_apart_by_their_texts() {
+    let client = Client::new(|_| {}).await;
+    for (effect, status, name, text) in [
+        (
+            Effect::policy("volume:get_all"),
+            403,
+            "forbidden",
+            "Policy doesn't allow volume:get_all to be performed.",
+        ),
+        (
+            Effect::quota(),
+            413,
+            "overLimit",
+            "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.",
+        ),
+        (
+            Effect::over_limit(4),
+            413,
+            "overLimit",
+            "This request was rate-limited.",
+        ),
+        (
+            Effect::status(429).retry_after(4),
+            429,
+            "overLimit",
+            "This request was rate-limited.",
+        ),
+    ] {
+        client
+            .sim
+            .fault(Fault::on("list_volumes").times(1).effect(effect))
+            .unwrap();
+        let answer = client.get("/volumes").await.expect(status);
+        assert_eq!(answer.fault(), (name, text));
+        let retry = if status == 403 {
+            ""
+        } else if name == "overLimit" && text.starts_with("Vol") {
+            "0"
+        } else {
+            "4"
+        };
+        assert_eq!(answer.header("retry-after"), retry);
+    }
+}
+
+/// An error with its causes.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
+}

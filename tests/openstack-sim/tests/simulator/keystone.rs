@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use openstack_sim::Identity;
 use serde_json::{Value, json};
 
@@ -150,4 +151,75 @@ async fn a_token_can_be_looked_at_and_revoked_by_its_owner() {
         .header("x-subject-token", &client.token);
     assert_eq!(revoke.send().await.unwrap().status(), 204);
     assert_eq!(show().send().await.unwrap().status(), 401);
+}
+
+#[tokio::test]
+async fn an_application_credential_that_has_expired_opens_nothing_and_bounds_its_tokens_before() {
+    let soon = Timestamp::now() + SignedDuration::from_mins(5);
+    let secret = Identity::default().application_credential_secret;
+    let wish = credential(&json!({"id": Identity::default().application_credential_id, "secret": secret}));
+    let client = Client::new(|config| config.identity.application_credential_expires_at = Some(soon)).await;
+    let issued = client.authenticate(&wish).await.expect(201);
+    let until: Timestamp = issued.body["token"]["expires_at"].as_str().unwrap().parse().unwrap();
+    assert_eq!(until.as_second(), soon.as_second());
+    let past = Timestamp::now() - SignedDuration::from_secs(1);
+    let client = Client::new(|config| config.identity.application_credential_expires_at = Some(past)).await;
+    client.authenticate(&wish).await.expect(401);
+}
+
+#[tokio::test]
+async fn a_token_gives_a_token_that_lives_no_longer() {
+    let client = Client::new(|_| {}).await;
+    let shown = |answer: &crate::client::Answer| answer.body["token"]["expires_at"].clone();
+    let first = client
+        .authenticate(&password(
+            &json!({"id": Identity::default().user_id, "password": Identity::default().password}),
+            &Value::Null,
+        ))
+        .await
+        .expect(201);
+    let token = json!({"id": first.header("x-subject-token")});
+    let wish = json!({"auth": {"identity": {"methods": ["token"], "token": token}, "scope": project()}});
+    client.sim.set_token_lifetime(Duration::from_hours(9));
+    let second = client.authenticate(&wish).await.expect(201);
+    assert_eq!(shown(&second), shown(&first));
+}
+
+#[tokio::test]
+async fn a_trust_makes_the_trustee_work_as_the_trustor_and_nobody_else() {
+    let client = Client::new(|_| {}).await;
+    let identity = Identity::default();
+    let trust = json!({"OS-TRUST:trust": {"id": identity.trust_id}});
+    let trustee = json!({"id": identity.admin_id, "password": identity.admin_password});
+    let issued = client.authenticate(&password(&trustee, &trust)).await.expect(201);
+    let token = &issued.body["token"];
+    assert_eq!(token["user"]["id"], identity.user_id.as_str());
+    assert_eq!(token["OS-TRUST:trust"]["id"], identity.trust_id.as_str());
+    assert_eq!(token["roles"].as_array().unwrap().len(), 2, "the trustor's roles alone");
+    let trustor = json!({"id": identity.user_id, "password": identity.password});
+    client.authenticate(&password(&trustor, &trust)).await.expect(403);
+    let unknown = json!({"OS-TRUST:trust": {"id": "none"}});
+    client.authenticate(&password(&trustee, &unknown)).await.expect(404);
+    let subject = json!({"id": issued.header("x-subject-token")});
+    let again = json!({"auth": {"identity": {"methods": ["token"], "token": subject}, "scope": project()}});
+    client.authenticate(&again).await.expect(403);
+}
+
+#[tokio::test]
+async fn other_regions_are_listed_first_and_are_out_of_order() {
+    let client = Client::new(|config| config.other_regions = vec!["RegionZero".to_owned()]).await;
+    let identity = Identity::default();
+    let user = json!({"id": identity.user_id, "password": identity.password});
+    let issued = client.authenticate(&password(&user, &project())).await.expect(201);
+    let endpoints = issued.body["token"]["catalog"][1]["endpoints"]
+        .as_array()
+        .unwrap()
+        .clone();
+    assert_eq!(endpoints.len(), 6);
+    assert_eq!(
+        (&endpoints[0]["region"], &endpoints[3]["region"]),
+        (&json!("RegionZero"), &json!("RegionOne"))
+    );
+    let url = endpoints[0]["url"].as_str().unwrap();
+    assert_eq!(client.http.get(url).send().await.unwrap().status(), 503);
 }

@@ -5,11 +5,16 @@
 
 mod attachments;
 mod backing;
+mod backups;
 mod cinder;
 mod client;
 mod faults;
+mod groups;
 mod keystone;
 mod nova;
 mod paging;
+mod quotas;
+mod retype;
+mod servers;
 mod snapshots;
 mod tls;

@@ -125,3 +125,30 @@ async fn inexact_filters_work_since_3_34_where_the_cloud_has_them() {
     list("3.33").await.expect(400);
     assert_eq!(names(&list("3.30").await.expect(200).body).len(), 3);
 }
+
+#[tokio::test]
+async fn volumes_are_found_by_the_time_of_their_last_change() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let changed = client.get(&format!("/volumes/{id}")).await.body["volume"]["updated_at"].clone();
+    let changed = changed.as_str().unwrap().to_owned();
+    for (filter, found) in [
+        (format!("gte:{changed}"), 1),
+        (format!("gt:{changed}"), 0),
+        (format!("gte:{changed},lte:{changed}"), 1),
+        ("lt:2020-01-01T00:00:00".to_owned(), 0),
+    ] {
+        let path = format!("/volumes/detail?updated_at={filter}");
+        let listed = client.cinder(Method::GET, &path, Some("3.60"), None).await.expect(200);
+        assert_eq!(listed.body["volumes"].as_array().unwrap().len(), found, "{filter}");
+    }
+    let path = "/volumes/detail?updated_at=after:2020-01-01";
+    let refused = client.cinder(Method::GET, path, Some("3.60"), None).await.expect(400);
+    assert_eq!(refused.fault().1, "Invalid after operator");
+    // Before 3.31 a filter that is not there yet is passed over.
+    let path = "/volumes/detail?updated_at=lt:2020-01-01";
+    let listed = client.cinder(Method::GET, path, Some("3.30"), None).await.expect(200);
+    assert_eq!(listed.body["volumes"].as_array().unwrap().len(), 1);
+    let both = client.get("/volumes?sort=name:asc&sort_key=name").await.expect(400);
+    assert!(both.fault().1.contains("are deprecated"), "{}", both.text);
+}

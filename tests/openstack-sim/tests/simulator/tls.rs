@@ -1,7 +1,7 @@
 //! The same over TLS.
 
 use openstack_sim::{Sim, SimConfig, SimError, TlsIdentity};
-use rcgen::generate_simple_self_signed;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, generate_simple_self_signed};
 
 fn identity() -> TlsIdentity {
     let made = generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
@@ -49,4 +49,35 @@ async fn a_key_that_is_none_is_named() {
     assert!(
         matches!(&refused, Err(SimError::Listen(error)) if error.to_string().starts_with("the TLS key is not PEM"))
     );
+}
+
+#[tokio::test]
+async fn who_has_no_certificate_of_the_authority_gets_no_connection() {
+    let (authority_key, client_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = authority.self_signed(&authority_key).unwrap().pem();
+    let issuer = Issuer::new(authority, authority_key);
+    let certificate = CertificateParams::new(vec!["csi".to_owned()]).unwrap();
+    let certificate = certificate.signed_by(&client_key, &issuer).unwrap();
+    let tls = identity();
+    let trusted = reqwest::Certificate::from_pem(tls.certificate_pem.as_bytes()).unwrap();
+    let sim = Sim::start(SimConfig {
+        tls: Some(tls),
+        client_ca_pem: Some(ca_pem),
+        ..SimConfig::default()
+    })
+    .await
+    .unwrap();
+    let builder = || {
+        reqwest::Client::builder()
+            .no_proxy()
+            .add_root_certificate(trusted.clone())
+    };
+    let own = format!("{}{}", certificate.pem(), client_key.serialize_pem());
+    let own = reqwest::Identity::from_pem(own.as_bytes()).unwrap();
+    let known = builder().identity(own).build().unwrap();
+    assert_eq!(known.get(sim.auth_url()).send().await.unwrap().status(), 200);
+    let stranger = builder().build().unwrap();
+    assert!(stranger.get(sim.auth_url()).send().await.is_err());
 }

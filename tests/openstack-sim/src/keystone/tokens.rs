@@ -1,0 +1,91 @@
+//! Tokens.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// What a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Token {
+    pub(crate) method: String,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    /// Whether it is for the project; an unscoped token opens no service.
+    pub(crate) scoped: bool,
+    pub(crate) admin: bool,
+    /// Whether it is of the trust.
+    #[serde(default)]
+    pub(crate) trusted: bool,
+}
+
+/// What a token is issued for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) scope: Scope,
+    pub(super) admin: bool,
+    /// It is good no longer than what it was had with.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// How far a token reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Nothing,
+    Project,
+    Trust,
+}
+
+/// The tokens that were issued.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Tokens {
+    issued: BTreeMap<String, Token>,
+    #[serde(skip)]
+    lifetime: Option<Duration>,
+}
+
+impl Tokens {
+    pub(crate) fn set_lifetime(&mut self, lifetime: Duration) {
+        self.lifetime = Some(lifetime);
+    }
+
+    pub(super) fn issue(&mut self, method: &str, grant: Grant) -> (String, Token) {
+        let issued_at = Timestamp::now();
+        self.issued.retain(|_, token| token.expires_at > issued_at);
+        let lifetime = self
+            .lifetime
+            .and_then(|lifetime| SignedDuration::try_from(lifetime).ok());
+        let expires_at = issued_at
+            .checked_add(lifetime.unwrap_or(SignedDuration::from_hours(1)))
+            .unwrap_or(issued_at);
+        let token = Token {
+            method: method.to_owned(),
+            issued_at,
+            expires_at: grant.until.map_or(expires_at, |until| until.min(expires_at)),
+            scoped: grant.scope != Scope::Nothing,
+            admin: grant.admin,
+            trusted: grant.scope == Scope::Trust,
+        };
+        let id = format!(
+            "gAAAAA{}{}",
+            uuid::Uuid::new_v4().simple(),
+            uuid::Uuid::new_v4().simple()
+        );
+        self.issued.insert(id.clone(), token.clone());
+        (id, token)
+    }
+
+    /// The token with this id, if it is still good.
+    pub(crate) fn valid(&self, id: &str) -> Option<&Token> {
+        self.issued.get(id).filter(|token| token.expires_at > Timestamp::now())
+    }
+
+    pub(crate) fn revoke(&mut self, id: &str) -> bool {
+        self.issued.remove(id).is_some()
+    }
+
+    pub(crate) fn revoke_all(&mut self) {
+        self.issued.clear();
+    }
+}

@@ -1,0 +1,221 @@
+//! Backups, chains of them, and volumes made of them.
+
+use openstack_sim::{BackupStatus, Effect, Fault, VolumeStatus};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Client, NEVER, NODE, PATIENCE};
+
+async fn backup(client: &Client, body: Value) -> String {
+    let body = Some(json!({"backup": body}));
+    let made = client
+        .cinder(Method::POST, "/backups", Some("3.43"), body)
+        .await
+        .expect(202);
+    made.body["backup"]["id"].as_str().unwrap().to_owned()
+}
+
+async fn refused(client: &Client, body: Value) -> String {
+    let body = Some(json!({"backup": body}));
+    let answer = client
+        .cinder(Method::POST, "/backups", Some("3.43"), body)
+        .await
+        .expect(400);
+    answer.fault().1.to_owned()
+}
+
+#[tokio::test]
+async fn a_backup_is_creating_while_its_volume_is_backing_up_and_then_both_are_available() {
+    let client = Client::new(|config| config.latencies.backup = NEVER).await;
+    let volume = client.volume("data").await;
+    let id = backup(
+        &client,
+        json!({"volume_id": volume, "name": "b", "container": "box", "metadata": {"a": "b"}}),
+    )
+    .await;
+    assert_eq!(
+        client.sim.state().volume(&volume).unwrap().status,
+        VolumeStatus::BackingUp
+    );
+    let path = format!("/backups/{id}");
+    let shown = client.cinder(Method::GET, &path, Some("3.43"), None).await.expect(200);
+    assert_eq!(shown.body["backup"]["status"], "creating");
+    let busy = refused(&client, json!({"volume_id": volume})).await;
+    assert_eq!(
+        busy,
+        "Invalid volume: Volume to be backed up must be available or in-use, but the current status is \"backing-up\"."
+    );
+
+    client.latency(|_| {});
+    let volume = client.volume("other").await;
+    let id = backup(
+        &client,
+        json!({"volume_id": volume, "name": "b2", "container": "box", "metadata": {"a": "b"}}),
+    )
+    .await;
+    assert!(
+        client
+            .sim
+            .wait_until(PATIENCE, |state| state.backup(&id).unwrap().status
+                == BackupStatus::Available)
+            .await
+    );
+    client.reaches(&volume, VolumeStatus::Available).await;
+    let path = format!("/backups/{id}");
+    let shown = &client.cinder(Method::GET, &path, Some("3.43"), None).await.body["backup"];
+    for (key, value) in [
+        ("container", json!("box")),
+        ("metadata", json!({"a": "b"})),
+        ("is_incremental", json!(false)),
+        ("has_dependent_backups", json!(false)),
+        ("size", json!(1)),
+        ("volume_id", json!(volume)),
+        ("fail_reason", Value::Null),
+    ] {
+        assert_eq!(shown[key], value, "{key}");
+    }
+    let listed = client.get("/backups/detail?name=b2&status=available").await;
+    assert_eq!(listed.body["backups"][0]["id"], id.as_str());
+    assert_eq!(client.get("/backups/detail?name=none").await.body["backups"], json!([]));
+    let summary = client.get("/backups?name=b2").await;
+    assert_eq!(summary.body["backups"][0].get("status"), None);
+    let unknown = client
+        .cinder(Method::GET, "/backups/detail?colour=red", Some("3.31"), None)
+        .await
+        .expect(400);
+    assert_eq!(unknown.fault().1, "Invalid filters colour are found in query options.");
+}
+
+#[tokio::test]
+async fn a_chain_is_taken_down_from_its_end() {
+    let client = Client::new(|_| {}).await;
+    let volume = client.volume("data").await;
+    assert_eq!(
+        refused(&client, json!({"volume_id": volume, "incremental": true})).await,
+        "Invalid backup: No backups available to do an incremental backup."
+    );
+    let full = backup(&client, json!({"volume_id": volume})).await;
+    assert!(client.sim.settled(PATIENCE).await);
+    let delta = backup(&client, json!({"volume_id": volume, "incremental": true})).await;
+    assert!(client.sim.settled(PATIENCE).await);
+    let shown = client.get(&format!("/backups/{full}")).await;
+    assert_eq!(shown.body["backup"]["has_dependent_backups"], true);
+    let shown = client.get(&format!("/backups/{delta}")).await;
+    assert_eq!(shown.body["backup"]["is_incremental"], true);
+    let delete = async |id: &str| {
+        client
+            .cinder(Method::DELETE, &format!("/backups/{id}"), None, None)
+            .await
+    };
+    let held = delete(&full).await.expect(400);
+    assert_eq!(
+        held.fault().1,
+        "Invalid backup: Incremental backups exist for this backup."
+    );
+    for id in [&delta, &full] {
+        delete(id).await.expect(202);
+        assert!(client.sim.settled(PATIENCE).await);
+        client.get(&format!("/backups/{id}")).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn an_attached_volume_is_backed_up_by_force_and_a_snapshot_without() {
+    let client = Client::new(|_| {}).await;
+    let volume = client.volume("data").await;
+    let body = json!({"snapshot": {"volume_id": volume}});
+    let snapshot = client
+        .cinder(Method::POST, "/snapshots", None, Some(body))
+        .await
+        .expect(202);
+    assert!(client.sim.settled(PATIENCE).await);
+    client.attached(NODE, &volume).await;
+    assert_eq!(
+        refused(&client, json!({"volume_id": volume})).await,
+        "Invalid volume: Backing up an in-use volume must use the force flag."
+    );
+    backup(&client, json!({"volume_id": volume, "force": true})).await;
+    client.reaches(&volume, VolumeStatus::InUse).await;
+    let snapshot = snapshot.body["snapshot"]["id"].clone();
+    let id = backup(&client, json!({"volume_id": volume, "snapshot_id": snapshot})).await;
+    assert!(client.sim.settled(PATIENCE).await);
+    let state = client.sim.state();
+    assert_eq!(state.backup(&id).unwrap().status, BackupStatus::Available);
+    assert_eq!(
+        state.snapshot(snapshot.as_str().unwrap()).unwrap().status.as_str(),
+        "available"
+    );
+}
+
+#[tokio::test]
+async fn a_volume_is_made_of_a_backup_and_says_so() {
+    let client = Client::new(|_| {}).await;
+    let volume = client.volume("data").await;
+    let id = backup(&client, json!({"volume_id": volume})).await;
+    assert!(client.sim.settled(PATIENCE).await);
+    let wish = json!({"volume": {"backup_id": id, "size": 2}});
+    let create = async |wish| client.cinder(Method::POST, "/volumes", Some("3.47"), Some(wish)).await;
+    let made = create(wish).await.expect(202);
+    let restored = made.body["volume"]["id"].as_str().unwrap();
+    client.reaches(restored, VolumeStatus::Available).await;
+    let shown = client.get(&format!("/volumes/{restored}")).await;
+    assert_eq!(shown.body["volume"]["metadata"], json!({"src_backup_id": id}));
+    let gone = create(json!({"volume": {"backup_id": "none", "size": 2}}))
+        .await
+        .expect(404);
+    assert_eq!(gone.fault().1, "Backup none could not be found.");
+    assert!(client.sim.set_backup_status(&id, BackupStatus::Error));
+    let bad = create(json!({"volume": {"backup_id": id, "size": 2}}))
+        .await
+        .expect(400);
+    assert_eq!(
+        bad.fault().1,
+        "Invalid backup: Originating backup status must be one of 'available' values"
+    );
+    // Before 3.47 nobody looks at the backup.
+    client.create(json!({"backup_id": "none", "size": 2})).await.expect(202);
+}
+
+#[tokio::test]
+async fn a_backup_that_fails_says_why_and_leaves_its_volume_as_it_was() {
+    let client = Client::new(|_| {}).await;
+    let volume = client.volume("data").await;
+    let fails = Fault::on("create_backup").times(1);
+    client
+        .sim
+        .fault(fails.effect(Effect::work_fails().message("the disk is full")))
+        .unwrap();
+    let id = backup(&client, json!({"volume_id": volume})).await;
+    assert!(client.sim.settled(PATIENCE).await);
+    let shown = client.get(&format!("/backups/{id}")).await;
+    assert_eq!(shown.body["backup"]["status"], "error");
+    assert_eq!(shown.body["backup"]["fail_reason"], "the disk is full");
+    assert_eq!(
+        client.sim.state().volume(&volume).unwrap().status,
+        VolumeStatus::Available
+    );
+    let path = format!("/messages?resource_uuid={id}");
+    let messages = client.cinder(Method::GET, &path, Some("3.5"), None).await;
+    assert_eq!(messages.body["messages"][0]["resource_type"], "VOLUME_BACKUP");
+
+    let fails = Fault::on("delete_backup").times(1).effect(Effect::work_fails());
+    client.sim.fault(fails).unwrap();
+    client
+        .cinder(Method::DELETE, &format!("/backups/{id}"), None, None)
+        .await
+        .expect(202);
+    assert!(client.sim.settled(PATIENCE).await);
+    assert_eq!(
+        client.sim.state().backup(&id).unwrap().status,
+        BackupStatus::ErrorDeleting
+    );
+}
+
+#[tokio::test]
+async fn a_cloud_without_a_backup_service_says_so() {
+    let client = Client::new(|config| config.backups = false).await;
+    let volume = client.volume("data").await;
+    let body = Some(json!({"backup": {"volume_id": volume}}));
+    let refused = client.cinder(Method::POST, "/backups", None, body).await.expect(503);
+    assert_eq!(refused.fault().1, "Service cinder-backup could not be found.");
+}
