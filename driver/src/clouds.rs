@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
-use csi_proto::csi::v1::TopologyRequirement;
+use csi_proto::csi::v1::{Topology, TopologyRequirement};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tonic::Status;
@@ -153,6 +153,15 @@ impl Clouds {
                 Ok(place(found.unwrap_or(first)))
             }
         }
+    }
+
+    /// The cloud that volumes for nodes of a topology are made in where no secrets say otherwise: as [`Clouds::place`], and asks
+    /// nobody.
+    pub fn of_topology(&self, topology: Option<&Topology>) -> Result<Cloud, Status> {
+        let several = self.inner.named.values().filter(|_| self.inner.named.len() > 1);
+        let mut meant = several.filter(|cloud| topology.is_some_and(|topology| marks(cloud).meet(topology)));
+        let meant = meant.next();
+        meant.map_or_else(|| self.chosen(&BTreeMap::new()), |cloud| Ok(cloud.clone()))
     }
 
     /// The cloud that has a volume; `None` when none has. A single cloud is not asked: the call that follows asks it. `UNAVAILABLE`

@@ -2,7 +2,7 @@
 //!
 //! Quotas every project may read; pools by default administrators only. A cloud that says so once is not asked again for an hour.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub(crate) struct Known {
     quotas: Cached<Quotas>,
     types: Cached<Vec<VolumeType>>,
     zones: Cached<Vec<String>>,
-    /// The zone of each backend.
-    backends: Cached<HashMap<String, String>>,
+    /// Each backend with its zone.
+    backends: Cached<HashSet<(String, String)>>,
     /// By type; `None` for all pools.
     pools: Mutex<HashMap<Option<String>, Arc<Pools>>>,
     refused: Mutex<Option<Instant>>,
@@ -159,9 +159,7 @@ impl Inner {
         match look.await {
             Ok((pools, zones)) => {
                 let in_zone = |pool: &&Pool| match (zone, &zones) {
-                    (Some(zone), Some(zones)) => {
-                        zones.get(backend_of(&pool.name)).is_some_and(|of_pool| of_pool == zone)
-                    }
+                    (Some(zone), Some(zones)) => zones.contains(&(backend_of(&pool.name).to_owned(), zone.to_owned())),
                     _ => true,
                 };
                 Ok(within(pools.iter().filter(in_zone).map(|pool| &pool.capabilities)))
@@ -181,7 +179,7 @@ impl Inner {
 }
 
 /// The zones of the backends that take volumes.
-fn zones_of(backends: Vec<Backend>) -> HashMap<String, String> {
+fn zones_of(backends: Vec<Backend>) -> HashSet<(String, String)> {
     let open = |backend: &Backend| backend.state != "down" && backend.status != "disabled";
     let backends = backends.into_iter().filter(open);
     backends.map(|backend| (backend.host, backend.zone)).collect()

@@ -1,7 +1,5 @@
 //! GetCapacity: what still fits.
 
-use std::collections::BTreeMap;
-
 use cinder_cloud::{Cloud, CloudError, GiB, Room};
 use csi_proto::csi::v1::{GetCapacityRequest, GetCapacityResponse, Topology};
 use tonic::Status;
@@ -30,7 +28,7 @@ pub(super) async fn capacity(
         return Ok(answer(Room::NONE));
     };
     // The request has no secrets: where there are several clouds, this is about the one that is used without any.
-    let cloud = service.clouds.chosen(&BTreeMap::new())?;
+    let cloud = service.clouds.of_topology(request.accessible_topology.as_ref())?;
     let look = async {
         let volume_type = match &parameters.volume_type {
             None => None,

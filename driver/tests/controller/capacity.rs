@@ -63,11 +63,17 @@ async fn pools_bound_the_capacity_where_the_project_may_see_them() {
     })
     .await;
     let driver = Driver::start(&sim).await;
-    let told = capacity(&driver, of_type("far")).await.expect("a capacity");
-    assert_eq!(
-        (told.available_capacity, told.maximum_volume_size),
-        (7 * GIB, Some(7 * GIB))
-    );
+    let in_its_zone = GetCapacityRequest {
+        accessible_topology: Some(zone("nova")),
+        ..of_type("far")
+    };
+    for request in [of_type("far"), in_its_zone] {
+        let told = capacity(&driver, request).await.expect("a capacity");
+        assert_eq!(
+            (told.available_capacity, told.maximum_volume_size),
+            (7 * GIB, Some(7 * GIB))
+        );
+    }
 }
 
 #[tokio::test]

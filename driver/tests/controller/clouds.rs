@@ -1,6 +1,8 @@
 //! Several clouds behind one driver, as clients of CSI see them.
 
-use csi_proto::csi::v1::{CreateVolumeRequest, DeleteVolumeRequest, Topology, TopologyRequirement};
+use csi_proto::csi::v1::{
+    CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, ListVolumesRequest, Topology, TopologyRequirement,
+};
 use openstack_sim::{Effect, Fault, Sim};
 use tonic::{Code, Status};
 
@@ -127,4 +129,65 @@ async fn full_credentials_in_the_secrets_work_and_wrong_ones_are_the_callers_aff
         .await
         .expect("deleted");
     assert!(west.state().volumes.is_empty() && east.count("create_volume") == 0);
+}
+
+#[tokio::test]
+async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_does_not_answer() {
+    let (east, _west, driver) = two().await;
+    let list = async |max_entries: i32, token: &str| {
+        let request = ListVolumesRequest {
+            max_entries,
+            starting_token: token.into(),
+        };
+        Ok::<_, Status>(driver.controller().list_volumes(patient(request)).await?.into_inner())
+    };
+    let (mut made, mut seen, mut token) = (Vec::new(), Vec::new(), String::new());
+    for cloud in ["east", "west"] {
+        let mut of_one = Vec::new();
+        for number in 0..2 {
+            let request = of_cloud(&format!("pvc-{cloud}-{number}"), cloud);
+            of_one.push(driver.create(request).await.expect("a volume").volume_id);
+        }
+        of_one.sort();
+        made.append(&mut of_one);
+    }
+    loop {
+        let page = list(1, &token).await.expect("a page");
+        seen.extend(page.entries.into_iter().filter_map(|entry| entry.volume));
+        token = page.next_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(
+        seen.into_iter().map(|volume| volume.volume_id).collect::<Vec<_>>(),
+        made
+    );
+
+    // What is missing in the list counts as detached.
+    driver.delete(&made[0]).await.expect("deleted");
+    let away = Fault::on("list_volumes_detail").effect(Effect::status(503).retry_after(3600));
+    east.fault(away).expect("a rule");
+    refused(list(0, "").await, Code::Unavailable);
+}
+
+#[tokio::test]
+async fn each_regions_capacity_is_that_of_its_cloud() {
+    let (_east, _west, driver) = two().await;
+    driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    let capacity = async |region: &str| {
+        let request = GetCapacityRequest {
+            accessible_topology: in_region("", region)
+                .accessibility_requirements
+                .map(|mut asked| asked.requisite.remove(0)),
+            ..GetCapacityRequest::default()
+        };
+        let told = driver
+            .controller()
+            .get_capacity(patient(request))
+            .await
+            .expect("a capacity");
+        told.into_inner().available_capacity
+    };
+    assert_eq!(capacity("east").await - capacity("west").await, 1 << 30);
 }
