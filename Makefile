@@ -26,6 +26,12 @@ test: prepare ## All tests: real devices, csi-sanity, the Go driver, the cluster
 	tests/openstack/cloud up >/dev/null
 	trap 'tests/openstack/cloud down' EXIT; \
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked --workspace
+	kernel=$$(tests/vm/prepare); VM_KERNEL=$$kernel $(CARGO) test --locked --workspace --test vm -- --ignored
+
+.PHONY: test-vm
+test-vm: ## The node service in a small machine: virtio, SCSI and NVMe, config drive, online growth of ext4 (root)
+	$(CARGO) build --locked -p cinder-csi-driver --bins
+	kernel=$$(tests/vm/prepare); VM_KERNEL=$$kernel $(CARGO) test --locked -p suites --test vm -- --ignored
 
 .PHONY: sanity
 sanity: prepare ## csi-sanity, every combination, and the Go driver: on the simulator and on real OpenStack (root)

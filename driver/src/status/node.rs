@@ -34,10 +34,10 @@ fn code(error: &NodeError) -> Code {
         NodeError::Filesystem(error) => filesystem(error),
         NodeError::Mount(error) => mount(error),
         NodeError::Usage(UsageError::NotFound { .. }) | NodeError::NotThere { .. } => Code::NotFound,
-        NodeError::Usage(UsageError::NoAnswer(_)) => Code::Unavailable,
-        NodeError::Usage(UsageError::Stat { .. }) => Code::Internal,
-        NodeError::NotGrown(_) | NodeError::Tool(ToolError::TimedOut { .. }) => Code::Unavailable,
-        NodeError::Tool(_) => Code::Internal,
+        NodeError::Usage(UsageError::NoAnswer(_))
+        | NodeError::NotGrown(_)
+        | NodeError::Tool(ToolError::TimedOut { .. }) => Code::Unavailable,
+        NodeError::Usage(UsageError::Stat { .. }) | NodeError::Tool(_) => Code::Internal,
         // The path is taken, with this volume used otherwise or with another.
         NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. } => Code::AlreadyExists,
         // Something has to be done first, and not by a retry.
