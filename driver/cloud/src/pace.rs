@@ -2,7 +2,7 @@
 //!
 //! A wait's first look is aimed at the time that the operation last needed. A hit lets the aim creep towards the latest time at
 //! which a look was known to come too early; one kind of operation at a time, so that at most one look per volume's life is spent on
-//! learning. A cloud that has only answered hits may be far quicker than assumed: until the first miss every hit halves the aims.
+//! learning. A cloud that has only answered hits may be far quicker than assumed: until the first miss every hit makes the aims a fraction of what they were.
 
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ const CLOSE: f64 = 0.06;
 const CLOSE_SHARE: f64 = 0.06;
 /// So much longer than usual is an exception, from which nothing is learned unless it becomes the rule.
 const EXCEPTION: f64 = 1.25;
+/// By how much the aims sink with each hit before the first miss.
+const SEARCH: f64 = 5.0;
 /// In the company of others a first look is shared, and may come so much sooner.
 const IN_COMPANY: f64 = 0.6;
 
@@ -128,7 +130,7 @@ impl Pace {
 
     fn scale_before_last(&self) -> f64 {
         if self.searching {
-            (self.scale * 2.0).min(1.0)
+            (self.scale * SEARCH).min(1.0)
         } else {
             self.scale
         }
@@ -173,8 +175,8 @@ impl Pace {
             _ => {
                 let room = found - before.floor;
                 let aim = if self.searching {
-                    self.scale /= 2.0;
-                    found / 2.0
+                    self.scale /= SEARCH;
+                    found / SEARCH
                 } else if room > CLOSE.max(found * CLOSE_SHARE) && self.probing.is_none() {
                     self.probing = Some(kind);
                     before.floor + room * 0.6
@@ -248,6 +250,8 @@ mod tests {
         let (looks, late) = lives(6, at_once);
         assert!(looks.iter().all(|looks| *looks == 4), "{looks:?}");
         assert!(late <= 0.05, "{late}");
+        let (_, late) = lives(2, at_once);
+        assert!(late <= 0.2, "found out soon: {late}");
     }
 
     #[test]
