@@ -30,7 +30,7 @@ mod plan;
 mod reload;
 
 use login::Logins;
-use plan::Plan;
+use plan::{NodeShare, Plan};
 use reload::{Reload, ReloadMetrics, Source};
 
 use crate::args::Args;
@@ -172,7 +172,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         .map(|clouds| controller(&args, clouds, plan.claims.clone(), operations.clone()));
     let node = args
         .provide_node_service
-        .then(|| node(&args, plan.volumes_per_node, operations.clone()));
+        .then(|| node(&args, &plan.node, operations.clone()));
     let group_controller = controller.clone().map(GroupControllerService::new);
     let identity = IdentityService::new(
         &args.driver_name,
@@ -330,14 +330,15 @@ fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: O
     ControllerService::new(clouds, operations, settings)
 }
 
-fn node(args: &Args, volumes_per_node: Option<u32>, operations: Operations) -> NodeService {
+fn node(args: &Args, share: &NodeShare, operations: Operations) -> NodeService {
     let host = Host::new(HostPaths {
         sys: args.sys_dir.clone(),
         dev: args.dev_dir.clone(),
         proc: args.proc_dir.clone(),
     })
     .with_default_fs_type(args.default_fs_type);
-    NodeService::new(NodeConfig::from_args(args, volumes_per_node), host, operations)
+    let config = NodeConfig::from_args(args, share.most_volumes).with_metadata_options(&share.metadata);
+    NodeService::new(config, host, operations)
 }
 
 /// A node's socket is in a directory of the kubelet's that nobody else makes.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cinder_cloud::Configuration;
+use cinder_cloud::config::MetadataOptions;
 use csi_kit::endpoint::{Endpoint, TcpAddress};
 
 use super::RunError;
@@ -17,11 +18,20 @@ pub(super) struct Plan {
     pub(super) http_endpoint: Option<TcpAddress>,
     /// The controller's clouds; `None` without that role.
     pub(super) clouds: Option<Configuration>,
-    /// What cloud.conf says about the most volumes of a node.
-    pub(super) volumes_per_node: Option<u32>,
+    /// What cloud.conf says to nodes.
+    pub(super) node: NodeShare,
     pub(super) registration: Option<Registration>,
     /// Where claims are read for their annotations.
     pub(super) claims: Option<Claims>,
+}
+
+/// The values of cloud.conf that are for nodes. None of them is secret.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NodeShare {
+    /// Most volumes of a node; the least where clouds differ, for a node does not know which one is its own.
+    pub(super) most_volumes: Option<u32>,
+    /// How a node learns who it is.
+    pub(super) metadata: MetadataOptions,
 }
 
 impl Plan {
@@ -48,18 +58,18 @@ impl Plan {
         let registration = (args.register || args.unregister)
             .then(|| registration(args, &endpoint))
             .transpose()?;
-        let (clouds, volumes_per_node) = if args.provide_controller_service {
+        let (clouds, node) = if args.provide_controller_service {
             let configuration = cloud_config(args)?;
-            let limit = nodes_share(&configuration);
-            (Some(configuration), limit)
+            let share = NodeShare::of(&configuration);
+            (Some(configuration), share)
         } else {
-            (None, nodes_limit(args))
+            (None, node_share(args))
         };
         Ok(Self {
             endpoint,
             http_endpoint,
             clouds,
-            volumes_per_node,
+            node,
             registration,
             claims,
         })
@@ -99,24 +109,35 @@ fn cloud_config(args: &Args) -> Result<Configuration, RunError> {
     Ok(configuration)
 }
 
-/// What `node-volume-attach-limit` says; the least where clouds differ, for a node does not know which one is its own.
-fn nodes_share(configuration: &Configuration) -> Option<u32> {
-    let limits = configuration.clouds.values();
-    limits
-        .filter_map(|config| config.block_storage.node_volume_attach_limit)
-        .min()
+impl NodeShare {
+    fn of(configuration: &Configuration) -> Self {
+        let clouds = || configuration.clouds.values();
+        let limits = clouds().filter_map(|config| config.block_storage.node_volume_attach_limit);
+        Self {
+            most_volumes: limits.min(),
+            // The section is one for all clouds.
+            metadata: clouds()
+                .next()
+                .map(|config| config.metadata.clone())
+                .unwrap_or_default(),
+        }
+    }
 }
 
-/// A node needs no credentials. The Go driver's manifests give it cloud.conf all the same, and one value in it is for nodes.
-fn nodes_limit(args: &Args) -> Option<u32> {
+/// A node needs no credentials. The Go driver's manifests give it cloud.conf all the same, and a few values in it are for
+/// nodes.
+fn node_share(args: &Args) -> NodeShare {
     if args.cloud_config.is_empty() {
-        return None;
+        return NodeShare::default();
     }
     match Configuration::load(&args.cloud_config, &args.cloud_name) {
-        Ok(configuration) => nodes_share(&configuration),
+        Ok(configuration) => NodeShare::of(&configuration),
         Err(error) => {
-            tracing::warn!(%error, "cloud.conf cannot be read; a node needs only node-volume-attach-limit of it");
-            None
+            tracing::warn!(
+                %error,
+                "cloud.conf cannot be read; a node needs only node-volume-attach-limit and the section Metadata of it"
+            );
+            NodeShare::default()
         }
     }
 }

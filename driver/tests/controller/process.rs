@@ -147,7 +147,7 @@ async fn http_shows_health_readiness_and_metrics() {
         r#"csi_operations_seconds_count{driver_name="cinder.csi.openstack.org",grpc_status_code="OK",method_name="/csi.v1.Controller/CreateVolume"} 1"#,
         r#"openstack_api_requests_total{request="volume_create"} 1"#,
         "openstack_api_request_duration_seconds_bucket",
-        r#"cinder_csi_token_requests_total{result="issued"} 1"#,
+        r#"cinder_csi_token_requests_total{cloud="default",result="issued"} 1"#,
         "process_resident_memory_bytes",
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
@@ -213,7 +213,8 @@ async fn a_node_takes_the_go_drivers_cloud_conf_for_its_one_value_and_bears_a_br
             "[Global]\nauth-url = http://x/v3\nusername = u\npassword = p\ntenant-id = t\ndomain-id = d\n[BlockStorage]\nnode-volume-attach-limit = 25\n",
             25,
         ),
-        ("[Global", 0),
+        // Then the node counts for itself.
+        ("[Global", 26),
     ] {
         let driver = Driver::with(conf, |args| {
             args.provide_controller_service = false;
