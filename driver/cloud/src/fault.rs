@@ -10,7 +10,7 @@ const LONGEST_TEXT: usize = 400;
 
 /// The text of a fault: `{"itemNotFound":{"message":…}}`, `{"error":{…}}`, `{"message":…}`, `{"errors":[{"detail":…}]}`, else
 /// the body without its markup.
-pub(crate) fn text(status: u16, body: &[u8]) -> String {
+pub fn text(status: u16, body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(json) => message(&json).unwrap_or_else(|| json.to_string()),
         Err(_) => without_markup(&String::from_utf8_lossy(body)),

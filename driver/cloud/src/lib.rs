@@ -58,6 +58,7 @@ pub use health::{Severity, Trouble};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use metadata::{InstanceMetadata, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use modify::Changes;
+pub use fault::text as fault_text;
 pub use observer::{Observer, Unobserved};
 pub use options::CloudOptions;
 pub use room::Room;

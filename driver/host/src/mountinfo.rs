@@ -102,7 +102,8 @@ impl MountTable {
         Self::parse(&text).map_err(|(line, problem)| MountInfoError::Parse { path, line, problem })
     }
 
-    fn parse(text: &[u8]) -> Result<Self, (usize, &'static str)> {
+    /// Decodes what the kernel prints. The error is the number of a line, counted from 1, and what is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<Self, (usize, &'static str)> {
         text.split(|byte| *byte == b'\n')
             .enumerate()
             .filter(|(_, line)| !line.is_empty())

@@ -5,7 +5,10 @@
 //! `fuzz TARGET FILE…` (or standard input) gives it the bytes of an outside fuzzer such as AFL or honggfuzz.
 
 mod cloud_conf;
+mod fault;
+mod mountinfo;
 mod mutate;
+mod request;
 
 pub use mutate::{Mutator, Random};
 
@@ -23,7 +26,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: &[Target] = &[cloud_conf::TARGET];
+pub const TARGETS: &[Target] = &[cloud_conf::TARGET, fault::TARGET, mountinfo::TARGET, request::TARGET];
 
 /// Gives a target `runs` mutated inputs. The same seed gives the same inputs.
 pub fn run(target: &Target, runs: u32, seed: u64) {
