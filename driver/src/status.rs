@@ -74,13 +74,10 @@ fn code(act: Act, error: &CloudError) -> Code {
         },
         CloudError::NoSource { .. } => Code::NotFound,
         CloudError::SourceTooLarge { .. } => Code::OutOfRange,
-        CloudError::CannotModify { .. } | CloudError::OtherMembers { .. } => Code::InvalidArgument,
         // Only this code makes the resizer call a class infeasible: without leave to migrate it is.
         CloudError::RetypeFailed { migration, .. } if *migration == MigrationPolicy::Never => Code::InvalidArgument,
-        CloudError::RetypeFailed { .. } => Code::Internal,
-        CloudError::CannotGroup { .. } => Code::FailedPrecondition,
-        CloudError::AttachedDifferently { .. } => Code::AlreadyExists,
-        CloudError::Conflict(_) | CloudError::Busy { .. } => Code::Aborted,
+        // Nothing was given up: it is under way, or it is as it was before.
+        CloudError::Conflict(_) | CloudError::Busy { .. } | CloudError::Obstructed { .. } => Code::Aborted,
         CloudError::BadRequest(failure) => match act {
             // Final only when the creation itself was refused: then nothing was made.
             Act::Create | Act::Snapshot if refused_creation(failure) => Code::InvalidArgument,
@@ -108,13 +105,17 @@ fn code(act: Act, error: &CloudError) -> Code {
         // Before anything was made, or of the failed one of this name, which is still there.
         CloudError::StillNeeded { .. } if makes(act) => Code::Aborted,
         CloudError::Broken { .. }
+        | CloudError::CannotGroup { .. }
         | CloudError::OnlineExpansion { .. }
         | CloudError::StillNeeded { .. }
         | CloudError::SnapshotRefused { .. }
         | CloudError::NoBackups(_) => Code::FailedPrecondition,
-        CloudError::NotMultiattach { .. } | CloudError::MemberOfGroup { .. } => Code::InvalidArgument,
+        CloudError::NotMultiattach { .. }
+        | CloudError::MemberOfGroup { .. }
+        | CloudError::OtherMembers { .. }
+        | CloudError::CannotModify { .. } => Code::InvalidArgument,
         CloudError::ExpandFailed { message, .. } if no_room(message) => Code::ResourceExhausted,
-        CloudError::ExpandFailed { .. } => Code::Internal,
+        CloudError::ExpandFailed { .. } | CloudError::RetypeFailed { .. } | CloudError::AttachFailed { .. } => Code::Internal,
         CloudError::SnapshotFailed { removed: false, .. } if act == Act::Snapshot => Code::Aborted,
         CloudError::SnapshotFailed { .. } => Code::Internal,
         CloudError::VolumeFailed { message, removed, .. } => match (act, removed) {
@@ -122,10 +123,9 @@ fn code(act: Act, error: &CloudError) -> Code {
             (Act::Create, false) => Code::Aborted,
             _ => Code::Internal,
         },
-        // Nothing was given up: it is under way, or it is as it was before.
-        CloudError::Obstructed { .. } => Code::Aborted,
-        CloudError::AttachFailed { .. } => Code::Internal,
-        CloudError::AlreadyExists { .. } | CloudError::SnapshotExists { .. } => Code::AlreadyExists,
+        CloudError::AlreadyExists { .. }
+        | CloudError::SnapshotExists { .. }
+        | CloudError::AttachedDifferently { .. } => Code::AlreadyExists,
         CloudError::Timeout { .. } => Code::DeadlineExceeded,
     }
 }

@@ -45,6 +45,6 @@ mod tests {
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let parameters = GroupParameters::decode(pairs.into()).expect("strings only");
         assert_eq!(parameters.group_type.as_deref(), Some("consistent"));
-        assert_eq!(Vec::from_iter(parameters.unknown()), ["group_type"]);
+        assert_eq!(parameters.unknown().collect::<Vec<_>>(), ["group_type"]);
     }
 }

@@ -44,7 +44,7 @@ async fn a_class_changes_type_and_metadata_and_a_second_equal_call_changes_nothi
     assert_eq!(found.metadata.get("tier").map(String::as_str), Some("gold"));
     sim.clear_log();
     modify(&driver, &volume, &class).await.expect("the same");
-    let methods: Vec<String> = sim.log().iter().map(|entry| entry.method.to_string()).collect();
+    let methods: Vec<String> = sim.log().iter().map(|entry| entry.method.clone()).collect();
     assert_eq!(methods, ["GET"]);
 }
 

@@ -17,7 +17,7 @@ async fn grouping() -> Stage {
 
 impl Stage {
     async fn pair(&self) -> [Volume; 2] {
-        tokio::join!(self.create("pvc-1"), self.create("pvc-2")).into()
+        tokio::join!(Box::pin(self.create("pvc-1")), Box::pin(self.create("pvc-2"))).into()
     }
 
     async fn take(&self, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cinder_cloud::{Changes, CloudError, MigrationPolicy, VolumeId};
@@ -19,7 +18,7 @@ fn to_type(name: &str) -> Changes {
 fn with_metadata(pairs: &[(&str, &str)]) -> Changes {
     let pairs = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
     Changes {
-        metadata: BTreeMap::from_iter(pairs),
+        metadata: pairs.collect(),
         ..Changes::default()
     }
 }
