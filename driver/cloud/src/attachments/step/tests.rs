@@ -509,7 +509,12 @@ fn check(known: &Known, wish: Wish, attached: &[&str]) {
         Step::Look(Source::Server) => assert_eq!(known.host, Seen::Not, "{}", context()),
         Step::Settle => assert!(!known.stuck, "{}", context()),
         Step::Elsewhere => assert!(!here && wish != Wish::Detach, "{}", context()),
-        Step::Missing(_) | Step::Request | Step::Follow | Step::Pause | Step::Broken => {}
-        Step::Obstructed(_) | Step::Refused => {}
+        Step::Missing(_)
+        | Step::Request
+        | Step::Follow
+        | Step::Pause
+        | Step::Broken
+        | Step::Obstructed(_)
+        | Step::Refused => {}
     }
 }
