@@ -1,0 +1,131 @@
+//! What Keystone is sent for a login.
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use crate::config::{ApplicationCredential, Auth, Domain, Project, User};
+
+fn domain_json(domain: &Domain) -> Value {
+    match domain {
+        Domain::Id(id) => json!({ "id": id }),
+        Domain::Name(name) => json!({ "name": name }),
+    }
+}
+
+fn user_json(user: &User) -> Value {
+    match user {
+        User::Id(id) => json!({ "id": id }),
+        User::Name { name, domain } => json!({ "name": name, "domain": domain_json(domain) }),
+    }
+}
+
+fn project_json(project: &Project) -> Value {
+    match project {
+        Project::Id(id) => json!({ "id": id }),
+        Project::Name { name, domain } => json!({ "name": name, "domain": domain_json(domain) }),
+    }
+}
+
+fn password_json(user: &User, password: &SecretString) -> Value {
+    let mut user = user_json(user);
+    user["password"] = json!(password.expose_secret());
+    json!({ "methods": ["password"], "password": { "user": user } })
+}
+
+/// The login request. Holds the secret: it goes to Keystone and nowhere else.
+pub(super) fn login_body(auth: &Auth) -> Value {
+    match auth {
+        Auth::Password {
+            user,
+            password,
+            project,
+        } => {
+            json!({ "auth": {
+                "identity": password_json(user, password),
+                "scope": { "project": project_json(project) },
+            }})
+        }
+        Auth::Trust { user, password, trust } => {
+            json!({ "auth": {
+                "identity": password_json(user, password),
+                "scope": { "OS-TRUST:trust": { "id": trust } },
+            }})
+        }
+        Auth::Token { token, project } => {
+            json!({ "auth": {
+                "identity": { "methods": ["token"], "token": { "id": token.expose_secret() } },
+                "scope": { "project": project_json(project) },
+            }})
+        }
+        // An application credential brings its project with it; Keystone refuses a scope beside it.
+        Auth::ApplicationCredential { credential, secret } => {
+            let mut body = match credential {
+                ApplicationCredential::Id(id) => json!({ "id": id }),
+                ApplicationCredential::Name { name, user } => json!({ "name": name, "user": user_json(user) }),
+            };
+            body["secret"] = json!(secret.expose_secret());
+            json!({ "auth": { "identity": {
+                "methods": ["application_credential"], "application_credential": body,
+            }}})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_login_is_scoped_to_its_project() {
+        let body = login_body(&Auth::Password {
+            user: User::Name {
+                name: "csi".into(),
+                domain: Domain::Name("Default".into()),
+            },
+            password: "pw".to_owned().into(),
+            project: Project::Id("p1".into()),
+        });
+        assert_eq!(
+            body["auth"]["identity"]["password"]["user"]["domain"]["name"],
+            "Default"
+        );
+        assert_eq!(body["auth"]["scope"]["project"]["id"], "p1");
+    }
+
+    #[test]
+    fn a_trust_is_the_scope_and_nothing_else_is() {
+        let body = login_body(&Auth::Trust {
+            user: User::Id("trustee".into()),
+            password: "pw".to_owned().into(),
+            trust: "t1".into(),
+        });
+        assert_eq!(body["auth"]["identity"]["password"]["user"]["id"], "trustee");
+        assert_eq!(body["auth"]["scope"], json!({ "OS-TRUST:trust": { "id": "t1" } }));
+    }
+
+    #[test]
+    fn a_token_is_exchanged_for_one_of_the_project() {
+        let body = login_body(&Auth::Token {
+            token: "gAAAA".to_owned().into(),
+            project: Project::Id("p1".into()),
+        });
+        assert_eq!(
+            body["auth"]["identity"],
+            json!({ "methods": ["token"], "token": { "id": "gAAAA" } })
+        );
+        assert_eq!(body["auth"]["scope"]["project"]["id"], "p1");
+    }
+
+    #[test]
+    fn an_application_credential_by_name_names_its_user_and_no_scope() {
+        let body = login_body(&Auth::ApplicationCredential {
+            credential: ApplicationCredential::Name {
+                name: "ac".into(),
+                user: User::Id("u1".into()),
+            },
+            secret: "s".to_owned().into(),
+        });
+        assert_eq!(body["auth"]["identity"]["application_credential"]["user"]["id"], "u1");
+        assert!(body["auth"].get("scope").is_none());
+    }
+}
