@@ -57,8 +57,8 @@ async fn a_backup_answers_at_once_and_its_snapshot_goes_when_it_is_complete() {
     assert_eq!(again.id, early.id);
     let ready = complete(&stage, backup("b-1", &volume)).await;
     assert_eq!(ready.id, early.id);
-    let state = stage.sim.state();
-    assert_eq!((state.backups.len(), state.snapshots.len()), (1, 0));
+    let left = stage.sim.state();
+    assert_eq!((left.backups.len(), left.snapshots.len()), (1, 0));
     assert_eq!(stage.sim.count("create_backup"), 1);
 }
 
@@ -159,8 +159,8 @@ async fn a_backup_that_fails_is_removed_with_its_snapshot_and_made_anew() {
     };
     assert_ne!(ready.id.as_str(), first);
     complete(&stage, backup("b-1", &volume)).await;
-    let state = stage.sim.state();
-    assert_eq!((state.backups.len(), state.snapshots.len()), (1, 0));
+    let left = stage.sim.state();
+    assert_eq!((left.backups.len(), left.snapshots.len()), (1, 0));
 }
 
 #[tokio::test]
@@ -176,9 +176,9 @@ async fn a_process_that_was_killed_at_any_request_of_a_backup_leaves_one_backup_
             // The answer may be found again, or be an error: the process knows no more of it.
             let _ = stage.cloud.create_backup(backup("b-1", &volume)).await;
             complete(&stage, backup("b-1", &volume)).await;
-            let state = stage.sim.state();
+            let left = stage.sim.state();
             assert_eq!(
-                (state.backups.len(), state.snapshots.len()),
+                (left.backups.len(), left.snapshots.len()),
                 (1, 0),
                 "{operation} {when:?}"
             );
@@ -206,8 +206,8 @@ async fn a_backup_that_is_deleted_takes_its_snapshot_with_it() {
         .delete_point_in_time(made.id.as_str())
         .await
         .expect("deleted");
-    let state = stage.sim.state();
-    assert_eq!((state.backups.len(), state.snapshots.len()), (0, 0));
+    let left = stage.sim.state();
+    assert_eq!((left.backups.len(), left.snapshots.len()), (0, 0));
 }
 
 #[tokio::test]
@@ -225,9 +225,9 @@ async fn a_volume_can_be_deleted_when_only_the_snapshot_of_a_complete_backup_is_
         .expect("a backup");
     assert!(stage.sim.settled(Duration::from_secs(5)).await);
     stage.cloud.delete_volume(&volume.id).await.expect("deleted");
-    let state = stage.sim.state();
+    let left = stage.sim.state();
     assert_eq!(
-        (state.volumes.len(), state.snapshots.len(), state.backups.len()),
+        (left.volumes.len(), left.snapshots.len(), left.backups.len()),
         (0, 0, 1)
     );
     let found = stage.cloud.point_in_time(made.id.as_str()).await.expect("a look");

@@ -216,3 +216,25 @@ fn metadata_that_can_be_changed_later_is_compared() {
         Some("metadata other=y is wanted, it has x")
     );
 }
+
+#[test]
+fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored_from_it() {
+    let wanted = NewVolume {
+        acceptable_zones: vec!["east".into()],
+        source: Some(Source::PointInTime("b-2".into())),
+        ..new()
+    };
+    let mut restored = volume("1", "available");
+    restored.metadata.extend([
+        (marks::REQUESTED_ZONES.into(), "east".into()),
+        (marks::SOURCE_BACKUP.into(), "b-1".into()),
+        (marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into()),
+    ]);
+    assert_eq!(restored.source_backup(), Some("b-2"));
+    assert!(
+        matches!(judge(&restored, &wanted, false), Found::Other(_)),
+        "somebody may have got it"
+    );
+    restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
+    assert_eq!(judge(&restored, &wanted, false), Found::OursMisplaced);
+}
