@@ -115,9 +115,11 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::OtherMembers { .. }
         | CloudError::CannotModify { .. } => Code::InvalidArgument,
         CloudError::ExpandFailed { message, .. } if no_room(message) => Code::ResourceExhausted,
-        CloudError::ExpandFailed { .. } | CloudError::RetypeFailed { .. } | CloudError::AttachFailed { .. } => Code::Internal,
         CloudError::SnapshotFailed { removed: false, .. } if act == Act::Snapshot => Code::Aborted,
-        CloudError::SnapshotFailed { .. } => Code::Internal,
+        CloudError::SnapshotFailed { .. }
+        | CloudError::ExpandFailed { .. }
+        | CloudError::RetypeFailed { .. }
+        | CloudError::AttachFailed { .. } => Code::Internal,
         CloudError::VolumeFailed { message, removed, .. } => match (act, removed) {
             (Act::Create, true) if no_room(message) => Code::ResourceExhausted,
             (Act::Create, false) => Code::Aborted,
