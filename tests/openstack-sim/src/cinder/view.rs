@@ -71,9 +71,13 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
         "consistencygroup_id": null,
         "multiattach": volume.multiattach,
         "attachments": attachments,
-        "os-vol-tenant-attr:tenant_id": context.cloud.settings.identity.project_id,
     });
     let version = context.version;
+    // An extension of the calls that look, and not of the one that creates.
+    let looks = context.request.method == http::Method::GET;
+    if looks {
+        view["os-vol-tenant-attr:tenant_id"] = json!(context.cloud.settings.identity.project_id);
+    }
     if context.token.admin {
         view["migration_status"] = json!(volume.migration_status);
         view["os-vol-mig-status-attr:migstat"] = json!(volume.migration_status);
@@ -86,7 +90,8 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
     }
     if version >= Version(3, 48) {
         view["shared_targets"] = json!(false);
-        view["service_uuid"] = json!("0f6b9b1c-8d55-4b6f-9d0e-2f1c7a3b5e90");
+        // Known when the scheduler has found the volume a place.
+        view["service_uuid"] = json!(looks.then_some("0f6b9b1c-8d55-4b6f-9d0e-2f1c7a3b5e90"));
     }
     if version >= Version(3, 61) && context.token.admin {
         view["cluster_name"] = Value::Null;

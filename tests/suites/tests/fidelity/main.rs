@@ -1,0 +1,88 @@
+//! The same requests to real services and to the simulator: statuses, fields, the order of states. What differs and is not
+//! listed in `expected/fidelity.json` fails, and so does what is listed and does not differ.
+
+mod scenario;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use suites::cloud::Cloud as _;
+use suites::lab::in_lab;
+use suites::openstack::Api;
+use suites::real_cloud::RealCloud;
+use suites::shape;
+use suites::simulator::{REAL_LATENCIES, SERVER_ID, Simulator};
+
+use crate::scenario::{Note, play};
+
+const NAMES: (&str, &str) = ("real", "simulated");
+
+#[test]
+fn the_simulator_answers_as_the_real_services_do() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let server = cloud.servers().first().context("no server")?.id.clone();
+        let real = play(cloud.api(), &server).await.context("on real services")?;
+        cloud.stop().await?;
+
+        lab.shell("umount /dev/disk/by-id").await?;
+        let simulator = Simulator::start(&lab, REAL_LATENCIES).await?;
+        let api = Api::login(simulator.cloud_conf()).await?;
+        let simulated = play(&api, SERVER_ID).await.context("on the simulator")?;
+        simulator.stop().await?;
+
+        compare(&differences(&real, &simulated))
+    });
+}
+
+/// Differences, as `STEP: WHAT`.
+fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'static str, Note>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (step, real) in real {
+        let Some(simulated) = simulated.get(step) else { continue };
+        if real.status != simulated.status {
+            found.insert(format!(
+                "{step}: status: real {} ({}), simulated {} ({})",
+                real.status, real.message, simulated.status, simulated.message
+            ));
+            continue;
+        }
+        if real.states.last() != simulated.states.last() {
+            found.insert(format!(
+                "{step}: states: real {:?}, simulated {:?}",
+                real.states, simulated.states
+            ));
+        }
+        for difference in shape::differences(&real.shape, &simulated.shape, NAMES) {
+            found.insert(format!("{step}: {difference}"));
+        }
+    }
+    found
+}
+
+/// A difference that is known, with the reason why it stays.
+#[derive(Deserialize)]
+struct Known {
+    difference: String,
+    reason: String,
+}
+
+fn compare(found: &BTreeSet<String>) -> Result<()> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/fidelity.json");
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let known: Vec<Known> =
+        serde_json::from_str(&text).with_context(|| format!("{path} is not what this test reads"))?;
+    ensure!(
+        known.iter().all(|known| !known.reason.is_empty()),
+        "a difference without a reason"
+    );
+    let known: BTreeSet<String> = known.into_iter().map(|known| known.difference).collect();
+    let new: Vec<&String> = found.difference(&known).collect();
+    let gone: Vec<&String> = known.difference(found).collect();
+    ensure!(
+        new.is_empty() && gone.is_empty(),
+        "differences that are not listed: {new:#?}\nlisted ones that are gone: {gone:#?}"
+    );
+    Ok(())
+}
