@@ -18,6 +18,10 @@ pub use cinder::{Pool, Quota, TypeQuota, VolumeType};
 /// Everything that a simulator is started with. `SimConfig::default()` is a small cloud on a free port of the loopback
 /// address: one project, one zone, two volume types, no servers, every operation done at once.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that a cloud's operator sets, each for itself"
+)]
 pub struct SimConfig {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,

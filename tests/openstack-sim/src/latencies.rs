@@ -46,7 +46,7 @@ impl Latencies {
             extend: Duration::from_millis(300),
             snapshot: Duration::from_millis(500),
             backup: Duration::from_millis(1500),
-            retype: Duration::from_millis(1000),
+            retype: Duration::from_secs(1),
             group: Duration::from_millis(300),
             attach: Duration::from_millis(1100),
             detach: Duration::from_millis(600),

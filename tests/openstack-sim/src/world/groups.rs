@@ -37,7 +37,7 @@ fn ids(text: Option<&str>) -> Vec<String> {
         .collect()
 }
 
-fn invalid_volume(text: String) -> Fault {
+fn invalid_volume(text: &str) -> Fault {
     Fault::bad_request(format!("Invalid volume: {text}"))
 }
 
@@ -147,7 +147,7 @@ impl World {
         let mut add = ids(change.add_volumes.as_deref());
         let remove = ids(change.remove_volumes.as_deref());
         if let Some(both) = add.iter().find(|id| remove.contains(id)) {
-            return Err(invalid_volume(format!(
+            return Err(invalid_volume(&format!(
                 "UUIDs ['{both}'] are in both add and remove volume list."
             )));
         }
@@ -158,13 +158,13 @@ impl World {
         for volume_id in &remove {
             let member = self.volumes_in_group(id).find(|known| known.id == *volume_id);
             let member = member.ok_or_else(|| {
-                invalid_volume(format!(
+                invalid_volume(&format!(
                     "Cannot remove volume {volume_id} from group {id} because it is not in the group."
                 ))
             })?;
             let valid = ["available", "in-use", "error", "error_deleting"];
             if !valid.contains(&member.status.as_str()) {
-                return Err(invalid_volume(format!(
+                return Err(invalid_volume(&format!(
                     "Cannot remove volume {volume_id} from group {id} because volume is in an invalid state: {}. Valid \
                      states are: ('available', 'in-use', 'error', 'error_deleting').",
                     member.status
@@ -202,7 +202,7 @@ impl World {
     fn check_member(&self, group: &Group, volume_id: &str) -> Result<(), Fault> {
         let id = &group.id;
         let cannot = |why: String| {
-            Err(invalid_volume(format!(
+            Err(invalid_volume(&format!(
                 "Cannot add volume {volume_id} to group {id} because {why}"
             )))
         };
@@ -223,7 +223,7 @@ impl World {
             ));
         }
         if volume.backend != group.backend {
-            return Err(invalid_volume("Volume is not local to this node.".to_owned()));
+            return Err(invalid_volume("Volume is not local to this node."));
         }
         Ok(())
     }
