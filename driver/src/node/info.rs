@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cinder_cloud::InstanceMetadata;
-use csi_host::Host;
-use csi_host::slots::MOST_VOLUMES;
+use csi_host::{Host, OffloadError};
 use csi_proto::csi::v1::{NodeGetInfoResponse, Topology};
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -36,6 +35,11 @@ pub enum InstanceError {
         /// What there is in its place.
         reason: String,
     },
+    /// Disks and slots gave no answer.
+    #[error(
+        "it is not known how many volumes fit on this node: {0}; it is asked again, or say it by --max-volumes-per-node"
+    )]
+    Room(#[source] OffloadError),
 }
 
 /// What is known about this instance.
@@ -87,26 +91,20 @@ impl Instance {
         };
         Ok(NodeGetInfoResponse {
             node_id,
-            max_volumes_per_node: self.most_volumes(host).await,
+            max_volumes_per_node: self.most_volumes(host).await?,
             accessible_topology,
         })
     }
 
-    /// What was configured, else what is attached and what the bus has room for: never no limit by accident.
-    async fn most_volumes(&self, host: &Host) -> i64 {
+    /// What was configured, else what is attached and what the bus has room for: never no limit by accident, and no larger
+    /// one because the machine was slow to answer, which the scheduler would believe until this process ends.
+    async fn most_volumes(&self, host: &Host) -> Result<i64, InstanceError> {
         if let Some(limit) = self.inner.config.max_volumes {
-            return limit.into();
+            return Ok(limit.into());
         }
-        match host.room_for_volumes().await {
-            Ok(room) => {
-                tracing::debug!(bus = ?room.bus, attached = room.attached, free = room.free, "room for volumes");
-                room.volumes().into()
-            }
-            Err(error) => {
-                tracing::warn!(%error, "disks and slots cannot be counted; the largest limit is told");
-                MOST_VOLUMES.into()
-            }
-        }
+        let room = host.room_for_volumes().await.map_err(InstanceError::Room)?;
+        tracing::debug!(bus = ?room.bus, attached = room.attached, free = room.free, "room for volumes");
+        Ok(room.volumes().into())
     }
 
     async fn segments(&self, host: &Host) -> Result<BTreeMap<String, String>, InstanceError> {
@@ -214,6 +212,26 @@ mod tests {
             .await
             .expect("no zone is needed");
         assert_eq!(info.max_volumes_per_node, 0, "no limit only where it is asked for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_does_not_answer_is_not_promised_the_largest_limit() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let disk = dir.path().join("block/vda");
+        std::fs::create_dir_all(&disk).expect("a directory");
+        // Nobody writes to it, so that to read it takes for ever.
+        let made = std::process::Command::new("mkfifo").arg(disk.join("serial")).status();
+        assert!(made.expect("mkfifo runs").success());
+        let host = Host::new(HostPaths {
+            sys: dir.path().into(),
+            ..HostPaths::default()
+        });
+        let config = NodeConfig {
+            max_volumes: None,
+            ..config()
+        };
+        let error = Instance::new(config).describe(&host).await.expect_err("nobody answers");
+        assert!(matches!(error, InstanceError::Room(_)), "{error}");
     }
 
     #[tokio::test]
