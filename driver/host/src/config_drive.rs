@@ -2,6 +2,9 @@
 //!
 //! It is read without being mounted: an iso9660 by the few lines in [`iso9660`], so that a kernel without that file system
 //! does; a vfat through a mount that has no place in the tree, which ends with its last file.
+//!
+//! A volume is never taken for one, whatever it holds: what is on a volume was written by whoever uses it, who would name
+//! this node.
 
 mod iso9660;
 
@@ -17,7 +20,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
-use crate::{Host, HostPaths, OffloadError};
+use crate::{Host, HostPaths, OffloadError, slots};
 
 /// What Nova calls it.
 const LABEL: &str = "config-2";
@@ -62,7 +65,9 @@ impl Host {
 
 fn find(paths: &HostPaths) -> Result<Vec<u8>, ConfigDriveError> {
     let labelled = [LABEL, "CONFIG-2"].map(|label| paths.dev.join("disk/by-label").join(label));
-    let labelled = labelled.into_iter().filter(|link| link.exists());
+    let labelled = labelled
+        .into_iter()
+        .filter(|link| link.exists() && !is_on_a_volume(&paths.sys, link));
     // Where nobody makes links: every disk that is small enough says itself whether it is one.
     let unlabelled = small_disks(&paths.sys).into_iter().map(|name| paths.dev.join(name));
     let mut problem = ConfigDriveError::Absent;
@@ -85,7 +90,7 @@ fn small_disks(sys: &Path) -> Vec<String> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| !OWN.iter().any(|own| name.starts_with(own)))
+        .filter(|name| !OWN.iter().any(|own| name.starts_with(own)) && !slots::is_volume(sys, name))
         .filter(|name| {
             let sectors = fs::read_to_string(block.join(name).join("size"));
             let sectors: Option<u64> = sectors.ok().and_then(|text| text.trim().parse().ok());
@@ -94,6 +99,22 @@ fn small_disks(sys: &Path) -> Vec<String> {
         .collect();
     names.sort_unstable();
     names
+}
+
+/// Whether a device, or the disk that it is a partition of, is a volume.
+fn is_on_a_volume(sys: &Path, device: &Path) -> bool {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let Some(own) = fs::canonicalize(device).ok().and_then(|node| name(&node)) else {
+        return true;
+    };
+    let entry = sys.join("class/block").join(&own);
+    let disk = if entry.join("partition").exists() {
+        let parent = fs::canonicalize(&entry).ok();
+        parent.as_deref().and_then(Path::parent).and_then(name)
+    } else {
+        Some(own)
+    };
+    disk.is_none_or(|disk| slots::is_volume(sys, &disk))
 }
 
 /// The document; nothing if the disk has another label.
@@ -190,5 +211,42 @@ mod tests {
         fs::write(at("dev/sr0"), &cut[..40 << 10]).expect("a file");
         let error = host.config_drive().await.expect_err("it is cut");
         assert!(matches!(error, ConfigDriveError::Read { .. }), "{error}");
+    }
+    #[tokio::test]
+    async fn a_volume_that_says_it_is_the_config_drive_is_not_believed() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| dir.path().join(name);
+        for directory in ["sys/block/vdb/vdb1", "sys/class/block", "dev/disk/by-label"] {
+            fs::create_dir_all(at(directory)).expect("a directory");
+        }
+        let image = iso9660::tests::image("config-2", "{}");
+        let sectors = (image.len() / 512).to_string();
+        for (file, content) in [
+            ("sys/block/vdb/size", sectors.as_bytes()),
+            ("sys/block/vdb/vdb1/partition", b"1"),
+            ("dev/vdb", image.as_slice()),
+            ("dev/vdb1", image.as_slice()),
+        ] {
+            fs::write(at(file), content).expect("a file");
+        }
+        symlink(at("sys/block/vdb"), at("sys/class/block/vdb")).expect("a link");
+        symlink(at("sys/block/vdb/vdb1"), at("sys/class/block/vdb1")).expect("a link");
+        let host = Host::new(HostPaths {
+            sys: at("sys"),
+            dev: at("dev"),
+            proc: "/proc".into(),
+        });
+        let link = at("dev/disk/by-label/config-2");
+        for labelled in ["../../vdb", "../../vdb1"] {
+            symlink(labelled, &link).expect("a link");
+            fs::write(at("sys/block/vdb/serial"), "").expect("a file");
+            assert_eq!(host.config_drive().await.expect("it is no volume"), b"{}");
+            fs::write(at("sys/block/vdb/serial"), "0cf2a1d9-6b1c-4c3e-9").expect("a file");
+            let error = host.config_drive().await.expect_err("it is a volume");
+            assert!(matches!(error, ConfigDriveError::Absent), "{error}");
+            fs::remove_file(&link).expect("it is there");
+        }
     }
 }

@@ -102,8 +102,13 @@ fn disk(sys: &Path, name: &str) -> Option<Disk> {
     let has_partitions = names(&dir)
         .iter()
         .any(|entry| entry.starts_with(name) && dir.join(entry).join("partition").exists());
-    let is_volume = !has_partitions && serials(sys, name).iter().any(|serial| is_id(serial));
+    let is_volume = !has_partitions && is_volume(sys, name);
     Some(Disk { bus, is_volume })
+}
+
+/// Whether a disk shows the id of a volume.
+pub(crate) fn is_volume(sys: &Path, name: &str) -> bool {
+    serials(sys, name).iter().any(|serial| is_id(serial))
 }
 
 /// Whether a serial is a UUID, whole, without its dashes, or cut at 20 characters.
