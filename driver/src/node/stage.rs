@@ -98,17 +98,19 @@ impl Stage {
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("waiting for the device");
         let mut device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;
-        if device.read_only && !self.reads_only() {
-            device = super::make_writable(host, &device).await?;
-        }
         match &self.wanted.usage {
             Use::Block => {
+                // The kernel's flag stays: it may keep a pod from writing that has the device read-only, and the kubelet
+                // stages again what is published. To publish it writable takes the flag off.
                 if !self.reads_only() {
                     host.forget_unfinished_format(&device).await?;
                 }
                 Ok(())
             }
             Use::Filesystem(fs_type, options) => {
+                if device.read_only && !self.reads_only() {
+                    device = super::make_writable(host, &device).await?;
+                }
                 let options = if self.reads_only() {
                     options.clone().read_only()
                 } else {
@@ -314,7 +316,9 @@ async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress)
 
 #[cfg(test)]
 mod tests {
-    use csi_host::HostPaths;
+    use std::fs;
+
+    use csi_host::{HostPaths, Tools};
     use tonic::Code;
 
     use super::*;
@@ -348,5 +352,45 @@ mod tests {
             )
             .await;
         assert_eq!(unstaged.expect_err("nothing is known").code(), Code::Unavailable);
+    }
+    #[tokio::test]
+    async fn a_device_that_is_published_read_only_stays_so_when_it_is_staged_again() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let disk = dir.path().join("block/vda");
+        fs::create_dir_all(&disk).expect("a directory");
+        for (file, text) in [("serial", "volume-1"), ("size", "2048"), ("dev", "254:0"), ("ro", "1")] {
+            fs::write(disk.join(file), text).expect("a file");
+        }
+        let paths = HostPaths {
+            sys: dir.path().into(),
+            dev: dir.path().join("dev"),
+            ..HostPaths::default()
+        };
+        let tools = Tools {
+            blockdev: dir.path().join("must-not-be-run"),
+            ..Tools::default()
+        };
+        let host = Host::with_tools(paths, tools);
+        let stage = Stage {
+            volume_id: "volume-1".into(),
+            path: dir.path().join("staging"),
+            wanted: Wanted {
+                usage: Use::Block,
+                mode: Mode::SingleNodeWriter,
+            },
+            has_content_source: false,
+            mkfs_options: MkfsOptions::NONE,
+            attached_read_only: false,
+        };
+        let staged = Operations::new(Limits::default())
+            .run(
+                "NodeStageVolume",
+                Target::Volume("volume-1".into()),
+                (),
+                Deadline::within(Duration::from_mins(1)),
+                |progress| async move { stage.run(&host, &progress).await.map_err(|error| status::node(&error)) },
+            )
+            .await;
+        staged.expect("the flag is left alone");
     }
 }
