@@ -57,7 +57,7 @@ impl Host {
         let answers = head.is_ok();
         match head {
             Ok(head) => findings.extend(shrunk(device, &head)),
-            Err(finding) => findings.push(finding),
+            Err(finding) => findings.extend(finding),
         }
         findings.extend(self.state(device).await);
         let path = device.path.display();
@@ -96,8 +96,9 @@ impl Host {
         self.inner.threads.run(what, LIMIT, move || entry.exists()).await
     }
 
-    /// The beginning of the device, read past every cache.
-    async fn read_head(&self, device: &Device) -> Result<Vec<u8>, Finding> {
+    /// The beginning of the device, read past every cache. No finding where the question could not be asked, because this
+    /// node is at its limits: that says nothing about the device.
+    async fn read_head(&self, device: &Device) -> Result<Vec<u8>, Option<Finding>> {
         let path = device.path.display();
         let read = device.clone();
         let what = format!("a read of {path}");
@@ -114,20 +115,20 @@ impl Host {
             .await
         {
             Ok(Ok(head)) => Ok(head),
-            Ok(Err(error)) if gone(&error) => Err(Finding {
+            Ok(Err(error)) if gone(&error) => Err(Some(Finding {
                 trouble: Trouble::DeviceGone,
                 message: format!("{path} is gone ({error}); is the volume still attached to this server?"),
-            }),
-            Ok(Err(error)) => Err(Finding {
+            })),
+            Ok(Err(error)) => Err(Some(Finding {
                 trouble: Trouble::ReadError,
                 message: format!(
                     "{path} cannot be read ({error}); see the kernel's log of this node and the volume in Cinder"
                 ),
-            }),
-            Err(error) => Err(Finding {
+            })),
+            Err(error) => Err(error.is_hang().then(|| Finding {
                 trouble: Trouble::ReadTimedOut,
                 message: error.to_string(),
-            }),
+            })),
         }
     }
 
@@ -244,4 +245,51 @@ fn read_directly(path: &Path) -> io::Result<Vec<u8>> {
         return Err(Errno::NXIO.into());
     }
     Ok(buffer.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::HostPaths;
+    use crate::offload::MOST_THREADS;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_could_not_be_asked_is_not_said_to_hang() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let host = Host::new(HostPaths {
+            sys: dir.path().into(),
+            dev: dir.path().into(),
+            ..HostPaths::default()
+        });
+        let mut held = Vec::new();
+        for index in 0..MOST_THREADS {
+            let (release, hung) = mpsc::channel::<()>();
+            held.push(release);
+            let call = host
+                .inner
+                .threads
+                .run(format!("call {index}"), LIMIT, move || hung.recv());
+            // Begun, and left to itself.
+            tokio::select! {
+                biased;
+                _ = tokio::task::unconstrained(call) => {}
+                () = ready(()) => {}
+            }
+        }
+        let device = Device {
+            path: dir.path().join("vdb"),
+            name: "vdb".into(),
+            size_bytes: 1 << 20,
+            number: (254, 16),
+            read_only: false,
+            volume_id: "volume-1".into(),
+        };
+        fs::write(&device.path, vec![0; 1 << 20]).expect("a file");
+        let findings = host.examine(&device, &MountTable::default()).await;
+        assert_eq!(findings, []);
+        drop(held);
+    }
 }

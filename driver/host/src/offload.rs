@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Most calls that may be under way at once, hung ones included. A node has at most a few hundred volumes, and a healthy
 /// call takes milliseconds.
-const MOST_THREADS: usize = 128;
+pub(crate) const MOST_THREADS: usize = 128;
 
 /// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.
 const MOST_ALIKE: usize = 8;

@@ -177,7 +177,7 @@ async fn examine(host: &Host, known: &Known, volume_id: &str, paths: &[PathBuf])
             };
         }
         Err(error @ DeviceError::NoSize { .. }) => return Ok(vec![gone(error.to_string())]),
-        Err(DeviceError::NoAnswer(error)) => {
+        Err(DeviceError::NoAnswer(error)) if error.is_hang() => {
             return Ok(vec![Finding {
                 trouble: Trouble::ReadTimedOut,
                 message: error.to_string(),
