@@ -79,6 +79,15 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
         .threads
         .run(what, READ_LIMIT, move || checked.open(open))
         .await??;
+    // While a device hangs, nothing ends a blkid that reads it, and each try would leave one more behind. So a thread reads
+    // first, through an opening that claims nothing; while it hangs, the next try is refused at once.
+    let asked = device.clone();
+    let what = format!("a first read of {}", device.path.display());
+    let first_read = move || {
+        // An error is met again, and told, by those who need what is there.
+        asked.open(Open::Read).map(|file| drop(file.read_at(&mut [0; 512], 0)))
+    };
+    host.inner.threads.run(what, READ_LIMIT, first_read).await??;
     let blkid = &host.inner.tools.blkid;
     let args = ["-p", "-u", "filesystem,raid,crypto", "-o", "export"];
     let ended = tool::run(blkid, &args, &device.path, BLKID_LIMIT, TimeUp::Kill).await?;

@@ -10,6 +10,7 @@ use std::thread;
 
 use csi_host::Device;
 use rustix::mount::MountFlags;
+use tokio::sync::Notify;
 
 use crate::lab::Lab;
 
@@ -32,6 +33,7 @@ pub(crate) enum Mood {
 #[derive(Debug, Clone)]
 pub(crate) struct Flaky {
     mood: Arc<(Mutex<Mood>, Condvar)>,
+    asked: Arc<Notify>,
 }
 
 impl Flaky {
@@ -40,9 +42,17 @@ impl Flaky {
         self.mood.1.notify_all();
     }
 
+    /// Ends when somebody reads or writes and is kept waiting.
+    pub(crate) async fn keeps_somebody_waiting(&self) {
+        self.asked.notified().await;
+    }
+
     /// The mood, once it is not to hang.
     fn settled(&self) -> Mood {
         let mood = self.mood.0.lock().expect("no panic");
+        if *mood == Mood::Hanging {
+            self.asked.notify_one();
+        }
         *self
             .mood
             .1
@@ -66,6 +76,7 @@ impl Lab {
         File::create(&shown).expect("a place to mount on");
         let flaky = Flaky {
             mood: Arc::new((Mutex::new(Mood::Well), Condvar::new())),
+            asked: Arc::default(),
         };
         serve(&shown, file, size, flaky.clone());
         (self.attach(&shown, volume).await, flaky)

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use csi_host::health::Trouble;
-use csi_host::{Device, FsType, Host, MountOptions, Prepare};
+use csi_host::{Device, FsType, Host, MountOptions, Prepare, Tools};
 
 use crate::flaky::Mood;
 use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, output, run, write_at};
@@ -178,6 +178,31 @@ fn a_mkfs_on_a_disk_that_hangs_is_joined_when_it_comes_back() {
             flaky.be(Mood::Well);
             let prepared = call.await.expect("no panic").expect("it is made");
             assert!(prepared.formatted);
+        },
+    );
+}
+
+#[test]
+fn no_program_is_left_behind_on_a_disk_that_hangs() {
+    run(
+        "health::no_program_is_left_behind_on_a_disk_that_hangs",
+        |lab| async move {
+            let (device, flaky) = lab.flaky(VOLUME, 64 * MIB).await;
+            let ran = lab.at("blkid.ran");
+            let blkid = lab.script("blkid", &format!(": > {}\nexec blkid \"$@\"", ran.display()));
+            let host = lab.host_with(Tools {
+                blkid,
+                ..Tools::default()
+            });
+            flaky.be(Mood::Hanging);
+            tokio::select! {
+                prepared = host.prepare_filesystem(&device, ANY) => panic!("the disk hangs: {prepared:?}"),
+                () = flaky.keeps_somebody_waiting() => {}
+            }
+            assert!(!ran.exists(), "it could not be ended");
+            flaky.be(Mood::Well);
+            let prepared = host.prepare_filesystem(&device, ANY).await.expect("the disk answers");
+            assert!(prepared.formatted && ran.exists());
         },
     );
 }
