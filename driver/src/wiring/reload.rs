@@ -104,13 +104,11 @@ impl Reload {
     /// Until `shutdown`.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         loop {
-            let again = self.trials.values().map(|trial| trial.again).min();
-            let again = again.unwrap_or_else(|| Instant::now() + POLL);
+            let next = self.next();
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.changes.happen() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep_until(again) => {}
-                () = tokio::time::sleep(POLL) => {}
+                () = tokio::time::sleep_until(next) => {}
             }
             let files = tokio::select! {
                 files = self.look() => files,
@@ -120,6 +118,15 @@ impl Reload {
                 self.changes.follow(&files);
             }
         }
+    }
+
+    /// When to look again even where the kernel reports nothing. While the files cannot be understood nothing is tried, so what was
+    /// due to be tried again is no reason to look: it would stay due, and look would follow on look without a pause.
+    fn next(&self) -> Instant {
+        let poll = Instant::now() + POLL;
+        let trials = self.trials.values().map(|trial| trial.again);
+        let again = trials.min().filter(|_| self.malformed.is_none());
+        again.map_or(poll, |again| again.min(poll))
     }
 
     /// Reads the files and takes over what has changed. Gives the files that count now, where they can be understood.

@@ -200,6 +200,27 @@ async fn a_file_that_cannot_be_understood_changes_nothing_and_is_told_once() {
 }
 
 #[tokio::test]
+async fn a_trial_that_is_due_is_no_reason_to_read_a_file_that_cannot_be_understood_again_at_once() {
+    let (mut stage, mut reload) = stage().await;
+    let good = stage.sim.access().cloud_conf();
+    stage.secret.write(&good.replace("secret-of-csi", "wrong-password"));
+    reload.look().await.expect("understood");
+    for trial in reload.trials.values_mut() {
+        trial.again = Instant::now();
+    }
+    assert!(reload.next() <= Instant::now(), "it is due");
+    stage.secret.write("[Global\n");
+    assert!(reload.look().await.is_none());
+    assert!(
+        reload.next() > Instant::now() + POLL / 2,
+        "the trial waits for the file"
+    );
+    stage.secret.write(&stage.by_credential());
+    reload.look().await.expect("understood");
+    assert!(stage.logs_in_by_credential() && stage.logins.note().is_none());
+}
+
+#[tokio::test]
 async fn a_cloud_whose_section_is_gone_stays_in_use() {
     let (mut stage, mut reload) = stage().await;
     stage.secret.write(
