@@ -193,12 +193,16 @@ async fn answer(
     created: Created,
 ) -> Result<CreateVolumeResponse, Status> {
     let Created { volume, adopted } = created;
-    if let Some(zone) = volume
-        .availability_zone
-        .as_deref()
-        .filter(|zone| !reachable(cloud, &wanted.zones, zone))
-    {
-        let text = unreachable_text(&format!("volume {}", volume.id), zone, &wanted.zones);
+    let misplaced = volume.availability_zone.as_deref().and_then(|zone| {
+        let what = format!("volume {}", volume.id);
+        if !reachable(cloud, &wanted.zones, zone) {
+            return Some(unreachable_text(&what, zone, &wanted.zones));
+        }
+        // A repeated request would not take it for the same one, so that this one must not hand it out.
+        let fits = cloud.config().block_storage.ignore_volume_az || wanted.new.fits_zone(zone);
+        (!fits).then(|| elsewhere_text(&what, zone, &wanted.new))
+    });
+    if let Some(text) = misplaced {
         if adopted {
             return Err(status::already_exists(text));
         }
@@ -227,6 +231,14 @@ fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {
         "{what}: zone {zone} is not among those from which the volume must be reachable ({}); where zones of compute and \
          storage have different names, name them by zone-map or set ignore-volume-az in cloud.conf",
         zones.required().join(", ")
+    )
+}
+
+fn elsewhere_text(what: &str, zone: &str, new: &NewVolume) -> String {
+    format!(
+        "{what}: Cinder made it in zone {zone} although {} was asked for; name a zone of Cinder's that has what is wanted, or set \
+         ignore-volume-az in cloud.conf",
+        new.availability_zone.as_deref().unwrap_or("another one")
     )
 }
 

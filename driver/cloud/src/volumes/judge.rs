@@ -124,6 +124,13 @@ pub(super) fn zone_fits(zone: &str, new: &NewVolume) -> bool {
     zones.is_empty() || zones.iter().any(|wanted| same_zone(wanted, zone))
 }
 
+impl NewVolume {
+    /// Whether a volume in this zone of Cinder's is taken for the one that is wanted, now and by a repeated request.
+    pub fn fits_zone(&self, zone: &str) -> bool {
+        zone_fits(zone, self)
+    }
+}
+
 /// Zones come from the labels of nodes, too, which cannot hold every character and 63 of them at most.
 fn same_zone(one: &str, other: &str) -> bool {
     let edge = |c: char| !c.is_ascii_alphanumeric();
@@ -171,9 +178,11 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     if let Some(difference) = source_difference(volume, new.source.as_ref()) {
         return Some(difference);
     }
+    // Until ours is written again, a restored volume has the metadata of the volume in the backup, which tells nothing about it.
+    let own = volume.status != VolumeStatus::RestoringBackup && marks_are_own(volume);
     for (key, wanted) in &new.mutable_metadata {
         let found = volume.metadata.get(key);
-        if found != Some(wanted) {
+        if own && found != Some(wanted) {
             let found = found.map_or("none", String::as_str);
             return Some(format!("metadata {key}={wanted} is wanted, it has {found}"));
         }

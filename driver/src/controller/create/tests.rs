@@ -91,6 +91,24 @@ async fn an_older_volume_in_an_unreachable_zone_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_new_volume_that_a_repeated_request_would_not_take_is_not_handed_out() {
+    let (sim, cloud, service) = cloud_and_service().await;
+    // Reachable where it is, but the class names another zone.
+    let (mut wanted, created) = made(&cloud, "nova").await;
+    wanted.new.availability_zone = Some("east".into());
+    wanted.new.acceptable_zones = vec!["east".into()];
+    let refusal = answer(&service, &cloud, &wanted, created)
+        .await
+        .expect_err("the next call would remove it");
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    assert!(
+        refusal.message().contains("nova") && refusal.message().contains("east"),
+        "{refusal}"
+    );
+    assert!(sim.state().volumes.is_empty());
+}
+
+#[tokio::test]
 async fn a_volume_that_cannot_be_removed_again_leaves_everything_open() {
     let (sim, cloud, service) = cloud_and_service().await;
     let (wanted, created) = made(&cloud, "elsewhere").await;

@@ -238,3 +238,20 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
     assert_eq!(judge(&restored, &wanted, false), Found::OursMisplaced);
 }
+
+#[test]
+fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ours_is_written_again() {
+    let wanted = NewVolume {
+        source: Some(Source::PointInTime("b-2".into())),
+        mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
+        ..new()
+    };
+    assert_eq!(judge(&volume("1", "restoring-backup"), &wanted, false), Found::Coming);
+    let mut restored = volume("1", "available");
+    restored
+        .metadata
+        .insert(marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into());
+    assert_eq!(judge(&restored, &wanted, false), Found::Ready);
+    restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
+    assert!(matches!(judge(&restored, &wanted, false), Found::Other(_)));
+}
