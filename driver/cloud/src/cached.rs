@@ -65,7 +65,8 @@ impl<T> Cached<T> {
             return false;
         }
         match known.answer {
-            Ok(_) => known.asked.elapsed() < self.lifetime,
+            // From when it came: the answer of a slow cloud would be old at once, and all who wait for it would ask anew in turn.
+            Ok(_) => known.came.elapsed() < self.lifetime,
             Err(_) => known.came >= arrived,
         }
     }
@@ -113,6 +114,21 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         get().await.expect_err("asked anew");
         assert_eq!(asked.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_took_long_serves_all_who_waited_for_it() {
+        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let get = || {
+            cached.get(|| async {
+                asked.set(asked.get() + 1);
+                tokio::time::sleep(2 * LIFETIME).await;
+                Ok(asked.get())
+            })
+        };
+        let (one, two) = tokio::join!(get(), get());
+        assert_eq!((*one.expect("one"), *two.expect("the same")), (1, 1));
+        assert_eq!(*get().await.expect("still the same"), 1);
     }
 
     #[tokio::test(start_paused = true)]
