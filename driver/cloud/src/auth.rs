@@ -55,6 +55,13 @@ struct State {
     failure: Option<(Instant, CloudError)>,
 }
 
+impl State {
+    /// The token, unless it has ended.
+    fn usable(&self) -> Option<Arc<Token>> {
+        self.token.clone().filter(|token| token.usable_until > Instant::now())
+    }
+}
+
 /// Logs in with the configured credentials and keeps the token fresh. One login at a time, whoever asks.
 pub(crate) struct Keystone {
     url: Url,
@@ -93,13 +100,20 @@ impl Keystone {
     }
 
     /// A token that is good for a while. Logs in when there is none or it nears its end; callers that come meanwhile wait for
-    /// that one login. A renewal that fails leaves the old token in use while it lasts. May be cancelled.
+    /// that one login, unless the old token still works: a Keystone that does not answer holds up one of them at most. A renewal
+    /// that fails leaves the old token in use while it lasts. May be cancelled.
     pub(crate) async fn token(&self) -> Result<Arc<Token>, CloudError> {
         if let Some(token) = self.fresh().await {
             return Ok(token);
         }
         let asked = Instant::now();
-        let _one_at_a_time = self.login.lock().await;
+        let _one_at_a_time = match self.login.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => match self.usable().await {
+                Some(token) => return Ok(token),
+                None => self.login.lock().await,
+            },
+        };
         if let Some(token) = self.fresh().await {
             return Ok(token);
         }
@@ -112,16 +126,13 @@ impl Keystone {
             Ok(token) => Ok(token),
             Err(error) => {
                 let mut state = self.state.write().await;
-                match state.token.clone() {
-                    Some(token) if token.usable_until > Instant::now() => {
-                        tracing::warn!(%error, "the token could not be renewed; the old one stays in use until it ends");
-                        state.renew_at = Some(Instant::now() + RENEW_AGAIN);
-                        Ok(token)
-                    }
-                    _ => {
-                        state.failure = Some((Instant::now(), error.clone()));
-                        Err(error)
-                    }
+                if let Some(token) = state.usable() {
+                    tracing::warn!(%error, "the token could not be renewed; the old one stays in use until it ends");
+                    state.renew_at = Some(Instant::now() + RENEW_AGAIN);
+                    Ok(token)
+                } else {
+                    state.failure = Some((Instant::now(), error.clone()));
+                    Err(error)
                 }
             }
         }
@@ -146,6 +157,10 @@ impl Keystone {
         let state = self.state.read().await;
         let due = state.renew_at?;
         (Instant::now() < due).then(|| state.token.clone()).flatten()
+    }
+
+    async fn usable(&self) -> Option<Arc<Token>> {
+        self.state.read().await.usable()
     }
 
     async fn log_in(&self) -> Result<Arc<Token>, CloudError> {
@@ -337,9 +352,48 @@ fn tokens_url(auth_url: &str) -> Result<Url, CloudError> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use rstest::rstest;
 
     use super::*;
+    use crate::options::CloudOptions;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_still_works_is_used_while_its_renewal_hangs() {
+        // A second installation in this process changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let conf = "[Global]\nauth-url=http://127.0.0.1:9\nuser-id=u\npassword=p\ntenant-id=t\n";
+        let config = CloudConfig::from_cloud_conf(conf).expect("good");
+        let options = CloudOptions::default();
+        let keystone = Keystone::new(&config, Client::new(), options.request_timeout, options.observer).expect("good");
+        let token = Arc::new(Token {
+            header: HeaderValue::from_static("token"),
+            generation: 1,
+            expires_at: Timestamp::now(),
+            project_id: "t".to_owned(),
+            project_name: String::new(),
+            user_id: "u".to_owned(),
+            catalog: Vec::new(),
+            usable_until: Instant::now() + RENEW_BEFORE,
+        });
+        {
+            let mut state = keystone.state.write().await;
+            state.renew_at = Some(Instant::now());
+            state.token = Some(token);
+        }
+        let _renewal = keystone.login.lock().await;
+        let old = keystone
+            .token()
+            .now_or_never()
+            .expect("waits for nobody")
+            .expect("works");
+        assert_eq!(old.generation, 1);
+        tokio::time::advance(RENEW_BEFORE).await;
+        assert!(
+            keystone.token().now_or_never().is_none(),
+            "it has ended: only a login helps"
+        );
+    }
 
     #[rstest]
     #[case("https://keystone.example:5000", "https://keystone.example:5000/v3/auth/tokens")]
