@@ -68,8 +68,8 @@ def packages():
     if not shutil.which("apt-get"):
         raise CloudError(f"these packages (by their Debian names) are missing, and there is no apt-get: {' '.join(missing)}")
     say(f"installing {' '.join(missing)}")
-    # In runlevel 1 no package starts its service.
-    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
+    # In runlevel 1 no package starts its service; systemd takes no heed of that, but of being spoken of as off.
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1", SYSTEMD_OFFLINE="1")
     apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "-o", "Acquire::http::Timeout=30"]
     run("apt-update", [*apt, "update"], APT_SECONDS, env=environment)
     run("apt-install", [*apt, "install", "-y", "--no-install-recommends", *missing], APT_SECONDS, env=environment)

@@ -153,7 +153,7 @@ def make_databases(step):
     keystone = [binaries / "keystone-manage", "--config-file", conf / "keystone.conf"]
     cinder = [binaries / "cinder-manage", "--config-file", conf / "cinder.conf"]
     nova = [binaries / "nova-manage", "--config-file", conf / "nova.conf"]
-    bootstrap = [*keystone, "bootstrap", "--bootstrap-password", layout.ADMIN_PASSWORD, "--bootstrap-region-id", layout.REGION]
+    bootstrap = [*keystone, "bootstrap", "--bootstrap-region-id", layout.REGION]
     for kind in ("admin", "internal", "public"):
         bootstrap += [f"--bootstrap-{kind}-url", layout.AUTH_URL + "/"]
     cell0 = f"mysql+pymysql://root@127.0.0.1:{layout.PORTS['mariadb']}/nova_cell0"
@@ -177,10 +177,11 @@ def make_databases(step):
     (layout.RUN / "keystone/fernet").mkdir(parents=True)
     (layout.RUN / "keystone/credential").mkdir(parents=True)
     running = {}
+    variables = environment() | {"OS_BOOTSTRAP_PASSWORD": layout.ADMIN_PASSWORD}
     for name, steps in lines.items():
         script = " && ".join(" ".join(f"'{word}'" for word in command) for command in steps)
         log = open(layout.LOG / f"{name}.log", "wb")  # noqa: SIM115: the process keeps it
-        running[name] = subprocess.Popen(["sh", "-c", script], env=environment(), stdout=log, stderr=log)
+        running[name] = subprocess.Popen(["sh", "-c", script], env=variables, stdout=log, stderr=log)
     step(running)
 
 
