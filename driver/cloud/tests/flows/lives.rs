@@ -37,13 +37,14 @@ async fn a_cloud_that_answers_at_once_is_not_waited_for_once_it_is_known() {
     for life in 0..6 {
         stage.life(&format!("learn-{life}")).await;
     }
-    let started = Instant::now();
-    stage.life("pvc").await;
-    assert!(
-        started.elapsed() < Duration::from_millis(500),
-        "{:?}",
-        started.elapsed()
-    );
+    // The fastest of several: a busy machine makes any of them late, a wait all of them.
+    let mut fastest = Duration::MAX;
+    for life in 0..5 {
+        let started = Instant::now();
+        stage.life(&format!("pvc-{life}")).await;
+        fastest = fastest.min(started.elapsed());
+    }
+    assert!(fastest < Duration::from_millis(500), "{fastest:?}");
 }
 
 /// As many lives at once on one server; what they cost each.

@@ -141,7 +141,7 @@ fn a_disk_that_hangs_is_named_and_holds_up_no_other_and_no_second_question() {
             let again = tokio::time::Instant::now();
             assert_eq!(troubles(&host, &device).await, [Trouble::ReadTimedOut]);
             assert!(
-                again.elapsed() < Duration::from_secs(1),
+                again.elapsed() < Duration::from_secs(4),
                 "the second question is answered at once"
             );
             assert!(
@@ -174,7 +174,7 @@ fn a_mkfs_on_a_disk_that_hangs_is_joined_when_it_comes_back() {
                 let (host, device) = (host.clone(), device.clone());
                 async move { host.prepare_filesystem(&device, ANY).await }
             });
-            tokio::task::yield_now().await;
+            flaky.keeps_somebody_waiting().await;
             flaky.be(Mood::Well);
             let prepared = call.await.expect("no panic").expect("it is made");
             assert!(prepared.formatted);

@@ -395,10 +395,15 @@ fn a_mkfs_that_wakes_up_late_cannot_harm_a_mounted_file_system() {
 
 /// The content of a file that another process renames into place.
 async fn appears(path: &std::path::Path) -> String {
-    loop {
-        match fs::read_to_string(path) {
-            Ok(content) => return content,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+    let written = async {
+        loop {
+            match fs::read_to_string(path) {
+                Ok(content) => return content,
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            }
         }
-    }
+    };
+    tokio::time::timeout(std::time::Duration::from_mins(1), written)
+        .await
+        .expect("it appears")
 }
