@@ -21,7 +21,7 @@ check: ## The quick tests: cargo alone, no root, no Go
 	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator -- --skip backing::
 
 .PHONY: test
-test: prepare ## All tests: real devices, csi-sanity, the Go driver, the cluster (root)
+test: prepare ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
 	$(CARGO) build --locked --workspace --all-targets
 	tests/openstack/cloud up >/dev/null
 	trap 'tests/openstack/cloud down' EXIT; \
@@ -45,6 +45,7 @@ bench: prepare ## Our driver beside the Go driver: calls, time, memory, with rat
 
 .PHONY: openstack-up
 openstack-up: ## Real Keystone, Cinder, Nova and Placement on loopback (root); prints where they are described
+	tests/tools/apt
 	tests/openstack/cloud up
 
 .PHONY: openstack-down
