@@ -85,6 +85,9 @@ pub struct Backup {
     pub object_count: u32,
     pub fail_reason: Option<String>,
     pub metadata: BTreeMap<String, String>,
+    /// Those of the volume at the time of the backup, which come back with the data.
+    #[serde(default)]
+    pub volume_metadata: BTreeMap<String, String>,
     /// When the data were as they are in the backup.
     pub data_timestamp: Timestamp,
     pub created_at: Timestamp,

@@ -27,6 +27,9 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
         }
         sleep(half).await;
         if volume.backup_id.is_some() {
+            if doom.is_none() {
+                cloud.change(|world| world.begin_fill(&volume.id));
+            }
             sleep(cloud.latencies().backup).await;
         }
         let source = volume

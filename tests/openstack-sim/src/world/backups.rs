@@ -95,6 +95,7 @@ impl World {
             object_count: 0,
             fail_reason: None,
             metadata: new.metadata.unwrap_or_default(),
+            volume_metadata: volume.metadata.clone(),
             data_timestamp: moment.unwrap_or(now),
             created_at: now,
             updated_at: None,
@@ -210,8 +211,13 @@ impl World {
         Ok(())
     }
 
-    /// The volume has the data of the backup, or an error; Cinder notes where a volume's data come from when they are not
-    /// its own.
+    /// The empty volume that was made for a backup is `restoring-backup`.
+    pub(crate) fn begin_fill(&mut self, volume_id: &str) {
+        self.turn(volume_id, VolumeStatus::Creating, VolumeStatus::RestoringBackup);
+    }
+
+    /// The volume has the data of the backup, or an error. The metadata that the saved volume had come with the data, in
+    /// place of the volume's own, and Cinder notes where data come from that are not the volume's own.
     pub(crate) fn end_restore(&mut self, id: &str, volume_id: &str, failed: bool) {
         if self
             .backups
@@ -220,11 +226,16 @@ impl World {
         {
             self.set_backup_status(id, BackupStatus::Available);
         }
-        let own = self.backups.get(id).is_some_and(|backup| backup.volume_id == volume_id);
+        let saved = self.backups.get(id);
+        let own = saved.is_some_and(|backup| backup.volume_id == volume_id);
+        let saved = saved.map(|backup| backup.volume_metadata.clone()).unwrap_or_default();
         let Ok(volume) = self.volume_mut(volume_id) else { return };
         volume.backup_id = None;
-        if !failed && (!own || volume.metadata.contains_key("src_backup_id")) {
-            volume.metadata.insert("src_backup_id".to_owned(), id.to_owned());
+        if !failed {
+            volume.metadata = saved;
+            if !own || volume.metadata.contains_key("src_backup_id") {
+                volume.metadata.insert("src_backup_id".to_owned(), id.to_owned());
+            }
         }
         let end = if failed {
             VolumeStatus::ErrorRestoring

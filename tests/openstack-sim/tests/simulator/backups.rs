@@ -1,5 +1,7 @@
 //! Backups, chains of them, and volumes made of them.
 
+use std::io::{Read as _, Write as _};
+
 use openstack_sim::{BackupStatus, Effect, Fault, VolumeStatus};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -151,15 +153,30 @@ async fn an_attached_volume_is_backed_up_by_force_and_a_snapshot_without() {
 async fn a_volume_is_made_of_a_backup_and_says_so() {
     let client = Client::new(|_| {}).await;
     let volume = client.volume("data").await;
+    let metadata = Some(json!({"metadata": {"own": "1"}}));
+    client
+        .cinder(Method::POST, &format!("/volumes/{volume}/metadata"), None, metadata)
+        .await
+        .expect(200);
     let id = backup(&client, json!({"volume_id": volume})).await;
     assert!(client.sim.settled(PATIENCE).await);
-    let wish = json!({"volume": {"backup_id": id, "size": 2}});
+    let wish = json!({"volume": {"backup_id": id, "size": 2, "metadata": {"wished": "1"}}});
     let create = async |wish| client.cinder(Method::POST, "/volumes", Some("3.47"), Some(wish)).await;
     let made = create(wish).await.expect(202);
     let restored = made.body["volume"]["id"].as_str().unwrap();
     client.reaches(restored, VolumeStatus::Available).await;
     let shown = client.get(&format!("/volumes/{restored}")).await;
-    assert_eq!(shown.body["volume"]["metadata"], json!({"src_backup_id": id}));
+    assert_eq!(
+        shown.body["volume"]["metadata"],
+        json!({"own": "1", "src_backup_id": id}),
+        "those of the saved volume, and where the data come from"
+    );
+    client.latency(|latencies| latencies.backup = NEVER);
+    let stuck = create(json!({"volume": {"backup_id": id}})).await.expect(202);
+    let stuck = stuck.body["volume"]["id"].as_str().unwrap();
+    client.reaches(stuck, VolumeStatus::RestoringBackup).await;
+    assert_eq!(client.sim.state().backup(&id).unwrap().status, BackupStatus::Restoring);
+    client.latency(|_| {});
     let gone = create(json!({"volume": {"backup_id": "none", "size": 2}}))
         .await
         .expect(404);
@@ -218,4 +235,45 @@ async fn a_cloud_without_a_backup_service_says_so() {
     let body = Some(json!({"backup": {"volume_id": volume}}));
     let refused = client.cinder(Method::POST, "/backups", None, body).await.expect(503);
     assert_eq!(refused.fault().1, "Service cinder-backup could not be found.");
+}
+
+#[tokio::test]
+async fn a_restored_volume_has_the_data_of_the_moment_of_its_backup() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let client = Client::new(|config| config.backing = Some(folder.path().to_owned())).await;
+    let file = |id: &str| folder.path().join("volumes").join(format!("{id}.img"));
+    let write = |id: &str, text: &str| {
+        let mut file = std::fs::OpenOptions::new().write(true).open(file(id)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    let read = |id: &str| {
+        let mut text = [0; 3];
+        std::fs::File::open(file(id)).unwrap().read_exact(&mut text).unwrap();
+        String::from_utf8(text.to_vec()).unwrap()
+    };
+    let volume = client.volume("data").await;
+    let mut backups = Vec::new();
+    for (text, incremental) in [("one", false), ("two", true)] {
+        write(&volume, text);
+        backups.push(backup(&client, json!({"volume_id": volume, "incremental": incremental})).await);
+        assert!(client.sim.settled(PATIENCE).await);
+    }
+    write(&volume, "now");
+    for (id, text) in backups.iter().zip(["one", "two"]) {
+        let wish = Some(json!({"volume": {"backup_id": id, "size": 2}}));
+        let made = client
+            .cinder(Method::POST, "/volumes", Some("3.47"), wish)
+            .await
+            .expect(202);
+        let restored = made.body["volume"]["id"].as_str().unwrap();
+        client.reaches(restored, VolumeStatus::Available).await;
+        assert_eq!(read(restored), text);
+        assert_eq!(std::fs::metadata(file(restored)).unwrap().len(), 2 << 30);
+    }
+    let over = Some(json!({"restore": {"volume_id": volume}}));
+    let path = format!("/backups/{}/restore", backups[0]);
+    client.cinder(Method::POST, &path, None, over).await.expect(202);
+    assert!(client.sim.settled(PATIENCE).await);
+    assert_eq!(read(&volume), "one");
+    client.reaches(&volume, VolumeStatus::Available).await;
 }
