@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 
 use crate::gate::{Gate, Writes};
+use crate::upkeep::operator_metric;
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
 /// What the operator made and finds missing: something of every stage.
@@ -70,6 +71,17 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
         ensure!(told.lines().all(done), "{told}");
         Ok(())
     })
+    .await?;
+    // The status may be that of before the kill until the successor leads, which waits for the Lease to run out.
+    wait_for(
+        "the operator's first reconcile after its restart",
+        PATIENCE,
+        async || {
+            operator_metric(world, "cinder_csi_operator_reconcile_total")
+                .await
+                .map(drop)
+        },
+    )
     .await?;
     world.healthy().await
 }

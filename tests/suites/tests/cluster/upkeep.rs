@@ -30,7 +30,7 @@ pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) 
 }
 
 /// A counter of the operator's metrics, summed over its labels.
-async fn operator_metric(world: &World, name: &str) -> Result<f64> {
+pub(crate) async fn operator_metric(world: &World, name: &str) -> Result<f64> {
     let services = world.cluster.get(&["services", "-n", NAMESPACE]).await?;
     let service = services["items"][0]["metadata"]["name"]
         .as_str()
