@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
 use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, source_difference};
-use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume};
+use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
@@ -214,11 +214,30 @@ impl Inner {
     }
 }
 
-/// The end of a creation: the volume, or its disappearance. An errored volume is an end, too.
+/// The end of a creation: the volume, or its disappearance, which begins with its deletion. An errored volume is an end, too.
 fn made(id: &VolumeId, volume: Option<&Volume>) -> Option<Result<Volume, CloudError>> {
     match volume {
         None => Some(Err(CloudError::no_volume(id))),
         Some(volume) if volume.status.is_coming() => None,
+        Some(volume) if volume.status == VolumeStatus::Deleting => Some(Err(CloudError::no_volume(id))),
         Some(volume) => Some(Ok(volume.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_somebody_deletes_while_it_is_made_is_not_handed_out() {
+        let seen = |status: &str| {
+            let volume = json!({"id": "1", "size": 1, "status": status});
+            let volume: Volume = serde_json::from_value(volume).expect("a volume");
+            made(&volume.id, Some(&volume))
+        };
+        assert!(matches!(seen("deleting"), Some(Err(CloudError::NotFound { .. }))));
+        assert!(matches!(seen("available"), Some(Ok(_))) && seen("creating").is_none());
     }
 }
