@@ -28,6 +28,13 @@ pub fn text(status: u16, body: &[u8]) -> String {
     }
 }
 
+/// Whether this is a fault as services write it, `{"itemNotFound":{…}}`, and not the page of a gateway. A 404 in any other shape does
+/// not say that the thing is gone: the gateway may not know the service just now.
+pub(crate) fn is_of_service(body: &[u8]) -> bool {
+    let body = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
+    body.is_ok_and(|body| body.values().any(Value::is_object))
+}
+
 fn message(json: &Value) -> Option<String> {
     let object = json.as_object()?;
     for key in ["message", "detail", "faultstring", "title"] {
@@ -89,6 +96,16 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(r#"{"itemNotFound":{"code":404,"message":"Volume x could not be found."}}"#, true)]
+    #[case("<html><body><h1>404 Not Found</h1></body></html>", false)]
+    #[case("default backend - 404", false)]
+    #[case(r#"{"message":"no Route matched with those values"}"#, false)]
+    #[case("", false)]
+    fn a_gateway_does_not_speak_for_the_service(#[case] body: &str, #[case] expected: bool) {
+        assert_eq!(is_of_service(body.as_bytes()), expected);
+    }
 
     #[rstest]
     #[case(

@@ -92,7 +92,7 @@ pub(crate) struct Request<'a> {
     pub(crate) query: Vec<(&'static str, String)>,
     pub(crate) body: Option<Value>,
     pub(crate) version: Option<MicroVersion>,
-    /// Whether 404 is an answer like any other, rather than an error.
+    /// Whether the service's own 404 is an answer like any other, rather than an error.
     pub(crate) may_be_missing: bool,
     /// Whether this asks the API version itself, above the project, rather than `path`.
     version_root: bool,
@@ -322,7 +322,11 @@ impl Transport {
         }
         let failure = failure(Some(code), fault::text(code, &body), id);
         if code == 404 && request.may_be_missing {
-            return Ok(Answer { body, failure });
+            return if fault::is_of_service(&body) {
+                Ok(Answer { body, failure })
+            } else {
+                Err(CloudError::Unreachable { failure, sent: true })
+            };
         }
         Err(fault::classify(failure, wanted))
     }

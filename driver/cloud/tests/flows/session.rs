@@ -154,6 +154,23 @@ async fn a_read_is_repeated_after_503_and_after_a_lost_connection() {
 }
 
 #[tokio::test]
+async fn what_only_a_gateway_does_not_find_is_not_missing() {
+    let stage = stage().await;
+    let (volume, server) = (stage.create("pvc-1").await.id, crate::support::ONE.into());
+    let options = cinder_cloud::AttachOptions::default();
+    stage.cloud.attach(&volume, &server, options).await.expect("attached");
+    for operation in ["get_volume", "detach_volume", "delete_volume"] {
+        let page = Fault::on(operation).times(1).effect(Effect::html(404));
+        stage.sim.fault(page).expect("rule");
+    }
+    let found = stage.cloud.volume(&volume).await.expect("asked again");
+    assert!(found.is_some(), "it is there");
+    stage.cloud.detach(&volume, Some(&server)).await.expect("asked again");
+    stage.cloud.delete_volume(&volume).await.expect("asked again");
+    assert!(stage.sim.state().volumes.is_empty(), "really deleted");
+}
+
+#[tokio::test]
 async fn a_wish_to_come_back_later_is_heeded_even_for_a_creation() {
     let stage = stage().await;
     let busy = Effect::status(429).retry_after(1);
