@@ -38,9 +38,16 @@ fn the_simulator_answers_as_the_real_services_do() {
 
 /// Differences, as `STEP: WHAT`.
 fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'static str, Note>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut found: BTreeSet<String> = simulated
+        .keys()
+        .filter(|step| !real.contains_key(*step))
+        .map(|step| format!("{step}: only simulated"))
+        .collect();
     for (step, real) in real {
-        let Some(simulated) = simulated.get(step) else { continue };
+        let Some(simulated) = simulated.get(step) else {
+            found.insert(format!("{step}: only real"));
+            continue;
+        };
         if real.status != simulated.status {
             found.insert(format!(
                 "{step}: status: real {} ({}), simulated {} ({})",
