@@ -14,7 +14,8 @@ mod volumes;
 use reqwest::Method;
 use serde::{Deserialize, Deserializer};
 
-use crate::transport::{Request, Service, Transport};
+use crate::service::Service;
+use crate::transport::{Request, Transport};
 
 pub(crate) use attachments::Attachment;
 pub use backups::{Backup, BackupStatus, NewBackup};
@@ -22,8 +23,8 @@ pub(crate) use groups::{Group, GroupSnapshotRecord, GroupType, GroupedVolume, Ne
 pub(crate) use limits::{Backend, Pool, PoolCapabilities, Quota, Quotas};
 pub use snapshots::{NewSnapshot, Snapshot, SnapshotStatus};
 pub use status::VolumeStatus;
+pub use types::VolumeType;
 pub(crate) use types::is_true;
-pub use types::{MigrationPolicy, VolumeType};
 pub(crate) use volumes::Filling;
 pub use volumes::{Created, NewVolume, Source, Volume, VolumeAttachment, VolumePage};
 

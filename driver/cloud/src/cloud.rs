@@ -18,12 +18,12 @@ use crate::config::CloudConfig;
 use crate::connection::Connection;
 use crate::error::CloudError;
 use crate::gone::Gone;
-use crate::groups::UnderWork;
+use crate::groups::under_work::UnderWork;
 use crate::ids::{ServerId, VolumeId};
-use crate::listing::Listing;
+use crate::listing::kept::Listing;
 use crate::options::CloudOptions;
 use crate::per_server::Turns;
-use crate::room::Known;
+use crate::room::known::Known;
 use crate::transport::Transport;
 use crate::watch::{Progress, ServerRecords, Watch};
 

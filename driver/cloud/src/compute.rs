@@ -9,7 +9,8 @@ use serde_json::json;
 use crate::block_storage::null_as_default;
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
-use crate::transport::{Answer, MicroVersion, Request, Service, Transport};
+use crate::service::{MicroVersion, Service};
+use crate::transport::{Answer, Request, Transport};
 
 /// Nova attaches a multiattach volume from here on.
 pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);

@@ -13,7 +13,7 @@ use crate::config::{CloudConfig, Interface};
 use crate::error::CloudError;
 use crate::http_client::http_client;
 use crate::options::CloudOptions;
-use crate::transport::{MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
 
 /// One configuration in use. Requests that began with it end with it.
 #[derive(Debug)]

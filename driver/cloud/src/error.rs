@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::block_storage::MigrationPolicy;
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
+use crate::migration::MigrationPolicy;
 
 /// One failed exchange with OpenStack: what was attempted on what, and what came back.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod delete;
 mod members;
 mod own;
 mod poll;
+pub(crate) mod under_work;
 
 use std::collections::BTreeSet;
 
@@ -26,8 +27,6 @@ use crate::block_storage::{
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, VolumeId};
-
-pub(crate) use own::UnderWork;
 
 /// How often a creation begins anew after the remains of an earlier one were cleared away.
 const ROUNDS: u32 = 5;

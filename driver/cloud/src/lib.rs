@@ -31,6 +31,7 @@ mod ids;
 mod listing;
 pub mod marks;
 mod metadata;
+mod migration;
 mod modify;
 mod observer;
 mod options;
@@ -39,6 +40,7 @@ mod per_server;
 mod readonly;
 mod retry;
 mod room;
+mod service;
 mod snapshots;
 mod throttle;
 mod transport;
@@ -46,8 +48,8 @@ mod volumes;
 mod watch;
 
 pub use block_storage::{
-    Backup, BackupStatus, Created, MigrationPolicy, NewBackup, NewSnapshot, NewVolume, Snapshot, SnapshotStatus,
-    Source, Volume, VolumeAttachment, VolumePage, VolumeStatus, VolumeType,
+    Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Snapshot, SnapshotStatus, Source, Volume,
+    VolumeAttachment, VolumePage, VolumeStatus, VolumeType,
 };
 pub use cloud::{AttachOptions, Attached, Cloud, Login};
 pub use compute::Server;
@@ -58,6 +60,7 @@ pub use groups::{GroupSnapshot, NewGroupSnapshot};
 pub use health::{Severity, Trouble};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use metadata::{InstanceMetadata, MetadataError, instance_metadata, instance_metadata_over_ipv6};
+pub use migration::MigrationPolicy;
 pub use modify::Changes;
 pub use observer::{Observer, Unobserved};
 pub use options::CloudOptions;

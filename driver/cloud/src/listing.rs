@@ -3,37 +3,16 @@
 //! Sidecars walk these lists again and again, page by page and several at a time. What this process changes makes the kept list
 //! out of date at once, so that nobody is told of a volume that he has just seen deleted.
 
+pub(crate) mod kept;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::block_storage::{BlockStorage, Volume};
-use crate::cached::Cached;
 use crate::cloud::Inner;
 use crate::compute::{Compute, Server};
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-
-/// How long a list is good. Pages of one walk come faster than this after each other.
-const LIFETIME: Duration = Duration::from_secs(5);
-/// How long the servers' list is good: it tells of trouble, which does not pass in seconds.
-const SERVERS_LIFETIME: Duration = Duration::from_secs(15);
-
-/// The lists that are kept.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    volumes: Cached<BTreeMap<VolumeId, Volume>>,
-    servers: Cached<BTreeMap<ServerId, Server>>,
-}
-
-impl Default for Listing {
-    fn default() -> Self {
-        Self {
-            volumes: Cached::for_time(LIFETIME),
-            servers: Cached::for_time(SERVERS_LIFETIME),
-        }
-    }
-}
 
 impl Inner {
     /// See [`crate::Cloud::listed_volumes`].

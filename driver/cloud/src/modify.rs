@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::block_storage::{BlockStorage, MigrationPolicy, Volume, VolumeStatus, VolumeType};
+use crate::block_storage::{BlockStorage, Volume, VolumeStatus, VolumeType};
 use crate::cloud::Inner;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
+use crate::migration::MigrationPolicy;
 use crate::pace::Kind;
 use crate::watch::Wait;
 

@@ -2,23 +2,17 @@
 //!
 //! Quotas every project may read; pools by default administrators only. A cloud that says so once is not asked again for an hour.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+pub(crate) mod known;
+
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::block_storage::{Backend, BlockStorage, Pool, PoolCapabilities, Quota, Quotas, VolumeType};
-use crate::cached::Cached;
 use crate::cloud::Inner;
 use crate::error::CloudError;
 use crate::ids::GiB;
-
-/// How long what was read of quotas, pools, zones and types is good.
-const LIFETIME: Duration = Duration::from_secs(30);
-/// How long a refusal to show the pools is remembered: roles change seldom.
-const REFUSAL_LIFETIME: Duration = Duration::from_hours(1);
 
 /// What fits. `None` means that nothing limits it as far as the project is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,51 +29,6 @@ impl Room {
         available: Some(GiB::ZERO),
         largest: Some(GiB::ZERO),
     };
-}
-
-type Pools = Cached<Vec<Pool>>;
-
-/// What was read of a cloud lately.
-#[derive(Debug)]
-pub(crate) struct Known {
-    quotas: Cached<Quotas>,
-    types: Cached<Vec<VolumeType>>,
-    zones: Cached<Vec<String>>,
-    /// Each backend with its zone.
-    backends: Cached<HashSet<(String, String)>>,
-    /// By type; `None` for all pools.
-    pools: Mutex<HashMap<Option<String>, Arc<Pools>>>,
-    refused: Mutex<Option<Instant>>,
-}
-
-impl Default for Known {
-    fn default() -> Self {
-        Self {
-            quotas: Cached::for_time(LIFETIME),
-            types: Cached::for_time(LIFETIME),
-            zones: Cached::for_time(LIFETIME),
-            backends: Cached::for_time(LIFETIME),
-            pools: Mutex::default(),
-            refused: Mutex::default(),
-        }
-    }
-}
-
-impl Known {
-    fn pools_of(&self, volume_type: Option<&str>) -> Arc<Pools> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = pools.entry(volume_type.map(str::to_owned));
-        Arc::clone(entry.or_insert_with(|| Arc::new(Cached::for_time(LIFETIME))))
-    }
-
-    fn is_refused(&self) -> bool {
-        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.is_some_and(|at| at.elapsed() < REFUSAL_LIFETIME)
-    }
-
-    fn remember_refusal(&self) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
 }
 
 impl Inner {

@@ -4,6 +4,7 @@
 //! oldest of their requests tells about all of them, whatever was asked for: polling costs by time and not by number. A Cinder
 //! that cannot list changes is asked by status, and what has left its status is looked up. The task lives while somebody waits.
 
+mod due;
 mod look;
 mod task;
 mod watched;

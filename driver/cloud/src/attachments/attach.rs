@@ -15,7 +15,7 @@ use crate::ids::{ServerId, VolumeId};
 use crate::observer::Observer;
 use crate::pace::Kind;
 use crate::per_server::{Crowded, Turn};
-use crate::transport::{MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
 use crate::watch::{Wait, timestamp};
 
 /// How much is lost to whole seconds, in Cinder's times and in its clock.

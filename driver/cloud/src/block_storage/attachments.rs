@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
-use crate::transport::{MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
 
 /// Since when Cinder has it.
 const ATTACHMENTS: MicroVersion = MicroVersion(3, 27);

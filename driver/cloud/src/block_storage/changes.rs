@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 
 use super::{BlockStorage, Volume};
 use crate::error::CloudError;
-use crate::transport::{MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
 
 /// Since when Cinder compares times in a list's filter.
 const COMPARES_TIMES: MicroVersion = MicroVersion(3, 60);

@@ -9,7 +9,8 @@ use serde_json::json;
 use super::{BlockStorage, Link, Volume, is_true, null_as_default};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
-use crate::transport::{Answer, MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
+use crate::transport::Answer;
 
 /// Groups, their snapshots, and in the answers about volumes and snapshots what they belong to.
 pub(crate) const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);

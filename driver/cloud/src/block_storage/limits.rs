@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
-use crate::transport::{MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
 
 /// Pools can be filtered by volume type from here on.
 pub(crate) const POOLS_OF_TYPE: MicroVersion = MicroVersion(3, 35);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
-use crate::transport::{MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
 
 /// From where messages can be filtered.
 const MESSAGES: MicroVersion = MicroVersion(3, 5);

@@ -11,7 +11,8 @@ use super::{BlockStorage, Link, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{GiB, SnapshotId, VolumeId};
 use crate::pace::Kind;
-use crate::transport::{Answer, MicroVersion, Service, Transport};
+use crate::service::{MicroVersion, Service};
+use crate::transport::{Answer, Transport};
 use crate::watch::{List, Watched};
 
 /// The longest page of a list of those that have come to an end.

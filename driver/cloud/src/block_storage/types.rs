@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{BlockStorage, Link, null_as_default};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
+use crate::migration::MigrationPolicy;
 
 /// Extra spec: volumes of the type may be attached to several servers.
 const MULTIATTACH: &str = "multiattach";
@@ -57,26 +58,6 @@ pub(crate) fn is_true(value: &str) -> bool {
         .unwrap_or(value)
         .trim()
         .eq_ignore_ascii_case("true")
-}
-
-/// Whether a change of type may move the data to another backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum MigrationPolicy {
-    /// It may not; a change that takes it fails and leaves the volume as it was.
-    #[default]
-    Never,
-    /// It may where it must.
-    OnDemand,
-}
-
-impl MigrationPolicy {
-    /// As Cinder writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::OnDemand => "on-demand",
-        }
-    }
 }
 
 #[derive(Deserialize)]

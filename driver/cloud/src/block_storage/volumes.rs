@@ -10,7 +10,8 @@ use super::{BlockStorage, Link, VolumeStatus, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
 use crate::marks;
-use crate::transport::{Answer, MicroVersion, Service};
+use crate::service::{MicroVersion, Service};
+use crate::transport::Answer;
 
 /// Since when Cinder makes volumes from backups.
 const FROM_BACKUP: MicroVersion = MicroVersion(3, 47);

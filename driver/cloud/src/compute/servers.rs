@@ -6,7 +6,8 @@ use serde::Deserialize;
 use super::{Compute, Server};
 use crate::error::CloudError;
 use crate::ids::ServerId;
-use crate::transport::{Request, Service};
+use crate::service::Service;
+use crate::transport::Request;
 
 #[derive(Deserialize)]
 struct ServersBody {

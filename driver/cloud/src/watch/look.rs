@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 
-use super::task::Due;
+use super::due::Due;
 use super::watched::{List, Watched};
 use super::{Key, Look, Shared, State};
 use crate::error::{CloudError, Failure};

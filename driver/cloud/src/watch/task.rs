@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
+use super::due::Due;
 use super::look::{self, LOOK_TIMEOUT};
 use super::watched::Watched;
-use super::{Key, KeyOf, Shared, State, Waiter};
+use super::{Key, Shared, State, Waiter};
 use crate::pace::Kind;
 
 /// Between two equal looks.
@@ -20,16 +21,6 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const CLOCKS: SignedDuration = SignedDuration::from_secs(30);
 /// What is waited for longer is looked at on its own, so that the list of changes stays short.
 const OLD: Duration = Duration::from_mins(5);
-
-/// A look that is due, and whom it is for.
-#[derive(Debug)]
-pub(super) struct Due<T: Watched> {
-    pub(super) key: KeyOf<T>,
-    /// For a list of changes: since when.
-    pub(super) since: Timestamp,
-    /// The waiters that it has to serve, by registration. It serves others, too, where it tells about them.
-    pub(super) waiters: Vec<(u64, T::Id, Kind)>,
-}
 
 /// Looks until nobody waits any more.
 pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
