@@ -22,7 +22,7 @@ use kube::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, reference};
 
 /// How long the same event is not sent again.
 pub const QUIET: Duration = Duration::from_mins(10);
@@ -58,21 +58,24 @@ pub struct Notice {
 impl Notice {
     /// Something happened as intended.
     pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Normal,
-            reason,
-            action,
-            note: note.into(),
-        }
+        Self::new(Severity::Normal, reason, action, note.into())
     }
 
     /// Somebody should look.
     pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, reason, action, note.into())
+    }
+
+    fn new(severity: Severity, reason: &'static str, action: &'static str, note: String) -> Self {
+        debug_assert!(
+            reference::knows_event(severity, reason),
+            "event {reason} ({severity:?}) is not in the reference"
+        );
         Self {
-            severity: Severity::Warning,
+            severity,
             reason,
             action,
-            note: note.into(),
+            note,
         }
     }
 }

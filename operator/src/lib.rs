@@ -31,6 +31,7 @@ pub mod objects;
 pub mod observe;
 pub mod operands;
 pub mod plan;
+pub mod reference;
 pub mod render;
 pub mod resolve;
 pub mod status;

@@ -17,6 +17,7 @@ use crate::{
     events::Notice,
     observe::NodesView,
     plan::Obstacle,
+    reference,
     resolve::Problem,
     teardown::{blockers_sentence, listed},
 };
@@ -361,6 +362,10 @@ fn condition(
     (status, reason, message): Verdict,
     now: Timestamp,
 ) -> Condition {
+    debug_assert!(
+        reference::knows_condition(type_, status, &reason),
+        "{type_}={status} ({reason}) is not in the reference"
+    );
     let old = previous.and_then(|previous| find(previous, type_));
     let last_transition_time = match old {
         Some(old) if old.status == status => old.last_transition_time.clone(),
