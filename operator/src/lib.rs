@@ -20,6 +20,7 @@
 
 pub mod apply;
 pub mod args;
+pub mod clouds;
 pub mod controller;
 pub mod credentials;
 pub mod error;
