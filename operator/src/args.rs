@@ -7,6 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 
 use crate::images::ImageSet;
+use crate::observe::{OptionalApi, OptionalApis};
 
 /// The version of this operator, and of the driver that it installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -120,6 +121,10 @@ pub struct RenderArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub nodes: usize,
 
+    /// Optional APIs that the cluster serves, separated by commas; none when it is not given
+    #[arg(long = "apis", value_name = "API", value_delimiter = ',')]
+    pub optional_apis: Vec<OptionalApi>,
+
     /// cloud.conf for the driver's Secret, which is left out otherwise. Its content is printed
     #[arg(long, value_name = "FILE")]
     pub cloud_conf: Option<PathBuf>,
@@ -131,6 +136,13 @@ pub struct RenderArgs {
     /// The images of this installation.
     #[command(flatten)]
     pub images: ImageArgs,
+}
+
+impl RenderArgs {
+    /// The optional APIs of the cluster that is rendered for.
+    pub fn apis(&self) -> OptionalApis {
+        self.optional_apis.iter().copied().collect()
+    }
 }
 
 /// A time such as 90s, 5m or 1h30m; more than none.

@@ -168,7 +168,7 @@ impl Pass<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, removal: Option<Removal>, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let mut live = observe::live(&context.client, &self.owner, &context.namespace).await?;
+        let mut live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
         let mut seen = Seen { removal, ..self.seen() };
         let (credentials, look_again) = self.check_credentials(&live, &mut seen).await;
         let mut notices = Vec::new();

@@ -1,5 +1,6 @@
 //! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
 
+mod apis;
 mod index;
 mod nodes;
 mod watches;
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use cinder_csi_crds::INSTANCE_LABEL;
 
+pub use apis::{OptionalApi, OptionalApis};
 pub use index::Index;
 pub(crate) use index::{AttachmentObject, Concerns, Fact, VolumeObject};
 #[cfg(test)]
@@ -70,11 +72,16 @@ pub enum ObserveError {
 }
 
 /// The objects of this instance that exist, by their label. Copies that somebody made of them are not: what is found here may
-/// be deleted when it is not wanted.
-pub async fn live(client: &Client, owner: &Owner, namespace: &str) -> Result<BTreeMap<Key, Value>, ObserveError> {
+/// be deleted when it is not wanted. Kinds whose API is not served have no objects.
+pub async fn live(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    apis: OptionalApis,
+) -> Result<BTreeMap<Key, Value>, ObserveError> {
     let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
     let mut live = BTreeMap::new();
-    for kind in &KINDS {
+    for kind in KINDS.iter().filter(|kind| kind.is_served(apis)) {
         let resource = kind.api_resource();
         let api: Api<DynamicObject> = if kind.namespaced {
             Api::namespaced_with(client.clone(), namespace, &resource)

@@ -68,6 +68,8 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         kubernetes_version: None,
         cluster_uid: Some(args.cluster_uid.clone()),
         nodes: args.nodes,
+        apis: args.apis(),
+        clouds: std::collections::BTreeMap::new(),
         images: args.images.image_set(),
     };
     let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;

@@ -13,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use sha2::{Digest, Sha256};
 
+use crate::clouds::CloudFacts;
 use crate::images::ImageSet;
+use crate::observe::OptionalApis;
 
 /// The oldest Kubernetes whose API takes all that the operator makes: since 1.29 the fields of CSIDriver can be changed,
 /// and the CEL rules need 1.30.
@@ -35,6 +37,10 @@ pub struct Environment {
     pub cluster_uid: Option<String>,
     /// How many nodes the cluster has.
     pub nodes: usize,
+    /// The optional APIs that are served.
+    pub apis: OptionalApis,
+    /// What the clouds have told, by their names in the spec. One that was not seen yet is not among them.
+    pub clouds: BTreeMap<String, CloudFacts>,
     /// The images of this installation.
     pub images: ImageSet,
 }

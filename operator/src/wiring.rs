@@ -257,7 +257,8 @@ fn controller(client: &Client, namespace: &str, woken: mpsc::Receiver<Concerns>)
                 .concurrency(CONCURRENCY),
         )
         .reconcile_on(concerned(woken, store.clone()));
-    for kind in &KINDS {
+    // What may be absent is watched where it is looked for.
+    for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
         let resource = kind.api_resource();
         let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
             Api::namespaced_with(client.clone(), namespace, &resource)

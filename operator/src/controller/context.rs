@@ -1,7 +1,7 @@
 //! What all reconciles share.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -128,6 +128,8 @@ impl Context {
             kubernetes_version: facts.kubernetes_version,
             cluster_uid: facts.cluster_uid,
             nodes: self.cluster.read(|index| index.nodes().len()),
+            apis: self.cluster.apis(),
+            clouds: BTreeMap::new(),
             images: self.images.clone(),
         })
     }

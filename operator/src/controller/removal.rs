@@ -43,7 +43,7 @@ impl Pass<'_> {
                 // The index may lag behind, and what follows cannot be taken back.
                 (seen.volumes, seen.attachments) = observe::blockers(&context.client, &self.owner.name).await?;
             }
-            let live = observe::live(&context.client, &self.owner, &context.namespace).await?;
+            let live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
             let (registered, out_of_reach) = context
                 .cluster
                 .read(|index| index.registered_by_readiness(&self.owner.name));

@@ -21,7 +21,10 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::index::{AttachmentObject, Concerns, Fact, Index, NodeObject, RegistrationObject, VolumeObject};
+use super::{
+    OptionalApis,
+    index::{AttachmentObject, Concerns, Fact, Index, NodeObject, RegistrationObject, VolumeObject},
+};
 
 /// How long changes are gathered before the controller hears of them: a hundred volumes that come at once are one wake-up.
 const GATHER: Duration = Duration::from_secs(1);
@@ -50,6 +53,7 @@ pub enum WatchError {
 pub struct Cluster {
     index: Arc<RwLock<Index>>,
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
+    apis: watch::Receiver<OptionalApis>,
     watches: JoinSet<()>,
 }
 
@@ -60,6 +64,7 @@ impl Cluster {
         let mut cluster = Self {
             index: Arc::default(),
             ready: Vec::new(),
+            apis: watch::channel(OptionalApis::default()).1,
             watches: JoinSet::new(),
         };
         cluster.start::<NodeObject>("nodes", client, &wake);
@@ -75,6 +80,7 @@ impl Cluster {
         Self {
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
+            apis: watch::channel(OptionalApis::default()).1,
             watches: JoinSet::new(),
         }
     }
@@ -111,6 +117,11 @@ impl Cluster {
             kinds: missing.join(", "),
             limit: FIRST_LIST_LIMIT,
         })
+    }
+
+    /// The optional APIs that are served, as they were seen last.
+    pub fn apis(&self) -> OptionalApis {
+        *self.apis.borrow()
     }
 
     /// Reads the index. Nothing may wait inside.

@@ -1,8 +1,11 @@
+use std::collections::BTreeMap;
+
 use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, Cloud};
 use rstest::rstest;
 
 use super::{Environment, KubernetesVersion, resolve};
 use crate::images::ImageSet;
+use crate::observe::OptionalApis;
 
 pub(crate) fn mk_driver(name: &str) -> CinderCSIDriver {
     CinderCSIDriver::new(
@@ -18,6 +21,8 @@ pub(crate) fn mk_environment() -> Environment {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor: 36 }),
         cluster_uid: Some("0ca5a8c2-7a55-4a1c-8b3c-5b1f0f2d1e11".into()),
         nodes: 3,
+        apis: OptionalApis::default(),
+        clouds: BTreeMap::new(),
         images: ImageSet::built_in("0.1.0"),
     }
 }

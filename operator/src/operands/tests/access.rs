@@ -94,7 +94,7 @@ fn the_operator_holds_every_right_that_it_grants() {
 fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let namespace = rules_in("rbac/role.yaml", "Role");
-    for kind in &super::super::KINDS {
+    for kind in super::super::KINDS {
         let held = if kind.namespaced { &namespace } else { &cluster };
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
             assert!(
