@@ -24,13 +24,14 @@ mod tests;
 pub use conditions::ConditionType;
 pub use manifest::crd;
 pub use spec::{
-    CaBundleKind, CaBundleRef, CinderCSIDriver, CinderCSIDriverSpec, Cloud, ControllerSpec, FsType, ImageOverrides,
-    ImagePullPolicy, Images, LocalObjectRef, LogLevel, ManagementState, NodeSpec, ReclaimPolicy, Resources,
-    SecretKeyRef, SidecarSettings, Sidecars, StorageClassItem, StorageClasses, Topology, TopologyMode,
-    VolumeBindingMode,
+    CaBundleKind, CaBundleRef, CinderCSIDriver, CinderCSIDriverSpec, Cloud, ControllerSpec, Deletion, DeletionPolicy,
+    FsType, ImageOverrides, ImagePullPolicy, Images, LocalObjectRef, LogLevel, ManagementState, NodeSpec,
+    ReclaimPolicy, Resources, SecretKeyRef, SidecarSettings, Sidecars, StorageClassItem, StorageClasses, Topology,
+    TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeBindingMode,
 };
 pub use status::{
-    Blocker, CinderCSIDriverStatus, CloudStatus, ControllerStatus, DeletionStatus, NodesStatus, VolumesStatus,
+    Blocker, ChangeAction, CinderCSIDriverStatus, CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus,
+    FailedNode, NodesStatus, PendingChange, PendingChanges, RolloutState, RolloutStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;
 

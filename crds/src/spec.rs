@@ -5,14 +5,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod cloud;
+mod deletion;
 mod images;
 mod pods;
 mod storage_class;
+mod update;
 
 pub use cloud::{CaBundleKind, CaBundleRef, Cloud, SecretKeyRef};
+pub use deletion::{Deletion, DeletionPolicy};
 pub use images::{ImageOverrides, ImagePullPolicy, Images, LocalObjectRef};
 pub use pods::{ControllerSpec, DEFAULT_KUBELET_DIR, NodeSpec, Resources, SidecarSettings, Sidecars};
 pub use storage_class::{FsType, ReclaimPolicy, StorageClassItem, StorageClasses, VolumeBindingMode};
+pub use update::{Update, UpdatePolicy, UpdateWindow};
 
 use crate::status::CinderCSIDriverStatus;
 
@@ -85,10 +89,19 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     "has(self.clusterID) == has(oldSelf.clusterID) && (!has(self.clusterID) || self.clusterID == oldSelf.clusterID)"
 ).message("clusterID is chosen when the object is created and cannot be changed, added or removed later: it is written on every volume in Cinder"))]
 pub struct CinderCSIDriverSpec {
-    /// Whether the operator runs the driver (Managed), leaves everything as it is (Unmanaged), or takes the driver
-    /// away once none of its volumes is left (Removed).
+    /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), tells in
+    /// status.pendingChanges what it would change (DryRun), leaves everything to somebody else (Unmanaged), or takes the
+    /// driver away as spec.deletion says (Removed).
     #[serde(default)]
     pub management_state: ManagementState,
+
+    /// How the driver follows the operator to another version.
+    #[serde(default)]
+    pub update: Update,
+
+    /// What happens to volumes and objects when the driver is taken away.
+    #[serde(default)]
+    pub deletion: Deletion,
 
     /// How much the driver and its sidecars log.
     #[serde(default)]
@@ -135,6 +148,8 @@ impl CinderCSIDriverSpec {
     pub fn new(clouds: Vec<Cloud>) -> Self {
         Self {
             management_state: ManagementState::default(),
+            update: Update::default(),
+            deletion: Deletion::default(),
             log_level: LogLevel::default(),
             cluster_id: None,
             clouds,
@@ -153,9 +168,13 @@ pub enum ManagementState {
     /// The operator makes and keeps the driver.
     #[default]
     Managed,
-    /// The operator changes nothing and only reports.
+    /// The operator changes nothing for now; it goes on to report, drift included.
+    Paused,
+    /// The operator changes nothing and reports what it would change.
+    DryRun,
+    /// The operator changes nothing and reports how the driver is.
     Unmanaged,
-    /// The operator takes the driver away, once no volume of it is left. This object stays.
+    /// The operator takes the driver away as spec.deletion says. This object stays.
     Removed,
 }
 

@@ -5,6 +5,12 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod rollout;
+
+pub use rollout::{
+    ChangeAction, ComponentStatus, FailedNode, PendingChange, PendingChanges, RolloutState, RolloutStatus,
+};
+
 /// What the operator has seen of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -16,6 +22,23 @@ pub struct CinderCSIDriverStatus {
     /// The version of the driver that is in place everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+
+    /// The version that the operator brings the driver to: its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_version: Option<String>,
+
+    /// The programs of the driver: how many there are, how many are up to date, how many serve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub components: Vec<ComponentStatus>,
+
+    /// The rollout that is under way, waits or has stopped; not there when everything is as it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
+
+    /// What would be changed if spec.managementState were Managed. Only there under DryRun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_changes: Option<PendingChanges>,
 
     /// Available, Progressing, Degraded, each with a reason and a sentence that says what to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -85,7 +85,7 @@ enum Wish {
     Manage,
     /// Look only.
     Watch,
-    /// It is being deleted and Unmanaged: look only, and keep the finalizer.
+    /// It is being deleted while nothing may be changed: look only, and keep the finalizer.
     Hold,
     /// Take the driver away; `finalize` when the object goes too.
     Remove { finalize: bool },
@@ -98,10 +98,10 @@ fn wish(driver: &CinderCSIDriver) -> Wish {
     let is_kept = driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
     match (driver.spec.management_state, is_deleted) {
         (_, true) if !is_kept => Wish::Nothing,
-        (ManagementState::Unmanaged, true) => Wish::Hold,
+        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, true) => Wish::Hold,
         (_, true) => Wish::Remove { finalize: true },
         (ManagementState::Managed, false) => Wish::Manage,
-        (ManagementState::Unmanaged, false) => Wish::Watch,
+        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, false) => Wish::Watch,
         (ManagementState::Removed, false) => Wish::Remove { finalize: false },
     }
 }

@@ -132,6 +132,10 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
             attachments: counted(&seen.attachments),
         }),
         deletion: deletion(seen),
+        target_version: None,
+        components: Vec::new(),
+        rollout: None,
+        pending_changes: None,
     }
 }
 
