@@ -186,7 +186,7 @@ async fn lead(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     phase.send_replace(Phase::Listing);
-    let (mut cluster, woken) = Cluster::watch(&client);
+    let (mut cluster, woken) = Cluster::watch(&client, &args.namespace);
     tokio::select! {
         known = cluster.wait_until_known() => known?,
         () = shutdown.cancelled() => return Ok(()),

@@ -22,7 +22,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    OptionalApis,
+    OptionalApis, apis,
     index::{AttachmentObject, Concerns, Fact, Index, NodeObject, RegistrationObject, VolumeObject},
 };
 
@@ -58,8 +58,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the watches. What comes out of the channel is whom changes concern.
-    pub(crate) fn watch(client: &Client) -> (Self, mpsc::Receiver<Concerns>) {
+    /// Starts the watches; `namespace` is where the driver runs. What comes out of the channel is whom changes concern.
+    pub(crate) fn watch(client: &Client, namespace: &str) -> (Self, mpsc::Receiver<Concerns>) {
         let (wake, woken) = mpsc::channel(16);
         let mut cluster = Self {
             index: Arc::default(),
@@ -71,6 +71,7 @@ impl Cluster {
         cluster.start::<RegistrationObject>("csinodes", client, &wake);
         cluster.start::<VolumeObject>("persistentvolumes", client, &wake);
         cluster.start::<AttachmentObject>("volumeattachments", client, &wake);
+        cluster.start_looking_for_apis(client, namespace, wake);
         (cluster, woken)
     }
 
@@ -96,6 +97,15 @@ impl Cluster {
         let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
         self.watches
             .spawn(follow(kind, events, Arc::clone(&self.index), is_ready, wake.clone()));
+    }
+
+    fn start_looking_for_apis(&mut self, client: &Client, namespace: &str, wake: mpsc::Sender<Concerns>) {
+        let (is_ready, ready) = watch::channel(false);
+        self.ready.push(("API groups", ready));
+        let (told, apis) = watch::channel(OptionalApis::default());
+        self.apis = apis;
+        self.watches
+            .spawn(apis::follow(client.clone(), namespace.to_owned(), told, is_ready, wake));
     }
 
     /// Waits until every first list has come.

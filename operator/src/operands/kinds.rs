@@ -91,6 +91,30 @@ pub static KINDS: &[Kind] = &[
     kind("apps", "v1", "Deployment", "deployments", true),
     kind("apps", "v1", "DaemonSet", "daemonsets", true),
     kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
+    kind(
+        "storage.k8s.io",
+        "v1",
+        "VolumeAttributesClass",
+        "volumeattributesclasses",
+        false,
+    )
+    .only_with(OptionalApi::VolumeAttributesClasses),
+    kind(
+        "snapshot.storage.k8s.io",
+        "v1",
+        "VolumeSnapshotClass",
+        "volumesnapshotclasses",
+        false,
+    )
+    .only_with(OptionalApi::Snapshots),
+    kind(
+        "groupsnapshot.storage.k8s.io",
+        "v1",
+        "VolumeGroupSnapshotClass",
+        "volumegroupsnapshotclasses",
+        false,
+    )
+    .only_with(OptionalApi::GroupSnapshots),
 ];
 
 /// The kind of this API version and name.
