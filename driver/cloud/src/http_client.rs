@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use reqwest::Client;
+use secrecy::ExposeSecret;
 
-use crate::config::{ClientCertificate, CloudConfig};
+use crate::config::{ClientCertificate, ClientPem, CloudConfig};
 use crate::error::CloudError;
 use crate::options::CloudOptions;
 
@@ -44,6 +45,8 @@ pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Resul
     }
     if let Some(client) = &config.tls.client {
         builder = builder.identity(identity(client)?);
+    } else if let Some(client) = &config.tls.client_pem {
+        builder = builder.identity(inline_identity(client)?);
     }
     if config.tls.insecure {
         builder = builder.danger_accept_invalid_certs(true);
@@ -69,6 +72,14 @@ fn identity(client: &ClientCertificate) -> Result<reqwest::Identity, CloudError>
             client.cert_file.display(),
             client.key_file.display()
         ))
+    })
+}
+
+fn inline_identity(client: &ClientPem) -> Result<reqwest::Identity, CloudError> {
+    let pem = format!("{}\n{}", client.certificate, client.key.expose_secret());
+    // The error's own text may quote the key.
+    reqwest::Identity::from_pem(pem.as_bytes()).map_err(|_| {
+        CloudError::Setup("the client certificate and its key are not PEM that belongs together".to_owned())
     })
 }
 
