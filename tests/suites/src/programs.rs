@@ -32,6 +32,16 @@ pub fn go_driver() -> Result<PathBuf> {
     of_module("csi", "cinder-csi-plugin")
 }
 
+/// kubectl: `KUBECTL`, or what `tests/tools/build` builds.
+pub fn kubectl() -> Result<PathBuf> {
+    of_module("kubernetes", "kubectl")
+}
+
+/// helm: `HELM`, or what `tests/tools/build` builds.
+pub fn helm() -> Result<PathBuf> {
+    of_module("helm", "helm")
+}
+
 fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
