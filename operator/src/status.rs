@@ -125,11 +125,13 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
                 name: cloud.name.clone(),
                 authenticated: cloud.authenticated,
                 secret_hash: cloud.hash.as_ref().map(|hash| hash.chars().take(16).collect()),
+                ..CloudStatus::default()
             })
             .collect(),
         volumes: Some(VolumesStatus {
             persistent_volumes: counted(&seen.volumes),
             attachments: counted(&seen.attachments),
+            ..VolumesStatus::default()
         }),
         deletion: deletion(seen),
         target_version: None,
