@@ -68,14 +68,21 @@ pub(crate) async fn busybox() -> Result<Image> {
 
 /// The sidecars of the controller, under the names and tags that the product's manifests use.
 pub(crate) fn sidecars(tools: &Tools) -> Result<Vec<Image>> {
-    [("csi-provisioner", "v6.3.0"), ("csi-attacher", "v4.12.0")]
-        .into_iter()
-        .map(|(name, tag)| {
-            let path = format!("/{name}");
-            let image = Image::new(format!("registry.k8s.io/sig-storage/{name}:{tag}"));
-            Ok(image.file(tools.path(name)?, &path).entrypoint(path))
-        })
-        .collect()
+    [
+        ("csi-provisioner", "v6.3.0"),
+        ("csi-attacher", "v4.12.0"),
+        // The module is v2.2.0: of the patch release after it only the image was published.
+        ("csi-resizer", "v2.2.1"),
+        ("csi-snapshotter", "v8.6.0"),
+        ("snapshot-controller", "v8.6.0"),
+    ]
+    .into_iter()
+    .map(|(name, tag)| {
+        let path = format!("/{name}");
+        let image = Image::new(format!("registry.k8s.io/sig-storage/{name}:{tag}"));
+        Ok(image.file(tools.path(name)?, &path).entrypoint(path))
+    })
+    .collect()
 }
 
 /// The product's own images, from the same lists of files as the image files for Docker.

@@ -22,6 +22,7 @@
 //! Needs root, the distribution's packages that `tests/tools/apt` installs, and the programs that `tests/tools/build`
 //! builds. Cancelling a future of this crate leaves the cluster as it is; dropping the [`Cluster`] removes it.
 
+mod api_server;
 mod cluster;
 mod command;
 mod forward;
@@ -35,6 +36,7 @@ mod run;
 mod simulator;
 mod tools;
 
+pub use api_server::ApiServer;
 pub use cluster::{Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::Command;
 pub use image::{Entry, Image};

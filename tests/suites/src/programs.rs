@@ -17,6 +17,11 @@ pub fn driver() -> Result<PathBuf> {
     of_this_workspace("cinder-csi-driver", "CINDER_CSI_DRIVER")
 }
 
+/// The operator: `CINDER_CSI_OPERATOR`, or what cargo builds.
+pub fn operator() -> Result<PathBuf> {
+    of_this_workspace("cinder-csi-operator", "CINDER_CSI_OPERATOR")
+}
+
 /// The simulator: `OPENSTACK_SIM`, or what cargo builds.
 pub fn simulator() -> Result<PathBuf> {
     of_this_workspace("openstack-sim", "OPENSTACK_SIM")
