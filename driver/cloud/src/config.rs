@@ -37,8 +37,21 @@ pub struct CloudConfig {
     pub topology: TopologyOptions,
     /// Section `[Metadata]`.
     pub metadata: MetadataOptions,
+    /// The proxies on the way to the cloud, besides those of the environment. Not in any file: whoever embeds the client sets them.
+    pub proxies: Proxies,
     /// What was read and has no effect: unknown sections and keys. For the log.
     pub warnings: Vec<String>,
+}
+
+/// Proxies on the way to a cloud. Without any, those that the environment of the process names are used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// URL of the proxy for http endpoints.
+    pub http: Option<String>,
+    /// URL of the proxy for https endpoints.
+    pub https: Option<String>,
+    /// What is reached without them: hosts, domains and networks, by commas.
+    pub direct: String,
 }
 
 /// Who logs in.

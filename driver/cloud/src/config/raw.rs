@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use super::{
     ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, CloudConfig, ConfigError, Domain, Interface,
-    MetadataOptions, Place, Project, Tls, TopologyOptions, User,
+    MetadataOptions, Place, Project, Proxies, Tls, TopologyOptions, User,
 };
 
 /// Which file format the names in an error are taken from.
@@ -172,6 +172,7 @@ impl RawCloud {
             block_storage: options.block_storage,
             topology: options.topology,
             metadata: options.metadata,
+            proxies: Proxies::default(),
             warnings: self.warnings,
         })
     }
