@@ -3,9 +3,11 @@
 
 mod conditions;
 mod events;
+mod pages;
 
 pub use conditions::{CONDITIONS, ConditionReason};
 pub use events::{EVENTS, EventReason};
+pub use pages::{PageError, pages};
 
 use cinder_csi_crds::ConditionType;
 
@@ -55,7 +57,7 @@ mod tests {
     #[test]
     fn every_type_of_condition_has_reasons() {
         for type_ in ConditionType::ALL {
-            assert!(CONDITIONS.iter().any(|row| row.type_ == type_), "{type_}");
+            assert!(CONDITIONS.iter().any(|row| row.type_ == *type_), "{type_}");
         }
     }
 }
