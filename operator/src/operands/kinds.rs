@@ -88,6 +88,8 @@ pub static KINDS: &[Kind] = &[
         false,
     ),
     kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+    kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
     kind("apps", "v1", "Deployment", "deployments", true),
     kind("apps", "v1", "DaemonSet", "daemonsets", true),
     kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
@@ -115,6 +117,10 @@ pub static KINDS: &[Kind] = &[
         false,
     )
     .only_with(OptionalApi::GroupSnapshots),
+    kind("", "v1", "Service", "services", true),
+    kind("", "v1", "ConfigMap", "configmaps", true),
+    kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", true).only_with(OptionalApi::Monitoring),
+    kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", true).only_with(OptionalApi::Monitoring),
 ];
 
 /// The kind of this API version and name.

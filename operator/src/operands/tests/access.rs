@@ -139,6 +139,7 @@ fn the_manifest_of_the_operator_fits_its_program() {
         panic!("not run: {parsed:?}")
     };
     assert_eq!(container["ports"][0]["containerPort"], run.admin_address.port());
+    assert_eq!(container["ports"][1]["containerPort"], run.metrics_address.port());
     assert_eq!(
         container["image"],
         format!("ghcr.io/cinder-csi/cinder-csi-operator:v{VERSION}")
