@@ -6,6 +6,17 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
+
+pub mod budget;
+pub mod certificates;
+mod look;
+mod sessions;
+pub mod trouble;
+
+pub use look::look;
+pub use sessions::Clouds;
+
 /// What one cloud has told. Empty until it was seen for the first time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudFacts {
@@ -52,4 +63,30 @@ pub struct QuotaFact {
     pub used: u64,
     /// How much there may be.
     pub limit: u64,
+}
+
+/// What stands between the operator and a service of a cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The service: `identity`, `block-storage` or `compute`.
+    pub service: &'static str,
+    /// One word: the reason of a condition.
+    pub reason: &'static str,
+    /// What was said, without what differs from one try to the next.
+    pub message: String,
+}
+
+/// A cloud as it was seen last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudState {
+    /// Whether a look has come to its end with these credentials.
+    pub is_known: bool,
+    /// What it told, now or earlier.
+    pub facts: CloudFacts,
+    /// What stood in the way at the last look, one per service at most.
+    pub troubles: Vec<Trouble>,
+    /// The name and the end of the application credential in use; no end when it has none.
+    pub credential: Option<(String, Option<Timestamp>)>,
+    /// When the token of the last look ends.
+    pub token_ends: Option<Timestamp>,
 }

@@ -178,7 +178,10 @@ mod tests {
 
         assert!(head[..read].starts_with(b"GET http://keystone.invalid/v3"), "{head:?}");
         assert_eq!(answer.await.expect("no panic").expect("an answer").status(), 204);
-        assert!(client.get("http://direct.invalid/").send().await.is_err(), "there is no such host");
+        assert!(
+            client.get("http://direct.invalid/").send().await.is_err(),
+            "there is no such host"
+        );
     }
 
     #[test]
