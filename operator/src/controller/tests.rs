@@ -9,11 +9,13 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    clouds::Clouds,
     credentials::{Checker, Keystone},
     events::Events,
-    images::ImageSet,
+    images::InstalledImages,
     metrics::Metrics,
     observe::{Cluster, Index},
+    reload::{self, PlainHttp, Reloads},
 };
 use api::{Api, DRIVER};
 
@@ -94,12 +96,16 @@ impl World {
             Parts {
                 cluster: Cluster::fixed(index),
                 events: Events::new(api.client.clone(), "operator", "pod", Arc::clone(&metrics)),
+                clouds: Clouds::blind(Arc::clone(&metrics)),
+                reloads: Reloads::new(Box::new(PlainHttp), reload::LIMIT),
                 metrics,
-                checker: Checker::new(Box::new(Door::default()), Duration::from_mins(5)),
+                checker: Checker::new(Box::new(Door::default())),
                 namespace: "cinder-csi".to_owned(),
-                images: ImageSet::built_in("0.0.1"),
+                images: InstalledImages::default(),
+                drivers: kube::runtime::reflector::store().0,
                 idle_interval: Duration::from_mins(5),
                 reconcile_timeout: Duration::from_secs(10),
+                registration_deadline: Duration::from_mins(10),
             },
         );
         let world = Self {

@@ -169,6 +169,17 @@ async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
     }
 }
 
+impl OptionalApis {
+    /// Looks once. What cannot be told is taken to be absent.
+    pub async fn discover(client: &Client) -> Self {
+        let mut found = Self::default();
+        for api in OptionalApi::ALL {
+            found = found.with(api, is_served(client, api).await.unwrap_or_default());
+        }
+        found
+    }
+}
+
 /// Looks at the optional APIs until the task is aborted, and watches the operator's objects of those that are served.
 pub(super) async fn follow(
     client: Client,

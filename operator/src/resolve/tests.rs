@@ -3,8 +3,10 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, Cloud};
 use rstest::rstest;
 
-use super::{Environment, KubernetesVersion, resolve};
-use crate::images::ImageSet;
+use k8s_openapi::jiff::Timestamp;
+
+use super::{ClassFacts, ControllerSight, Environment, KubernetesVersion, resolve};
+use crate::images::InstalledImages;
 use crate::observe::OptionalApis;
 
 pub(crate) fn mk_driver(name: &str) -> CinderCSIDriver {
@@ -22,8 +24,14 @@ pub(crate) fn mk_environment() -> Environment {
         cluster_uid: Some("0ca5a8c2-7a55-4a1c-8b3c-5b1f0f2d1e11".into()),
         nodes: 3,
         apis: OptionalApis::default(),
+        classes: ClassFacts::default(),
+        snapshot_controller: ControllerSight::default(),
+        runs_snapshot_controller: false,
+        zoned_volumes: 0,
+        now: Timestamp::UNIX_EPOCH,
         clouds: BTreeMap::new(),
-        images: ImageSet::built_in("0.1.0"),
+        images: InstalledImages::default(),
+        neighbours: Vec::new(),
     }
 }
 
