@@ -29,6 +29,7 @@ mod forward;
 mod image;
 mod images;
 mod poll;
+mod previous;
 mod product;
 mod programs;
 mod progress;

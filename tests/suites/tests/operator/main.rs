@@ -8,7 +8,9 @@ mod api;
 mod drift;
 mod leaders;
 mod rest;
+mod rollout;
 mod rules;
+mod states;
 mod world;
 
 use std::process::ExitCode;
@@ -43,6 +45,14 @@ fn main() -> ExitCode {
         drift::what_others_write_stays,
         leaders::of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end,
         leaders::the_successor_of_a_killed_leader_finishes_what_it_had_begun,
+        rollout::node_pods_are_replaced_one_after_the_other,
+        rollout::a_rollout_whose_pods_do_not_come_up_stops_and_says_so,
+        rollout::an_update_waits_for_approval_and_leads_back_only_when_allowed,
+        states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,
+        states::the_command_diff_tells_changes_by_its_exit_status,
+        states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,
+        states::orphans_go_on_running_without_their_marks,
+        states::force_takes_its_acknowledgement_on_this_very_object,
     ];
     let scenarios: Vec<_> = scenarios
         .into_iter()

@@ -28,7 +28,11 @@ pub(crate) const OBJECT: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrive
 const OBJECTS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
 pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
+pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator";
+const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
+const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
+const REVISION_LABEL: &str = "controller-revision-hash";
 /// The nodes.
 pub(crate) const NODES: [&str; 2] = ["node1", "node2"];
 const ACCOUNT: &str = "system:serviceaccount:cinder-csi:cinder-csi-operator";
@@ -157,7 +161,7 @@ impl World {
         let mut command = self.lab.command(programs::operator()?)?;
         command
             .args(["run", "--namespace", NAMESPACE, "--pod-name", name])
-            .args(["--log-format=text", "--admin-address"])
+            .args(["--log-format=text", "--insecure-metrics", "--admin-address"])
             .arg(format!("127.0.0.1:{port}"))
             .args(arguments)
             .env("KUBECONFIG", &kubeconfig)
@@ -185,23 +189,142 @@ impl World {
         Ok(operator)
     }
 
-    /// What the controllers of Deployments and DaemonSets would report once all pods run, and the kubelets' registrations.
+    /// One round of what controllers and kubelets do, where everything works.
     pub(crate) async fn everything_runs(&self) -> Result<()> {
+        self.others_work(&[]).await
+    }
+
+    /// One round of what controllers and kubelets do: pods that leave are gone, nodes without a pod get one of the present
+    /// template, which becomes Ready and registers the driver, but for those made on `broken` nodes.
+    pub(crate) async fn others_work(&self, broken: &[&str]) -> Result<()> {
         let deployment = self.api.get(DEPLOYMENT).await?;
         let replicas = &deployment["spec"]["replicas"];
         let status = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
             "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
         self.api.merge(&format!("{DEPLOYMENT}/status"), &status).await?;
+
         let daemon_set = self.api.get(DAEMON_SET).await?;
+        let revision = self.revision(&daemon_set).await?;
+        for node in NODES {
+            self.node_works(node, &revision, broken.contains(&node)).await?;
+        }
         let count = NODES.len();
         let status = json!({"status": {"observedGeneration": daemon_set["metadata"]["generation"],
             "desiredNumberScheduled": count, "currentNumberScheduled": count, "updatedNumberScheduled": count,
             "numberReady": count, "numberAvailable": count, "numberMisscheduled": 0}});
-        self.api.merge(&format!("{DAEMON_SET}/status"), &status).await?;
-        for node in NODES {
+        self.api.merge(&format!("{DAEMON_SET}/status"), &status).await.map(drop)
+    }
+
+    /// The DaemonSet's controller has seen the template, and nothing else happens.
+    pub(crate) async fn controllers_see(&self) -> Result<()> {
+        let daemon_set = self.api.get(DAEMON_SET).await?;
+        self.revision(&daemon_set).await?;
+        let seen = json!({"status": {"observedGeneration": daemon_set["metadata"]["generation"],
+            "desiredNumberScheduled": NODES.len(), "currentNumberScheduled": NODES.len(), "numberMisscheduled": 0,
+            "numberReady": NODES.len()}});
+        self.api.merge(&format!("{DAEMON_SET}/status"), &seen).await.map(drop)
+    }
+
+    /// Makes the ControllerRevision of the present template, or gives it the highest number; returns the hash.
+    async fn revision(&self, daemon_set: &Value) -> Result<String> {
+        let mut hasher = std::hash::DefaultHasher::new();
+        std::hash::Hash::hash(&daemon_set["spec"]["template"].to_string(), &mut hasher);
+        let hash = format!("{:x}", std::hash::Hasher::finish(&hasher));
+        let list = self.api.get(REVISIONS).await?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let number = |revision: &Value| revision["revision"].as_i64().unwrap_or_default();
+        let highest = all.iter().map(number).max().unwrap_or_default();
+        let known = all
+            .iter()
+            .find(|revision| revision["metadata"]["labels"][REVISION_LABEL] == *hash);
+        match known {
+            Some(known) if number(known) == highest => {}
+            Some(_) => {
+                let path = format!("{REVISIONS}/cinder-csi-node-{hash}");
+                self.api.merge(&path, &json!({"revision": highest + 1})).await?;
+            }
+            None => {
+                let revision = json!({
+                    "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": highest + 1, "data": {},
+                    "metadata": {
+                        "name": format!("cinder-csi-node-{hash}"),
+                        "labels": {"csi.openstack.org/instance": DRIVER, (REVISION_LABEL): hash},
+                        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "cinder-csi-node",
+                            "uid": daemon_set["metadata"]["uid"], "controller": true}],
+                    },
+                });
+                self.api.create(REVISIONS, &revision).await?;
+            }
+        }
+        Ok(hash)
+    }
+
+    async fn node_works(&self, node: &str, revision: &str, is_broken: bool) -> Result<()> {
+        let path = format!("{PODS}/node-pod-{node}");
+        if let Some(pod) = self.api.find(&path).await? {
+            if pod["metadata"]["deletionTimestamp"].is_null() {
+                return Ok(());
+            }
+            self.api.delete(&path).await?;
+        }
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("node-pod-{node}"), "labels": {
+                "csi.openstack.org/instance": DRIVER, "app.kubernetes.io/component": "node", (REVISION_LABEL): revision}},
+            "spec": {"nodeName": node, "serviceAccountName": "cinder-csi-node", "automountServiceAccountToken": false,
+                "containers": [{"name": "cinder-csi-driver", "image": "driver"}]},
+        });
+        self.api.create(PODS, &pod).await?;
+        let now = String::from_utf8_lossy(
+            &std::process::Command::new("date")
+                .args(["-u", "+%FT%TZ"])
+                .output()?
+                .stdout,
+        )
+        .trim()
+        .to_owned();
+        let ready = if is_broken { "False" } else { "True" };
+        let mut status = json!({"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}]});
+        if is_broken {
+            let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "there is no such image"}});
+            status["containerStatuses"] = json!([{"name": "cinder-csi-driver", "image": "driver", "imageID": "",
+                "ready": false, "restartCount": 0, "state": waiting}]);
+        }
+        self.api
+            .merge(&format!("{path}/status"), &json!({"status": status}))
+            .await?;
+        if !is_broken {
             self.register(node, true).await?;
         }
         Ok(())
+    }
+
+    /// The revision of each node's pod, and whether it leaves.
+    pub(crate) async fn node_pods(&self) -> Result<Vec<(String, bool)>> {
+        let mut pods = Vec::new();
+        for node in NODES {
+            if let Some(pod) = self.api.find(&format!("{PODS}/node-pod-{node}")).await? {
+                let revision = pod["metadata"]["labels"][REVISION_LABEL].as_str().unwrap_or_default();
+                pods.push((revision.to_owned(), !pod["metadata"]["deletionTimestamp"].is_null()));
+            }
+        }
+        Ok(pods)
+    }
+
+    /// Merges into the spec of the object.
+    pub(crate) async fn patch_spec(&self, spec: &Value) -> Result<()> {
+        self.api.merge(OBJECT, &json!({ "spec": spec })).await.map(drop)
+    }
+
+    /// Waits until a condition has this status and reason, and returns its message. Meanwhile the others work.
+    pub(crate) async fn told(&self, kind: &str, status: &str, reason: &str, broken: &[&str]) -> Result<String> {
+        wait_for(&format!("{kind}={status} ({reason})"), PATIENCE, async || {
+            self.others_work(broken).await?;
+            let (now, message) = self.condition(kind, status).await?;
+            ensure!(now == reason, "{now}: {message}");
+            Ok(message)
+        })
+        .await
     }
 
     /// Starts an operator, asks for a driver and brings it to where nothing is left to do.
@@ -276,6 +399,12 @@ impl World {
         }
         for node in NODES {
             self.register(node, false).await?;
+            self.api.delete(&format!("{PODS}/node-pod-{node}")).await?;
+        }
+        let revisions = self.api.get(REVISIONS).await?;
+        for revision in revisions["items"].as_array().into_iter().flatten() {
+            let name = revision["metadata"]["name"].as_str().unwrap_or_default();
+            self.api.delete(&format!("{REVISIONS}/{name}")).await?;
         }
         // The next operator need not wait until it runs out.
         self.api.delete(LEASE).await
@@ -291,8 +420,9 @@ impl World {
         format!("    {status}\n    logs: {}", self.lab.path("").display())
     }
 
-    pub(crate) fn kubectl(&self) -> harness::Command {
-        self.server.kubectl()
+    /// The administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.server.kubeconfig()
     }
 }
 
