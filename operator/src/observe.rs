@@ -26,15 +26,11 @@ use cinder_csi_crds::INSTANCE_LABEL;
 pub use apis::{OptionalApi, OptionalApis};
 pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
-pub(crate) use index::{Concerns, Fact};
+pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
 pub use index::{Index, Registered};
-#[cfg(test)]
-pub(crate) use index::{NodeObject, RegistrationObject};
 pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
 pub use revisions::current_revision;
-#[cfg(test)]
-pub(crate) use volumes::ClaimObject;
-pub(crate) use volumes::{AttachmentObject, VolumeObject};
+pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
 pub use watches::{Cluster, WatchError};
 
 use index::Owned as _;

@@ -138,7 +138,7 @@ pub async fn report(
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })?;
-    let mut seen = Looked::new(client, &claim, &mut notes).await?;
+    let seen = Looked::new(client, &claim, &mut notes).await?;
     let driver = match &seen.driver {
         Some(name) => {
             let drivers: Api<CinderCSIDriver> = Api::all(client.clone());

@@ -9,7 +9,7 @@ use super::{Seen, Verdict, find, verdict};
 use crate::teardown::listed;
 
 /// For so long a drift that was put right is still told.
-pub const REMEMBERED: Duration = Duration::from_hours(1);
+pub(super) const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// Objects that are not as the operator wants them, though nobody has asked for anything else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
