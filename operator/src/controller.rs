@@ -349,6 +349,11 @@ impl Pass<'_> {
                 .map_err(ReconcileError::Status)?;
         }
         notices.extend(status::notices(previous, &next));
+        // It stays true for days: told once a day, and not as a change.
+        notices.retain(|notice| notice.reason != status::EXPIRING);
+        if let Some(notice) = status::expiring(&next) {
+            context.events.remind(&self.driver.object_ref(&()), notice).await;
+        }
         for notice in notices {
             context.events.publish(&self.driver.object_ref(&()), notice).await;
         }

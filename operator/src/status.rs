@@ -38,7 +38,7 @@ mod volumes;
 mod workload;
 
 pub use classes::ClassesView;
-pub use clouds::{CloudView, mismatched_zones};
+pub use clouds::{CloudView, EXPIRING, expiring, mismatched_zones};
 pub use drift::Drift;
 pub(crate) use issues::Issue;
 pub use monitoring::MonitoringView;

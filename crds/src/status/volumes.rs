@@ -51,7 +51,7 @@ pub struct StuckVolume {
     /// Since when it waits.
     pub since: Time,
 
-    /// Why, in one word; docs/diagnosis.md has all of them.
+    /// Why, in one word; docs/reference/diagnosis.md has all of them.
     pub reason: String,
 
     /// The volume's status in Cinder, where it was asked for.

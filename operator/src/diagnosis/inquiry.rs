@@ -10,8 +10,8 @@ use cinder_cloud::{Cloud, CloudError, Server, ServerId, Volume, VolumeId};
 use tokio::{task::AbortHandle, time::Instant};
 use tracing::debug;
 
-use super::{Operation, Suspect, Word, servers_of};
-use crate::clouds::{Clouds, budget::Budget};
+use super::{CloudAccess, Operation, Suspect, Word, servers_of};
+use crate::clouds::{Clouds, budget::Budget, trouble};
 
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_mins(2);
@@ -27,12 +27,17 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Answers {
     volumes: HashMap<String, Word<Volume>>,
     servers: HashMap<ServerId, Option<Server>>,
+    /// What stood in the way of the questions.
+    access: CloudAccess,
 }
 
 impl Answers {
     /// Adds what is known to a suspect.
     pub fn join(&self, suspect: &mut Suspect) {
         let case = &mut suspect.case;
+        if case.access == CloudAccess::Open {
+            case.access = self.access.clone();
+        }
         case.volume = question(suspect.operation, case)
             .and_then(|key| self.volumes.get(&key).cloned())
             .unwrap_or_default();
@@ -62,7 +67,10 @@ pub async fn ask(clouds: &BTreeMap<String, Cloud>, budget: &Budget, suspects: &[
             && !answers.volumes.contains_key(&key)
         {
             let by_name = suspect.case.volume_id.is_none();
-            let word = ask_all(clouds, budget, until, |cloud| look_for(cloud, &key, by_name)).await;
+            let word = ask_all(clouds, budget, until, &mut answers.access, |cloud| {
+                look_for(cloud, &key, by_name)
+            })
+            .await;
             answers.volumes.insert(key, word);
         }
         let mut joined = suspect.clone();
@@ -71,7 +79,7 @@ pub async fn ask(clouds: &BTreeMap<String, Cloud>, budget: &Budget, suspects: &[
             if answers.servers.contains_key(&id) {
                 continue;
             }
-            match ask_all(clouds, budget, until, |cloud| cloud.server(&id)).await {
+            match ask_all(clouds, budget, until, &mut answers.access, |cloud| cloud.server(&id)).await {
                 Word::Found(server) => answers.servers.insert(id.clone(), Some(server)),
                 Word::Missing => answers.servers.insert(id.clone(), None),
                 Word::Unknown => None,
@@ -93,6 +101,7 @@ async fn ask_all<'a, T, F>(
     clouds: &'a BTreeMap<String, Cloud>,
     budget: &Budget,
     until: Instant,
+    access: &mut CloudAccess,
     question: impl Fn(&'a Cloud) -> F,
 ) -> Word<T>
 where
@@ -109,12 +118,23 @@ where
             Ok(Ok(None)) => {}
             Ok(Err(error)) => {
                 debug!(%error, "a suspect could not be looked into");
+                *access = barred(&error).unwrap_or(std::mem::take(access));
                 word = Word::Unknown;
             }
             Err(_) => word = Word::Unknown,
         }
     }
     if clouds.is_empty() { Word::Unknown } else { word }
+}
+
+/// What an error says about all questions; nothing where it is about one only.
+fn barred(error: &CloudError) -> Option<CloudAccess> {
+    let (reason, words) = trouble::of(error)?;
+    Some(if reason == trouble::UNAUTHORIZED {
+        CloudAccess::Refused(words)
+    } else {
+        CloudAccess::Unreachable(words)
+    })
 }
 
 #[derive(Debug)]
@@ -210,5 +230,118 @@ impl Inquiries {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(driver);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cinder_cloud::{CloudConfig, CloudOptions, GiB};
+    use k8s_openapi::jiff::Timestamp;
+    use openstack_sim::{AttachmentStatus, Effect, Fault, ServerSpec, Sim, SimConfig};
+
+    use super::*;
+    use crate::diagnosis::{Case, diagnose};
+
+    const NODE: &str = "11111111-2222-4333-8444-555555555555";
+    const GONE: &str = "22222222-2222-4333-8444-555555555555";
+
+    async fn mk() -> (Sim, BTreeMap<String, Cloud>, Volume) {
+        // A second installation in this process changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let sim = Sim::start(SimConfig {
+            servers: vec![ServerSpec::new(NODE), ServerSpec::new(GONE)],
+            ..SimConfig::default()
+        })
+        .await
+        .expect("the simulator starts");
+        let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("good");
+        let options = CloudOptions {
+            request_timeout: Duration::from_secs(2),
+            ..CloudOptions::default()
+        };
+        let cloud = Cloud::new(config, options).expect("a cloud");
+        let new = cinder_cloud::NewVolume {
+            name: "pvc-u".to_owned(),
+            size: GiB::new(1).expect("a size"),
+            largest: None,
+            source: None,
+            multiattach: false,
+            volume_type: None,
+            availability_zone: None,
+            acceptable_zones: Vec::new(),
+            description: String::new(),
+            metadata: BTreeMap::new(),
+            same_host: Vec::new(),
+            different_host: Vec::new(),
+            mutable_metadata: BTreeMap::new(),
+        };
+        let volume = cloud.create_volume(new).await.expect("a volume").volume;
+        (sim, BTreeMap::from([(String::new(), cloud)]), volume)
+    }
+
+    fn mk_suspect(operation: Operation, volume: &Volume) -> Suspect {
+        Suspect {
+            operation,
+            since: Timestamp::UNIX_EPOCH,
+            case: Case {
+                object: ("VolumeAttachment", "va".to_owned()),
+                volume_id: Some(volume.id.to_string()),
+                node: Some("node1".to_owned()),
+                node_exists: true,
+                node_server: Some(NODE.to_owned()),
+                has_controller: true,
+                ..Case::default()
+            },
+        }
+    }
+
+    async fn reason(clouds: &BTreeMap<String, Cloud>, mut suspect: Suspect) -> &'static str {
+        let answers = ask(clouds, &Budget::new(600), std::slice::from_ref(&suspect)).await;
+        answers.join(&mut suspect);
+        diagnose(&suspect).finding.reason
+    }
+
+    #[tokio::test]
+    async fn a_volume_at_a_server_that_is_gone_is_found_in_cinder_and_nova() {
+        let (sim, clouds, volume) = mk().await;
+        let attached = sim.add_attachment(volume.id.as_str(), Some(GONE), AttachmentStatus::Attached);
+        assert!(attached.is_some());
+        sim.remove_server(GONE, true);
+        assert_eq!(
+            reason(&clouds, mk_suspect(Operation::Attach, &volume)).await,
+            "AttachedToGoneServer"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_server_of_the_node_is_asked_about() {
+        let (sim, clouds, volume) = mk().await;
+        sim.remove_server(NODE, true);
+        assert_eq!(
+            reason(&clouds, mk_suspect(Operation::Detach, &volume)).await,
+            "ServerGone"
+        );
+    }
+
+    #[tokio::test]
+    async fn credentials_that_are_refused_explain_why_nothing_goes_on() {
+        let (sim, clouds, volume) = mk().await;
+        sim.fault(Fault::everywhere().effect(Effect::status(401)))
+            .expect("a fault");
+        let suspect = mk_suspect(Operation::Delete, &volume);
+        assert_eq!(reason(&clouds, suspect).await, "CredentialsRefused");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_asked_than_the_budget_allows() {
+        let (sim, clouds, volume) = mk().await;
+        let budget = Budget::new(1);
+        for _ in 0..60 {
+            budget.spend();
+        }
+        sim.clear_log();
+        let suspects = vec![mk_suspect(Operation::Attach, &volume)];
+        let answers = ask(&clouds, &budget, &suspects).await;
+        assert!(sim.log().is_empty() && answers.volumes.values().all(|word| *word == Word::Unknown));
     }
 }

@@ -7,6 +7,7 @@ use prometheus::core::Desc;
 use serde_json::json;
 
 use super::{CONDITIONS, EVENTS};
+use crate::diagnosis::{Operation, RULES};
 use crate::{
     events::Severity,
     metrics::Metrics,
@@ -31,6 +32,7 @@ pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
         ("docs/reference/events.md", events()),
         ("docs/reference/metrics.md", metrics(&Metrics::new()?.descriptions())),
         ("docs/reference/alerts.md", alerts()),
+        ("docs/reference/diagnosis.md", diagnosis()),
         ("config/monitoring/prometheus_rule.yaml", rule()?),
         ("config/monitoring/dashboard.json", format!("{:#}\n", dashboard())),
     ])
@@ -59,6 +61,29 @@ fn conditions() -> String {
                 cell(row.remedy)
             );
         }
+    }
+    page
+}
+
+fn diagnosis() -> String {
+    let mut page = format!(
+        "{MADE}# Why an operation on a volume does not end\n\nIn `status.volumes.stuck`, in the events of the claim, and in what \
+         `cinder-csi-operator diagnose PVC` prints. The first cause that fits is told, in this order; the hint beside it says what to \
+         do.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
+    );
+    for rule in RULES {
+        let operations: Vec<&str> = if rule.operations.len() == Operation::ALL.len() {
+            vec!["any"]
+        } else {
+            rule.operations.iter().map(|operation| operation.as_str()).collect()
+        };
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | {} |",
+            rule.reason,
+            operations.join(", "),
+            cell(rule.meaning)
+        );
     }
     page
 }

@@ -11,7 +11,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use super::{NAMED, Seen, Verdict, find, verdict};
 use crate::{
     clouds::{CloudFacts, CloudState, QuotaFact, certificates, trouble},
-    events::Severity,
+    events::{Notice, Severity},
     resolve::{Problem, health::HealthSettings},
     teardown::listed,
 };
@@ -22,8 +22,14 @@ const DEBOUNCE: Duration = Duration::from_mins(2);
 /// How long the driver may be cut off from a cloud before it is no longer called available.
 const CUT_OFF: Duration = Duration::from_mins(15);
 
+/// The event about credentials that end.
+pub const EXPIRING: &str = "CredentialsExpiring";
+
 /// How many zones, and how many quotas, of a cloud are listed.
 const LISTED: usize = 32;
+
+/// How many characters of a hash are shown.
+const SHOWN: usize = 16;
 
 /// The state of a quota, as the status writes it.
 const SUFFICIENT: &str = "Sufficient";
@@ -457,7 +463,7 @@ fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Clou
         name: cloud.name.clone(),
         authenticated: cloud.authenticated,
         auth_method: cloud.auth_method.map(str::to_owned),
-        secret_hash: cloud.hash.clone(),
+        secret_hash: cloud.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect()),
         loaded: cloud.loaded,
         credential_expires_at: credential.or(token).map(time),
         ca_expires_at: certificates::end_of_bundle(&cloud.ca_ends, now).map(time),
@@ -510,7 +516,7 @@ fn services(state: &CloudState) -> Vec<CloudServiceStatus> {
 pub(super) fn event(type_: ConditionType, status: &str, reason: &str) -> Option<(Severity, &'static str)> {
     use Severity::{Normal, Warning};
     Some(match (type_, status, reason) {
-        (ConditionType::CredentialsValid, _, "Expiring" | "Expired") => (Warning, "CredentialsExpiring"),
+        (ConditionType::CredentialsValid, _, "Expiring" | "Expired") => (Warning, EXPIRING),
         (ConditionType::CredentialsValid, "True", _) => (Normal, "CredentialsAccepted"),
         (ConditionType::CredentialsValid, ..) => (Warning, "CredentialsRejected"),
         (ConditionType::BackendReachable, "True", _) => (Normal, "BackendReachable"),
@@ -526,6 +532,13 @@ pub(super) fn event(type_: ConditionType, status: &str, reason: &str) -> Option<
         (ConditionType::VolumesHealthy, ..) => (Warning, "VolumesStuck"),
         _ => return None,
     })
+}
+
+/// What has to be told again and again while credentials end soon or have ended.
+pub fn expiring(status: &CinderCSIDriverStatus) -> Option<Notice> {
+    let condition = find(status, ConditionType::CredentialsValid)?;
+    let ends = matches!(condition.reason.as_str(), "Expiring" | "Expired");
+    ends.then(|| Notice::warning(EXPIRING, "Observe", condition.message.clone()))
 }
 
 /// The events for a change of the driver's credentials.

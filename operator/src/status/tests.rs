@@ -393,22 +393,31 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
     let broken = status(
         Some(&healthy),
         &Seen {
-            clouds: vec![refused(Some("old"))],
+            clouds: vec![refused(Some("0123456789abcdef01"))],
             ..mk_healthy()
         },
         at(2),
     );
     let sent = notices(Some(&healthy), &broken);
+    let words = |notices: &[Notice]| -> Vec<_> { notices.iter().map(|n| (n.severity, n.reason)).collect() };
     assert_eq!(
-        sent.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(),
-        [(Severity::Warning, "Degraded")]
+        words(&sent),
+        [
+            (Severity::Warning, "Degraded"),
+            (Severity::Warning, "ConditionNotMet"),
+            (Severity::Warning, "CredentialsRejected")
+        ]
     );
     assert!(sent[0].note.contains("CredentialsRejected"), "{}", sent[0].note);
     assert_eq!(notices(Some(&broken), &broken), []);
     let mended = notices(Some(&broken), &healthy);
     assert_eq!(
-        mended.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(),
-        [(Severity::Normal, "NotDegraded")]
+        words(&mended),
+        [
+            (Severity::Normal, "NotDegraded"),
+            (Severity::Normal, "ConditionMet"),
+            (Severity::Normal, "CredentialsAccepted")
+        ]
     );
 }
 

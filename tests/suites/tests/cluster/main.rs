@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod classes;
+mod clouds;
 mod gate;
 mod growth;
 mod kills;
@@ -55,6 +56,8 @@ fn main() -> ExitCode {
         bad_input::a_secret_that_does_not_log_in_is_refused_and_disturbs_nothing,
         bad_input::a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs_nothing,
         bad_input::a_storage_class_of_somebody_else_is_left_alone_and_named,
+        clouds::changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call,
+        clouds::a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained,
         upkeep::what_somebody_changes_or_deletes_is_repaired,
         upkeep::at_rest_the_operator_writes_nothing,
         upkeep::an_unmanaged_driver_is_left_alone_until_it_is_managed_again,
