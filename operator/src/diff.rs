@@ -181,6 +181,7 @@ async fn environment(client: &Client, namespace: &str, images: InstalledImages) 
         },
         snapshot_controller: ControllerSight::Unseen,
         runs_snapshot_controller: false,
+        silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         now: Timestamp::now(),
     })

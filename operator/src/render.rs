@@ -74,6 +74,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         // What is rendered with `controller: Deploy` is what is deployed where there is none.
         snapshot_controller: ControllerSight::Missing,
         runs_snapshot_controller: false,
+        silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         now: Timestamp::now(),
         clouds: std::collections::BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! What a spec means in this cluster: every default decided, every doubt said. A pure function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ pub struct Environment {
     pub snapshot_controller: ControllerSight,
     /// Whether the operator runs a snapshot-controller for this driver.
     pub runs_snapshot_controller: bool,
+    /// The clouds that did not answer, or not to everything, when they were looked at last.
+    pub silent_clouds: BTreeSet<String>,
     /// How many PersistentVolumes of the driver are bound to a zone.
     pub zoned_volumes: usize,
     /// The present time.
@@ -175,6 +177,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
     let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
     problems.extend(controller::problems(&spec.controller));
     problems.extend(neighbours::problems(driver, &env.neighbours));
+    problems.extend(topology::problem(&spec.topology));
     let storage_classes = decide_classes(driver, &driver_name, env).unwrap_or_else(|problem| {
         problems.push(problem);
         Classes::default()
@@ -304,7 +307,7 @@ fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
     let confirmation = annotations.and_then(|annotations| annotations.get(topology::DISABLE_TOPOLOGY));
     topology::topology(&topology::Question {
         spec: &driver.spec.topology,
-        is_consistent: topology::is_consistent(&driver.spec.clouds, &env.clouds),
+        is_consistent: topology::is_consistent(&driver.spec.clouds, &env.clouds, &env.silent_clouds),
         before: driver.status.as_ref().and_then(|status| status.topology.as_ref()),
         made: metadata.creation_timestamp.as_ref().map(|time| time.0),
         zoned_volumes: env.zoned_volumes,

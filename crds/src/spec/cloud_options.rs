@@ -1,5 +1,8 @@
 //! How the driver uses OpenStack: what goes for all clouds of a driver.
 
+// KubeSchema makes a second struct of each, which an attribute of the first does not reach.
+#![allow(clippy::struct_field_names, reason = "the fields of a proxy are named as everywhere")]
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,8 @@
 //! How the cluster deals with the driver.
 
+// KubeSchema makes a second struct of each, which an attribute of the first does not reach.
+#![allow(clippy::struct_excessive_bools, reason = "each is a field of CSIDriver")]
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// status.unsupportedFields.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[allow(clippy::struct_excessive_bools, reason = "each is a field of CSIDriver")]
 #[x_kube(validation = Rule::new("!has(self.serviceAccountTokenInSecrets) || has(self.tokenRequests) && size(self.tokenRequests) > 0")
     .message("serviceAccountTokenInSecrets has a meaning only with tokenRequests"))]
 pub struct CsiDriverSpec {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Availability zones.
@@ -29,9 +29,9 @@ pub struct Topology {
     /// More topology segments of every node, by label: the scheduler takes them for where volumes can be used. Only with
     /// zones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 8))]
-    #[x_kube(validation = Rule::new("self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self[k].matches('^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && k != 'topology.cinder.csi.openstack.org/zone')")
-        .message("additional holds labels of nodes, other than topology.cinder.csi.openstack.org/zone, which the driver sets itself"))]
+    #[schemars(schema_with = "labels")]
+    #[x_kube(validation = Rule::new("!('topology.cinder.csi.openstack.org/zone' in self)")
+        .message("additional cannot hold topology.cinder.csi.openstack.org/zone, which the driver sets itself"))]
     pub additional: BTreeMap<String, String>,
 }
 
@@ -45,6 +45,19 @@ impl Default for Topology {
     }
 }
 
+/// Labels: how long and of what a value may be, Kubernetes' own type does not say. (A rule for the keys would be too dear.)
+fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 8,
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        },
+    })
+}
+
 fn default_interval() -> String {
     "10m".into()
 }
@@ -53,9 +66,9 @@ fn default_interval() -> String {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TopologyMode {
     /// As the zones of the cloud are.
+    #[default]
     Auto,
     /// Volumes and nodes carry their zone.
-    #[default]
     Enabled,
     /// Zones are ignored.
     Disabled,

@@ -255,12 +255,6 @@ fn snapshots_and_zones() -> Vec<Case> {
             json!({ "additional": { "topology.cinder.csi.openstack.org/zone": "a" } }),
             "which the driver sets itself",
         ),
-        refused(
-            "a label that is none",
-            topology,
-            json!({ "additional": { "example.com/rack": "no spaces" } }),
-            "labels of nodes",
-        ),
         accepted(
             "all of topology",
             topology,

@@ -24,6 +24,11 @@ impl Pass<'_> {
         let (context, name) = (self.context, &self.owner.name);
         environment.classes.of_types = observe::of_types(&self.owner, live);
         environment.zoned_volumes = context.cluster.read(|index| index.zoned_volumes_of(name));
+        let states = context.clouds.states(name).into_iter();
+        environment.silent_clouds = states
+            .filter(|(_, state)| !state.troubles.is_empty())
+            .map(|(cloud, _)| cloud)
+            .collect();
         let own = snapshot_controller_name(&slug_of(self.driver));
         environment.runs_snapshot_controller = live.contains_key(&self.snapshot_controller(&own));
         let spec = &self.driver.spec.snapshots;

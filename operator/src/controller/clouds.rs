@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cinder_csi_crds::Cloud as CloudSpec;
+use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::{
     objects::{Key, kind},
     operands::DriverCredentials,
     reload,
-    resolve::health,
+    resolve::{health, topology_interval},
     status::{CloudView, Seen},
 };
 
@@ -27,7 +27,8 @@ impl Pass<'_> {
         seen: &mut Seen,
     ) -> (Option<DriverCredentials>, Duration) {
         let (context, name) = (self.context, &self.owner.name);
-        let settings = health::settings(&self.driver.spec.health);
+        let mut settings = health::settings(&self.driver.spec.health);
+        settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
         let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
         let before = last_good(live)
             .map(|credentials| credentials.split())
@@ -44,6 +45,9 @@ impl Pass<'_> {
                 .check(name, &source, candidate, was.cloned(), interval)
                 .await;
             look_again = look_again.min(verdict.look_again);
+            if verdict.was_asked {
+                context.clouds.spend(name);
+            }
             context.metrics.credential(name, &cloud.name, verdict.authenticated);
             if let Some(credentials) = &verdict.in_use {
                 in_use.insert(cloud.name.clone(), credentials.clone());
@@ -109,6 +113,14 @@ impl Pass<'_> {
         }
         seen.reload_failed = context.reloads.is_lost(name, wanted);
         (loaded == Some(false)).then_some(reload::ASK_AGAIN)
+    }
+}
+
+/// How often zones have to be asked for.
+fn zones_interval(topology: &Topology) -> Duration {
+    match topology.mode {
+        TopologyMode::Auto => Duration::try_from(topology_interval(topology)).unwrap_or(Duration::MAX),
+        TopologyMode::Enabled | TopologyMode::Disabled => Duration::MAX,
     }
 }
 

@@ -164,6 +164,7 @@ impl Context {
             },
             snapshot_controller: ControllerSight::Unseen,
             runs_snapshot_controller: false,
+            silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,
             now: Timestamp::now(),
         })

@@ -3,7 +3,7 @@ mod api;
 use std::sync::Mutex;
 
 use cinder_cloud::{CloudConfig, CloudError, Failure};
-use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType};
+use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, TopologyMode};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -161,7 +161,10 @@ impl World {
 fn mk_spec() -> CinderCSIDriverSpec {
     let mut cloud = CloudSpec::from_secret("openstack-credentials");
     cloud.credentials_secret_ref.key = "cloud.conf".to_owned();
-    CinderCSIDriverSpec::new(vec![cloud])
+    let mut spec = CinderCSIDriverSpec::new(vec![cloud]);
+    // Nobody here tells which zones there are.
+    spec.topology.mode = TopologyMode::Enabled;
+    spec
 }
 
 fn deletes(writes: &[String]) -> Vec<&str> {
@@ -195,7 +198,10 @@ async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
     world.api.take_writes();
     world.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
     world.reconcile().await.expect("reconciled");
-    assert_eq!(world.api.take_writes(), [format!("PATCH {DEPLOYMENT}")]);
+    assert_eq!(
+        world.api.take_writes(),
+        [format!("PATCH {DEPLOYMENT}"), format!("PATCH {DRIVER}/status")]
+    );
     assert!(
         world
             .api
@@ -203,6 +209,7 @@ async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
             .iter()
             .any(|event| event.contains("DriftRepaired") && event.contains("spec.replicas"))
     );
+    assert_eq!(world.condition(ConditionType::DriftDetected).0, "True/FieldConflict");
 }
 
 #[tokio::test]
@@ -292,7 +299,11 @@ async fn a_reconcile_that_was_cut_short_is_finished_by_the_next() {
 
 #[tokio::test]
 async fn a_deletion_waits_for_a_volume_and_names_it() {
-    let world = World::new(mk_spec(), mk_index(&["pv-with-data"], true));
+    let world = World::managed();
+    world.api.put(
+        "/api/v1/persistentvolumes/pv-with-data",
+        json!({"metadata": {"name": "pv-with-data"}, "spec": {"csi": {"driver": NAME}}}),
+    );
     world.reconcile().await.expect("reconciled");
     world.delete();
     world.api.take_writes();
@@ -309,20 +320,6 @@ async fn a_deletion_waits_for_a_volume_and_names_it() {
         1,
         "{events:?}"
     );
-}
-
-#[tokio::test]
-async fn a_volume_that_only_the_api_server_knows_blocks_too() {
-    let world = World::managed();
-    world.reconcile().await.expect("reconciled");
-    world.api.put(
-        "/api/v1/persistentvolumes/new",
-        json!({"metadata": {"name": "new"}, "spec": {"csi": {"driver": NAME}}}),
-    );
-    world.delete();
-    world.api.take_writes();
-    world.reconcile().await.expect("reconciled");
-    assert_eq!(deletes(&world.api.take_writes()), Vec::<&str>::new());
 }
 
 #[tokio::test]

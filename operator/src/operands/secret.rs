@@ -292,6 +292,14 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use cinder_cloud::{
+        CloudConfig, Configuration,
+        config::{ClientPem, credentials_hash},
+    };
+    use secrecy::ExposeSecret;
+
     use super::DriverCredentials;
     use crate::resolve::{
         resolve,
@@ -306,6 +314,91 @@ mod tests {
         assert_ne!(one.hash(), other.hash());
         assert_eq!(one.hash(), DriverCredentials::new("ab".into(), Some("c".into())).hash());
         assert!(one.hash().starts_with(one.short_hash()));
+    }
+
+    fn mk_cloud(user: &str, ca: Option<&str>) -> CloudConfig {
+        let conf = format!(
+            "[Global]\nauth-url=https://{user}.example.org\nuser-id={user}\npassword=p\ntenant-id=t\nregion=R\n\
+             [Topology]\nzone-map=a=b\n"
+        );
+        let mut config = CloudConfig::from_cloud_conf(&conf).unwrap();
+        config.tls.ca_pem = ca.map(str::to_owned);
+        config
+    }
+
+    /// The hash that the driver shows: over the salt, the file, and the certificates of the first cloud that has some.
+    fn hash_of_the_driver(credentials: &DriverCredentials) -> String {
+        let text = credentials.cloud_conf.expose_secret();
+        let configuration = Configuration::from_cloud_conf(text, &[]).unwrap();
+        let ca = configuration
+            .clouds
+            .values()
+            .find_map(|cloud| cloud.tls.ca_file.clone());
+        let ca = ca.map(|path| {
+            credentials.files[path.file_name().unwrap().to_str().unwrap()]
+                .expose_secret()
+                .to_owned()
+        });
+        credentials_hash(&[
+            credentials.salt.expose_secret().as_bytes(),
+            text.as_bytes(),
+            ca.unwrap_or_default().as_bytes(),
+        ])
+    }
+
+    #[test]
+    fn several_clouds_become_one_file_and_come_apart_again() {
+        let part =
+            |user: &str, ca: Option<&str>| DriverCredentials::of_cloud(&mk_cloud(user, ca)).salted("grain".into());
+        let clouds = BTreeMap::from([
+            ("west".to_owned(), part("w", Some("pem of the west"))),
+            ("east".to_owned(), part("e", None)),
+            ("east-2".to_owned(), part("e2", Some("pem of the east"))),
+        ]);
+        let merged = DriverCredentials::merged(&clouds).unwrap();
+        assert_eq!(merged.hash(), hash_of_the_driver(&merged));
+        let secret = super::secret(&resolve(&mk_driver("d"), &mk_environment()).unwrap(), &merged);
+        let read = DriverCredentials::from_secret(&secret).unwrap();
+        assert_eq!(read.hash(), merged.hash());
+        let parts = read.split();
+        assert_eq!(parts.keys().collect::<Vec<_>>(), ["east", "east-2", "west"]);
+        for (name, part) in parts {
+            assert_eq!(part.hash(), clouds[&name].hash(), "{name}");
+        }
+        let annotations = merged.pod_annotations().unwrap();
+        assert_eq!(annotations[super::CLOUDS_ANNOTATION], "east,east-2,west");
+    }
+
+    #[test]
+    fn a_single_cloud_stays_without_a_name_and_its_pods_carry_nothing_of_it() {
+        let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem"))).salted("grain".into());
+        let merged = DriverCredentials::merged(&BTreeMap::from([("default".to_owned(), part.clone())])).unwrap();
+        assert_eq!(
+            (merged.hash(), merged.hash()),
+            (part.hash(), hash_of_the_driver(&merged).as_str())
+        );
+        assert_eq!(merged.split().into_keys().collect::<Vec<_>>(), [""]);
+        assert_eq!(merged.pod_annotations(), None);
+        let restarted = merged.restarted_for(Some("0123".to_owned())).pod_annotations().unwrap();
+        assert_eq!(restarted[super::RESTARTED_FOR_ANNOTATION], "0123");
+    }
+
+    #[test]
+    fn another_key_of_the_client_certificate_is_another_configuration() {
+        let with = |key: &str| {
+            let mut config = mk_cloud("w", None);
+            config.tls.client_pem = Some(ClientPem {
+                certificate: "certificate".to_owned(),
+                key: key.to_owned().into(),
+            });
+            DriverCredentials::of_cloud(&config)
+        };
+        let one = with("key-1");
+        assert_ne!(one.hash(), with("key-2").hash());
+        assert_eq!(one.hash(), hash_of_the_driver(&one));
+        let config = one.config().unwrap();
+        assert_eq!(config.tls.client_pem.unwrap().key.expose_secret(), "key-1");
+        assert!(!format!("{one:?}").contains("key-1"));
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn env(resolved: &Resolved, component: Component) -> Option<Vec<EnvVar>> {
     })
 }
 
-fn gates(gates: &BTreeMap<String, bool>) -> String {
+pub(super) fn gates(gates: &BTreeMap<String, bool>) -> String {
     let words: Vec<String> = gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
     words.join(",")
 }

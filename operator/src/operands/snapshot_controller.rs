@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::access::{self, rule};
 use super::controller::{TOKEN_DIR, TOKEN_VOLUME, UNPRIVILEGED_USER, apart, control_plane_taints, token_volume};
 use super::metadata::{self, Component};
-use super::{Operand, RenderError, Stage, pod};
-use crate::images;
+use super::{Operand, RenderError, Stage, pod, sidecars};
 use crate::resolve::Resolved;
+use crate::{images, skew};
 
 /// One works, the other takes over.
 const REPLICAS: i32 = 2;
@@ -149,8 +149,10 @@ fn container(resolved: &Resolved) -> Container {
         format!("--http-endpoint=:{PORT}"),
         format!("--v={}", pod::verbosity(resolved.log_level)),
     ];
-    if resolved.snapshots.groups {
-        args.push("--feature-gates=CSIVolumeGroupSnapshot=true".into());
+    let release = resolved.images.get(component).and_then(|image| image.release);
+    let gates = release.map(|release| skew::gates(component, release, None, resolved.apis));
+    if let Some(gates) = gates.filter(|gates| !gates.is_empty()) {
+        args.push(format!("--feature-gates={}", sidecars::gates(&gates)));
     }
     Container {
         name: component.container().into(),

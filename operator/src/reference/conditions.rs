@@ -923,4 +923,11 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "Zones should be turned off, and PersistentVolumes are bound to them.",
         "Set spec.topology.mode to Enabled, or confirm as the message says.",
     ),
+    row(
+        Degraded,
+        "True",
+        "InvalidLabel",
+        "spec.topology.additional has a key that no label of a node can have.",
+        "Mend it.",
+    ),
 ];

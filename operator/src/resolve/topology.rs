@@ -1,6 +1,6 @@
 //! Whether volumes and nodes carry their zones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::{Cloud, PendingTopology, Topology as Spec, TopologyMode, TopologyStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -49,12 +49,18 @@ pub(super) struct Question<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Whether all zones of Nova exist in Cinder; `None` when a cloud has not told.
-pub(super) fn is_consistent(clouds: &[Cloud], facts: &BTreeMap<String, CloudFacts>) -> Option<bool> {
+/// Whether all zones of Nova exist in Cinder; `None` when a cloud has not told, or is `silent`: what it told once is no result
+/// of today's.
+pub(super) fn is_consistent(
+    clouds: &[Cloud],
+    facts: &BTreeMap<String, CloudFacts>,
+    silent: &BTreeSet<String>,
+) -> Option<bool> {
     let mut all = Some(true);
     for cloud in clouds {
         let told = facts
             .get(&cloud.name)
+            .filter(|_| !silent.contains(&cloud.name))
             .filter(|facts| !facts.compute_zones.is_empty() && !facts.volume_zones.is_empty());
         let Some(facts) = told else {
             all = None;
@@ -71,6 +77,34 @@ pub(super) fn is_consistent(clouds: &[Cloud], facts: &BTreeMap<String, CloudFact
     all
 }
 
+/// What stands against the labels of nodes; the CRD has no room for this rule.
+pub(super) fn problem(spec: &Spec) -> Option<Problem> {
+    let wrong = spec.additional.keys().find(|key| !is_label(key))?;
+    Some(Problem {
+        reason: "InvalidLabel",
+        message: format!(
+            "spec.topology.additional has the key {wrong:?}, which no label can have: write NAME or example.org/NAME, the name of 63 \
+             letters, digits, '-', '_' and '.' at most"
+        ),
+    })
+}
+
+/// Whether a label can have this key.
+fn is_label(key: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_word = |text: &str, longest: usize, others: &[char]| {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
+        text.len() <= longest
+            && is_end(text.chars().next())
+            && is_end(text.chars().last())
+            && text.chars().all(is_allowed)
+    };
+    match key.split_once('/') {
+        Some((prefix, name)) => is_word(prefix, 253, &['-', '.']) && is_word(name, 63, &['-', '_', '.']),
+        None => is_word(key, 63, &['-', '_', '.']),
+    }
+}
+
 /// Decides.
 pub(super) fn topology(question: &Question<'_>) -> Topology {
     let (mut enabled, is_decided, mut status) = match question.spec.mode {
@@ -78,7 +112,9 @@ pub(super) fn topology(question: &Question<'_>) -> Topology {
         TopologyMode::Disabled => (false, true, settled(false, "Disabled")),
         TopologyMode::Auto => compare(question),
     };
-    let was_enabled = question.before.is_some_and(|before| before.enabled);
+    // A driver of an earlier release has remembered nothing, and its volumes tell.
+    let by_volumes = question.spec.mode == TopologyMode::Auto && question.zoned_volumes > 0;
+    let was_enabled = question.before.map_or(by_volumes, |before| before.enabled);
     let mut refusal = None;
     if was_enabled && !enabled && question.zoned_volumes > 0 && !question.is_confirmed {
         refusal = Some(Problem {

@@ -108,6 +108,17 @@ fn zones_are_not_turned_off_under_volumes_that_are_bound_to_them(
     assert_eq!(again.status, decided.status);
 }
 
+#[test]
+fn zones_of_an_earlier_release_stay_in_use_under_volumes_that_are_bound_to_them() {
+    let spec = mk_spec(TopologyMode::Auto);
+    let decided = topology(&Question {
+        is_consistent: Some(false),
+        zoned_volumes: 1,
+        ..mk_question(&spec, None, 10)
+    });
+    assert_eq!((decided.enabled, decided.refusal.is_some()), (true, true));
+}
+
 #[rstest]
 #[case::equal(&["a", "b"], &["a", "b", "c"], &[], Some(true))]
 #[case::one_is_missing(&["a", "b"], &["a"], &[], Some(false))]
@@ -133,6 +144,24 @@ fn zones_are_compared_by_name_and_map(
         ..CloudFacts::default()
     };
     let facts = BTreeMap::from([(cloud.name.clone(), facts)]);
-    assert_eq!(is_consistent(&[cloud.clone()], &facts), expected);
-    assert_eq!(is_consistent(&[cloud], &BTreeMap::new()), None);
+    let silent = BTreeSet::from([cloud.name.clone()]);
+    assert_eq!(is_consistent(&[cloud.clone()], &facts, &BTreeSet::new()), expected);
+    assert_eq!(
+        is_consistent(&[cloud.clone()], &BTreeMap::new(), &BTreeSet::new()),
+        None
+    );
+    assert_eq!(is_consistent(&[cloud], &facts, &silent), None);
+}
+
+#[rstest]
+#[case("rack", true)]
+#[case("topology.example.org/rack_1", true)]
+#[case("no spaces", false)]
+#[case("a/b/c", false)]
+#[case("-x", false)]
+#[case("", false)]
+fn a_key_that_no_label_can_have_is_named(#[case] key: &str, #[case] is_good: bool) {
+    let mut spec = mk_spec(TopologyMode::Enabled);
+    spec.additional = BTreeMap::from([(key.to_owned(), "v".to_owned())]);
+    assert_eq!(problem(&spec).is_none(), is_good);
 }
