@@ -331,6 +331,9 @@ impl Pass<'_> {
             context.metrics.condition(name, &condition.type_, &condition.status);
         }
         context.metrics.seen(name, seen);
+        if let Some((_, budget)) = context.clouds.sessions(name) {
+            context.metrics.budget(name, budget.left());
+        }
         self.tell_claims(seen).await;
         context.metrics.nodes(name, seen.nodes.desired, seen.nodes.registered);
         let is_blocked = seen.removal == Some(Removal::Blocked);

@@ -60,6 +60,8 @@ pub struct Verdict {
     pub in_use: Option<DriverCredentials>,
     /// Whether what the Secret holds now is not what the driver has.
     pub is_changed: bool,
+    /// Whether Keystone was asked for it.
+    pub was_asked: bool,
     /// When to look again.
     pub look_again: Duration,
 }
@@ -188,7 +190,7 @@ impl Checker {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, trial);
-        match refusal {
+        let verdict = match refusal {
             None => {
                 info!(
                     driver,
@@ -199,6 +201,10 @@ impl Checker {
                 Verdict::accepted(candidate.credentials, look_again)
             }
             Some(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
+        };
+        Verdict {
+            was_asked: true,
+            ..verdict
         }
     }
 }
@@ -209,6 +215,7 @@ fn refused(refusal: Problem, last_good: Option<DriverCredentials>, is_changed: b
         refusal: Some(refusal),
         in_use: last_good,
         is_changed,
+        was_asked: false,
         look_again,
     }
 }
@@ -230,6 +237,7 @@ impl Verdict {
             refusal: None,
             in_use: Some(credentials),
             is_changed: false,
+            was_asked: false,
             look_again,
         }
     }

@@ -20,7 +20,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use crate::args::DEFAULT_NAMESPACE;
+use crate::{args::DEFAULT_NAMESPACE, diagnosis::cli};
 
 pub use screen::screen;
 
@@ -52,6 +52,24 @@ pub enum PluginCommand {
         /// A CinderCSIDriver; all of them when it is not given
         #[arg(value_name = "NAME")]
         name: Option<String>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
+    Diagnose {
+        /// Name of the PersistentVolumeClaim
+        #[arg(value_name = "PVC")]
+        claim: String,
+
+        /// Its namespace; that of the context when it is not given
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
+
+        /// Namespace of the operator
+        #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+        operator_namespace: String,
 
         /// For people or for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -103,6 +121,9 @@ pub enum PluginError {
         /// Why.
         source: io::Error,
     },
+    /// A claim could not be diagnosed.
+    #[error(transparent)]
+    Diagnose(#[from] cli::DiagnoseError),
     /// Something could not be encoded.
     #[error("cannot encode: {0}")]
     Encode(#[from] serde_json::Error),
@@ -151,6 +172,21 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<(), PluginError> 
                     "There is no CinderCSIDriver in this cluster. config/samples has one to begin with.\n".to_owned()
                 }
                 Output::Text => drivers.iter().map(screen).collect::<Vec<_>>().join("\n"),
+            };
+            out.write_all(text.as_bytes())
+                .map_err(PluginError::write("to standard output"))
+        }
+        PluginCommand::Diagnose {
+            claim,
+            namespace,
+            operator_namespace,
+            output,
+        } => {
+            let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+            let report = cli::report(&client, &namespace, &claim, &operator_namespace).await?;
+            let text = match output {
+                Output::Json => format!("{:#}\n", serde_json::to_value(&report)?),
+                Output::Text => report.to_string(),
             };
             out.write_all(text.as_bytes())
                 .map_err(PluginError::write("to standard output"))

@@ -253,6 +253,14 @@ impl Clouds {
         Some((clouds.collect(), Arc::clone(&known.budget)))
     }
 
+    /// One request was made without a session: a login with what a Secret holds.
+    pub fn spend(&self, driver: &str) {
+        let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = drivers.get(driver) {
+            known.budget.spend();
+        }
+    }
+
     /// Forgets a driver that is gone.
     pub fn forget(&self, driver: &str) {
         self.drivers
