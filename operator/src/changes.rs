@@ -85,9 +85,12 @@ fn changed_fields(desired: &Desired, live: &BTreeMap<Key, Value>) -> Vec<String>
     let Some(there) = live.get(&desired.key) else {
         return Vec::new();
     };
-    let mut fields = differences(&desired.object, there, usize::MAX);
+    let mut wanted = desired.object.clone();
     // The mark of the intent differs with every intent and says nothing.
-    fields.retain(|field| !field.ends_with(APPLIED_HASH));
+    if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(APPLIED_HASH);
+    }
+    let mut fields = differences(&wanted, there, usize::MAX);
     fields.extend(
         given_up(&desired.object, there)
             .into_iter()

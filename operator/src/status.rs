@@ -446,8 +446,9 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         let is_good = |condition: &Condition| condition.status == type_.good_status();
         let is_quiet_start = old.is_none() && (new.reason == "AsExpected" || !is_headline && is_good(new))
             || !is_headline && is_good(new) && old.is_some_and(is_good);
-        // That nothing is under way is said by Available or Degraded already.
-        let is_told_elsewhere = *type_ == ConditionType::Progressing && new.status != "True";
+        // That nothing is under way is said by Available or Degraded already, and what blocks a removal by Progressing.
+        let is_told_elsewhere =
+            *type_ == ConditionType::DeletionBlocked || *type_ == ConditionType::Progressing && new.status != "True";
         (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))
     };
     let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
