@@ -248,7 +248,7 @@ impl Reloads {
             if known.is_loaded {
                 known.before = Some(known.wanted.clone());
             }
-            known.wanted = wanted.to_owned();
+            wanted.clone_into(&mut known.wanted);
             known.since = Instant::now();
             known.restarted = None;
             known.is_loaded = false;

@@ -8,6 +8,9 @@ use tracing::debug;
 
 use super::{CloudState, QuotaFact, ServiceFact, Trouble, VolumeTypeFact, budget::Budget, trouble};
 
+/// The quotas that something uses up.
+const COUNTED: [&str; 5] = ["volumes", "gigabytes", "snapshots", "backups", "backup_gigabytes"];
+
 /// How long one look waits for the budget in all; the rest is seen by the next one.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -162,7 +165,6 @@ fn quota_fact(name: &str, quota: Quota, types: &[VolumeTypeFact]) -> Option<Quot
         Some((resource, volume_type)) => (resource, Some(volume_type)),
         None => (name, None),
     };
-    const COUNTED: [&str; 5] = ["volumes", "gigabytes", "snapshots", "backups", "backup_gigabytes"];
     COUNTED.contains(&resource).then(|| QuotaFact {
         resource: resource.to_owned(),
         volume_type,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Pass, last_good};
 use crate::{
     clouds::certificates,
-    credentials::{Source, Verdict, proxies},
+    credentials::{Candidate, Source, Verdict, proxies},
     objects::{Key, kind},
     operands::DriverCredentials,
     reload,
@@ -39,7 +39,7 @@ impl Pass<'_> {
             let source = Source::new(&context.namespace, cloud).with_options_of(&self.driver.spec);
             let candidate = source.read(&context.client).await;
             let was = part_of(&before, cloud, index == 0);
-            let wanted = candidate.as_ref().ok().map(|candidate| candidate.auth_method());
+            let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
             let verdict = context
                 .checker
                 .check(name, &source, candidate, was.cloned(), interval)

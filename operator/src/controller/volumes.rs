@@ -28,7 +28,9 @@ impl Pass<'_> {
         let now = Timestamp::now();
         let Suspects { all, next } = context.cluster.read(|index| suspects(index, name, &limits, now));
         let mut known = context.inquiries.join(name, &context.clouds, all);
-        known.iter_mut().for_each(|suspect| complete(suspect, seen));
+        for suspect in &mut known {
+            complete(suspect, seen);
+        }
         seen.stuck = known.iter().map(diagnose).collect();
         let again = (!seen.stuck.is_empty())
             .then(|| context.inquiries.due_in(name))

@@ -284,8 +284,8 @@ impl Looked {
         }
         let attachments: Api<VolumeAttachment> = Api::all(client.clone());
         put_all::<AttachmentObject, _>(&mut index, &attachments, "VolumeAttachments", notes).await?;
-        let nodes: Api<Node> = Api::all(client.clone());
-        put_all::<NodeObject, _>(&mut index, &nodes, "Nodes", notes).await?;
+        let machines: Api<Node> = Api::all(client.clone());
+        put_all::<NodeObject, _>(&mut index, &machines, "Nodes", notes).await?;
         let registrations: Api<CSINode> = Api::all(client.clone());
         put_all::<RegistrationObject, _>(&mut index, &registrations, "CSINodes", notes).await?;
         let namespace = claim.namespace().unwrap_or_default();
@@ -317,7 +317,7 @@ impl Looked {
             .map(|controller| controller.ready);
         let credentials = self.credentials(client, namespace, notes).await;
         let budget = Budget::new(BUDGET);
-        let (mut clouds, mut states) = (BTreeMap::new(), Vec::new());
+        let (mut clouds, mut looks) = (BTreeMap::new(), Vec::new());
         let mut zone_map = BTreeMap::new();
         for (name, part) in credentials.iter().flat_map(DriverCredentials::split) {
             let options = CloudOptions {
@@ -328,16 +328,16 @@ impl Looked {
             zone_map.extend(config.topology.zone_map.clone());
             match Cloud::new(config, options) {
                 Ok(cloud) => {
-                    states.push(look(&cloud, &budget, &CloudState::default()).await);
+                    looks.push(look(&cloud, &budget, &CloudState::default()).await);
                     clouds.insert(name, cloud);
                 }
                 Err(error) => notes.push(format!("the cloud cannot be asked: {error}")),
             }
         }
-        let access = if states.is_empty() {
+        let access = if looks.is_empty() {
             status.map(access_by_conditions).unwrap_or_default()
         } else {
-            access_by_looks(&states)
+            access_by_looks(&looks)
         };
         let answers = ask(&clouds, &budget, under_way).await;
         for suspect in under_way {
@@ -345,7 +345,7 @@ impl Looked {
             let case = &mut suspect.case;
             case.has_controller = serving.is_none_or(|ready| ready > 0);
             case.access = access.clone();
-            case.facts = states.iter().map(|state| state.facts.clone()).collect();
+            case.facts = looks.iter().map(|state| state.facts.clone()).collect();
             case.zone_map.clone_from(&zone_map);
         }
         !clouds.is_empty()

@@ -191,7 +191,9 @@ impl Inquiries {
             .filter(|(index, suspect)| *index >= AT_ONCE || round.asked.contains(&name(suspect)))
             .map(|(_, suspect)| suspect)
             .collect();
-        known.iter_mut().for_each(|suspect| round.answers.join(suspect));
+        for suspect in &mut known {
+            round.answers.join(suspect);
+        }
         known
     }
 

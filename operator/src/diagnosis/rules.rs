@@ -345,13 +345,12 @@ fn controller_down(case: &Case) -> Option<String> {
 
 fn node_and_server_gone(case: &Case) -> Option<String> {
     let is_gone = !case.node_exists && case.node.is_some();
-    let server_is_gone = match node_server(case) {
-        Some((_, word)) => word.is_missing(),
+    let server_is_gone = if let Some((_, word)) = node_server(case) {
+        word.is_missing()
+    } else {
         // The registration went with the node: then the volume's own attachments tell.
-        None => {
-            let holders = holders(case);
-            case.volume.found().is_some() && holders.iter().all(|(_, word)| word.is_missing())
-        }
+        let holders = holders(case);
+        case.volume.found().is_some() && holders.iter().all(|(_, word)| word.is_missing())
     };
     (is_gone && server_is_gone).then(|| {
         format!(
@@ -621,6 +620,7 @@ fn waits_for_pod(case: &Case) -> Option<String> {
     })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as every rule")]
 fn unexplained(case: &Case) -> Option<String> {
     Some(format!(
         "nothing that Kubernetes, Cinder and Nova tell explains it; {}",

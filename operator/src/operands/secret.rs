@@ -69,12 +69,7 @@ impl DriverCredentials {
     /// From the configuration of one cloud. What it holds inline becomes files.
     pub fn of_cloud(config: &CloudConfig) -> Self {
         let mut files = BTreeMap::new();
-        let text = with_files(
-            config,
-            &mut files,
-            |key| key.to_owned(),
-            |config, ca| config.to_cloud_conf(ca),
-        );
+        let text = with_files(config, &mut files, str::to_owned, CloudConfig::to_cloud_conf);
         let note = note(&files);
         Self::made_of(format!("{text}{note}").into(), files)
     }

@@ -104,7 +104,7 @@ async fn pods_that_do_not_take_it_over_in_time_are_replaced_once() {
     scrape.say(1, "old");
     reloads.ask("d", "old", &[pod(1)]).await;
     reloads.ask("d", "new", &[pod(1)]).await;
-    tokio::time::advance(LIMIT - MINUTE).await;
+    tokio::time::advance(LIMIT.saturating_sub(MINUTE)).await;
     assert!(!reloads.is_overdue("d", "new"));
     tokio::time::advance(MINUTE).await;
     assert!(reloads.is_overdue("d", "new"));

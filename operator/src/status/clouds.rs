@@ -37,6 +37,7 @@ const NEAR_LIMIT: &str = "NearLimit";
 const EXHAUSTED: &str = "Exhausted";
 
 /// A cloud as it was found.
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudView {
     /// Its name in the spec.
@@ -153,7 +154,7 @@ struct Word {
 }
 
 /// The gravest word gives status and reason; all of its gravity give the message.
-fn gravest(words: Vec<Word>) -> Option<Verdict> {
+fn gravest(words: &[Word]) -> Option<Verdict> {
     let first = words.iter().rev().max_by_key(|word| word.gravity)?;
     let (status, reason, gravity) = (first.status, first.reason, first.gravity);
     let messages = words.iter().filter(|word| word.gravity == gravity);
@@ -162,8 +163,9 @@ fn gravest(words: Vec<Word>) -> Option<Verdict> {
 }
 
 pub(super) fn credentials_valid(seen: &Seen, now: Timestamp) -> Verdict {
-    let words = seen.clouds.iter().map(|cloud| credentials_of(cloud, &seen.health, now));
-    gravest(words.collect()).unwrap_or_else(|| {
+    let clouds = seen.clouds.iter();
+    let words: Vec<Word> = clouds.map(|cloud| credentials_of(cloud, &seen.health, now)).collect();
+    gravest(&words).unwrap_or_else(|| {
         verdict(
             "True",
             "AsExpected",
@@ -272,7 +274,7 @@ pub(super) fn backend_reachable(seen: &Seen) -> Verdict {
                 }),
         );
     }
-    gravest(words).unwrap_or_else(|| verdict("True", "AsExpected", "the services of the clouds answer"))
+    gravest(&words).unwrap_or_else(|| verdict("True", "AsExpected", "the services of the clouds answer"))
 }
 
 pub(super) fn topology_consistent(seen: &Seen) -> Verdict {
