@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use cinder_csi_crds::{
-    CinderCSIDriver, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring, MonitoringMode,
-    NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
+    CinderCSIDriver, CinderCSIDriverSpec, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring,
+    MonitoringMode, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
@@ -164,6 +164,8 @@ pub struct Resolved {
     pub snapshots: Snapshots,
     /// The VolumeAttributesClasses; none where the cluster does not know any.
     pub attributes_classes: Vec<VolumeAttributesClassItem>,
+    /// Fields of the spec with classes of kinds that the cluster does not know.
+    pub unknown_classes: Vec<String>,
     /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
     pub monitoring: Option<Monitoring>,
 }
@@ -230,6 +232,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
             .then(|| spec.monitoring.clone()),
         storage_classes,
         snapshots,
+        unknown_classes: unknown_classes(spec, env.apis),
         attributes_classes: if env.apis.has(OptionalApi::VolumeAttributesClasses) {
             spec.volume_attributes_classes.items.clone()
         } else {
@@ -282,6 +285,13 @@ fn usual_class(driver: &CinderCSIDriver) -> String {
     } else {
         slug_of(driver)
     }
+}
+
+/// Classes that the cluster has no place for. Snapshot classes are told of by condition SnapshotsReady.
+fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String> {
+    let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
+    let field = || "spec.volumeAttributesClasses".to_owned();
+    is_unknown.then(field).into_iter().collect()
 }
 
 fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> Result<Classes, Problem> {

@@ -139,3 +139,25 @@ fn the_version_of_the_api_server_is_read_as_numbers(
 ) {
     assert_eq!(KubernetesVersion::parse(major, minor), expected);
 }
+
+#[test]
+fn classes_of_a_kind_that_the_cluster_does_not_know_are_left_out_and_told_of() {
+    let mut driver = mk_driver("cinder.csi.openstack.org");
+    driver.spec.volume_attributes_classes =
+        serde_json::from_value(serde_json::json!({ "items": [{ "name": "gold", "parameters": { "type": "ssd" } }] }))
+            .unwrap();
+    let old = resolve(&driver, &mk_environment()).unwrap();
+    assert_eq!(old.unknown_classes, ["spec.volumeAttributesClasses"]);
+    assert!(old.attributes_classes.is_empty());
+
+    let environment = Environment {
+        apis: OptionalApis {
+            volume_attributes_classes: true,
+            ..OptionalApis::default()
+        },
+        ..mk_environment()
+    };
+    let new = resolve(&driver, &environment).unwrap();
+    assert!(new.unknown_classes.is_empty());
+    assert_eq!(new.attributes_classes.len(), 1);
+}

@@ -1,10 +1,18 @@
-use cinder_csi_crds::{ClassesState, StorageClassItem};
+use cinder_csi_crds::{ClassesState, ConditionType, StorageClassItem};
+use k8s_openapi::jiff::Timestamp;
 use rstest::rstest;
 
-use super::*;
-use crate::resolve::{
-    Class, PassedOver, resolve,
-    tests::{mk_driver, mk_environment},
+use super::{
+    super::{Seen, find, status},
+    *,
+};
+use crate::{
+    objects::{Key, kind},
+    plan::Obstacle,
+    resolve::{
+        Class, PassedOver, Problem, resolve,
+        tests::{mk_driver, mk_environment},
+    },
 };
 
 fn mk_view() -> ClassesView {
@@ -182,4 +190,43 @@ fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool,
         ..CinderCSIDriverStatus::default()
     };
     assert_eq!(notices(before.map(status).as_ref(), &status(now)).len(), expected);
+}
+
+#[rstest]
+#[case::waits(
+    Obstacle::Waiting { key: Key::new(kind::CSI_DRIVER, None, "d"), fields: vec!["spec.volumeLifecycleModes".into()],
+        what: "VolumeAttachments are under way: va-1".into() },
+    "PendingRecreate",
+    "va-1"
+)]
+#[case::refused(
+    Obstacle::Refused { key: Key::new(kind::STORAGE_CLASS, None, "fast"), fields: vec!["parameters".into()] },
+    "ImmutableField",
+    "onImmutableChange is Refuse"
+)]
+fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] reason: &str, #[case] part: &str) {
+    let seen = Seen {
+        obstacles: vec![obstacle],
+        ..Seen::default()
+    };
+    let status = status(None, &seen, Timestamp::UNIX_EPOCH);
+    let degraded = find(&status, ConditionType::Degraded).expect("the condition");
+    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", reason));
+    assert!(degraded.message.contains(part), "{}", degraded.message);
+}
+
+#[test]
+fn zones_that_stay_in_use_against_the_spec_need_a_human() {
+    let mut view = mk_view();
+    view.topology.refusal = Some(Problem {
+        reason: "TopologyInUse",
+        message: "2 PersistentVolume(s)".into(),
+    });
+    let seen = Seen {
+        classes: Some(view),
+        ..Seen::default()
+    };
+    let status = status(None, &seen, Timestamp::UNIX_EPOCH);
+    let degraded = find(&status, ConditionType::Degraded).expect("the condition");
+    assert_eq!(degraded.reason, "TopologyInUse");
 }
