@@ -180,6 +180,23 @@ fn a_pause_is_a_condition_of_its_own(#[case] state: ManagementState, #[case] pau
 }
 
 #[test]
+fn with_a_patch_that_does_not_fit_nobody_knows_what_another_version_would_do() {
+    let overridden = crate::operands::Overridden {
+        failed: vec!["spec.overrides[0] (Deployment x): no such object".to_owned()],
+        ..crate::operands::Overridden::default()
+    };
+    let seen = Seen {
+        pods: Some(PodsView {
+            overridden,
+            ..PodsView::default()
+        }),
+        ..mk_healthy()
+    };
+    assert_eq!(told(&seen, ConditionType::Upgradeable).0, "Unknown/OverridesActive");
+    assert_eq!(told(&seen, ConditionType::OverridesActive).0, "True/OverrideFailed");
+}
+
+#[test]
 fn an_old_kubernetes_stands_against_another_version() {
     let seen = Seen {
         problems: vec![Problem {
@@ -281,4 +298,26 @@ fn a_forced_removal_says_how_to_acknowledge_it() {
     };
     let (_, message) = told(&seen, ConditionType::DeletionBlocked);
     assert!(message.contains("csi.openstack.org/force-delete"), "{message}");
+}
+
+#[test]
+fn a_patch_that_does_not_fit_stands_against_another_version() {
+    use crate::resolve::{
+        resolve,
+        tests::{mk_driver, mk_environment},
+    };
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).expect("resolved");
+    let overridden = crate::operands::Overridden {
+        failed: one("Deployment x: no such path"),
+        ..crate::operands::Overridden::default()
+    };
+    let seen = Seen {
+        pods: Some(crate::status::PodsView::of(&resolved, None, overridden)),
+        ..mk_healthy()
+    };
+    let (verdict, message) = told(&seen, ConditionType::Upgradeable);
+    assert!(
+        verdict == "False/OverrideFailed" && message.contains("no such path"),
+        "{verdict} {message}"
+    );
 }

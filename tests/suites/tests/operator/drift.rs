@@ -12,6 +12,9 @@ const AT_ONCE: usize = 5;
 /// Fields that nobody can change (selectors, parameters of classes, references to roles) are few.
 const LEAST_SHARE: f64 = 0.6;
 
+/// The mark of the default class is the administrator's as soon as he touches it.
+const MARK: &str = "storageclass.kubernetes.io~1is-default-class";
+
 /// A field that the operator owns.
 #[derive(Debug, Clone)]
 struct Leaf {
@@ -34,6 +37,9 @@ pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &Worl
         all += leaves.len();
         let mut changeable = Vec::new();
         for (pointer, value) in leaves {
+            if pointer.ends_with(MARK) {
+                continue;
+            }
             match acceptable_change(world, object, &pointer, &value).await? {
                 Some(change) => changeable.push(Leaf { pointer, value, change }),
                 None => fixed.push(format!("{}{pointer}", object.label())),
