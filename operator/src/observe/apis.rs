@@ -78,6 +78,7 @@ impl OptionalApi {
 
 /// Which optional APIs the cluster serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct OptionalApis {
     /// VolumeSnapshots and their classes.
     pub snapshots: bool,
@@ -133,7 +134,6 @@ impl Known {
     /// Takes in what the look at one API told; `None` when it failed.
     fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
         match is_served {
-            None => {}
             Some(true) => {
                 self.missed.remove(&api);
                 self.apis = self.apis.with(api, true);
@@ -146,7 +146,7 @@ impl Known {
                     self.apis = self.apis.with(api, false);
                 }
             }
-            Some(false) => {}
+            Some(false) | None => {}
         }
     }
 }
@@ -190,7 +190,7 @@ pub(super) async fn follow(
 ) {
     let mut known = Known::default();
     let mut watches = JoinSet::new();
-    let mut watched: Vec<(&'static Kind, AbortHandle)> = Vec::new();
+    let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
     loop {
         let mut is_complete = true;
         for api in OptionalApi::ALL {
@@ -204,7 +204,7 @@ pub(super) async fn follow(
             info!(?before, ?now, "the optional APIs that are served changed");
             apis.send_replace(now);
         }
-        watched.retain(|(kind, watch)| {
+        followed.retain(|(kind, watch)| {
             let stays = kind.is_served(now);
             if !stays {
                 watch.abort();
@@ -215,9 +215,9 @@ pub(super) async fn follow(
             .iter()
             .filter(|kind| kind.optional.is_some() && kind.is_served(now))
         {
-            if !watched.iter().any(|(there, _)| *there == kind) {
+            if !followed.iter().any(|(there, _)| *there == kind) {
                 let watch = watches.spawn(watch_kind(client.clone(), kind, namespace.clone(), wake.clone()));
-                watched.push((kind, watch));
+                followed.push((kind, watch));
             }
         }
         while watches.try_join_next().is_some() {}

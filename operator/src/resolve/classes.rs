@@ -160,13 +160,12 @@ fn mark_default(question: &Question<'_>, classes: &mut Classes) {
     if default.policy == DefaultClassPolicy::Never {
         return;
     }
-    let candidate = match &default.name {
-        Some(name) => classes.items.iter().position(|class| class.item.name == *name),
-        None => {
-            let from_spec = |class: &Class| class.of_type.is_none();
-            let chosen = classes.items.iter().position(|class| class.item.is_default);
-            chosen.or_else(|| classes.items.iter().position(from_spec))
-        }
+    let candidate = if let Some(name) = &default.name {
+        classes.items.iter().position(|class| class.item.name == *name)
+    } else {
+        let from_spec = |class: &Class| class.of_type.is_none();
+        let chosen = classes.items.iter().position(|class| class.item.is_default);
+        chosen.or_else(|| classes.items.iter().position(from_spec))
     };
     let Some(class) = candidate.and_then(|at| classes.items.get_mut(at)) else {
         return;

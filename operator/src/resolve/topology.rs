@@ -157,15 +157,13 @@ fn reason_of(is_consistent: bool) -> &'static str {
 /// Auto: whether zones are used, whether that is known, and what is remembered.
 fn compare(question: &Question<'_>) -> (bool, bool, TopologyStatus) {
     let Some(result) = question.is_consistent else {
-        return match question.before {
-            // A look that failed changes nothing.
-            Some(before) => (before.enabled, true, before.clone()),
-            None => {
-                let has_waited = |made: Timestamp| question.now.duration_since(made) >= WAIT_FOR_ZONES;
-                let gives_up = question.made.is_none_or(has_waited);
-                (!gives_up, gives_up, settled(!gives_up, "ZonesUnknown"))
-            }
-        };
+        // A look that failed changes nothing.
+        if let Some(before) = question.before {
+            return (before.enabled, true, before.clone());
+        }
+        let has_waited = |made: Timestamp| question.now.duration_since(made) >= WAIT_FOR_ZONES;
+        let gives_up = question.made.is_none_or(has_waited);
+        return (!gives_up, gives_up, settled(!gives_up, "ZonesUnknown"));
     };
     let Some(before) = question.before else {
         return (result, true, settled(result, reason_of(result)));
