@@ -6,7 +6,10 @@
 //! rules      the joined facts → reason and hint                    pure, a table; the first rule that fits counts
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use cinder_cloud::{Server, ServerId, Volume};
 use k8s_openapi::jiff::Timestamp;
@@ -18,7 +21,7 @@ pub mod cli;
 mod inquiry;
 mod rules;
 
-pub use cases::{Suspects, suspects};
+pub use cases::{LOOKED_INTO, Suspects, suspects};
 pub use inquiry::{Answers, Inquiries, ask};
 pub use rules::{REASONS, RULES, Rule, explain};
 
@@ -117,7 +120,7 @@ pub struct Case {
     /// Other nodes that have the volume, or wait for it, in Kubernetes.
     pub other_nodes: Vec<String>,
     /// The nodes of servers that Kubernetes knows.
-    pub nodes_of_servers: BTreeMap<String, String>,
+    pub nodes_of_servers: Arc<BTreeMap<String, String>>,
     /// Whether several nodes are to have the volume.
     pub is_shared: bool,
     /// Whether the object was deleted.

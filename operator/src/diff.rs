@@ -78,7 +78,7 @@ pub struct Report {
 /// Prints what differs; true when something does.
 pub async fn diff(args: &DiffArgs, client: &Client, out: &mut impl Write) -> Result<bool, DiffError> {
     let driver = render::read_driver(Path::new(&args.file))?;
-    let report = report(client, driver, &args.namespace, args.images.installed()).await?;
+    let report = Box::pin(report(client, driver, &args.namespace, args.images.installed())).await?;
     match args.output {
         DiffFormat::Json => {
             serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -99,7 +99,12 @@ pub async fn report(
     let name = driver.name_any();
     let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
     let there = drivers.get_opt(&name).await.map_err(failed("the CinderCSIDriver"))?;
-    driver.metadata.uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
+    if let Some(there) = there {
+        driver.metadata.uid = there.metadata.uid;
+        driver.metadata.creation_timestamp = there.metadata.creation_timestamp;
+        // What the operator has found out of clouds and zones is remembered there; this program does not ask the clouds.
+        driver.status = there.status;
+    }
     let owner = Owner {
         uid: driver.uid().unwrap_or_default(),
         name: name.clone(),

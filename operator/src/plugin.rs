@@ -183,7 +183,7 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<(), PluginError> 
             output,
         } => {
             let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-            let report = cli::report(&client, &namespace, &claim, &operator_namespace).await?;
+            let report = Box::pin(cli::report(&client, &namespace, &claim, &operator_namespace)).await?;
             let text = match output {
                 Output::Json => format!("{:#}\n", serde_json::to_value(&report)?),
                 Output::Text => report.to_string(),

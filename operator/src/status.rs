@@ -126,6 +126,8 @@ pub struct Seen {
     pub node_zones: BTreeSet<String>,
     /// Operations on volumes that take longer than they may, the oldest first.
     pub stuck: Vec<Stuck>,
+    /// How many others there are, younger than those.
+    pub stuck_others: usize,
     /// Whether the controller's pods do not use the credentials that they were given, even after they were replaced.
     pub reload_failed: bool,
 }

@@ -90,7 +90,13 @@ pub async fn execute(args: Args) -> Result<ExitCode, Error> {
 /// What `diagnose` prints.
 pub(crate) async fn diagnose(args: &DiagnoseArgs, client: &Client) -> Result<String, Error> {
     let namespace = args.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
-    let report = diagnosis::cli::report(client, namespace, &args.claim, &args.operator_namespace).await?;
+    let report = Box::pin(diagnosis::cli::report(
+        client,
+        namespace,
+        &args.claim,
+        &args.operator_namespace,
+    ))
+    .await?;
     Ok(match args.output {
         DiffFormat::Text => report.to_string(),
         DiffFormat::Json => format!(

@@ -6,7 +6,7 @@ use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
 
 use super::Pass;
 use crate::{
-    diagnosis::{CloudAccess, Suspect, Suspects, diagnose, suspects},
+    diagnosis::{CloudAccess, LOOKED_INTO, Suspect, Suspects, diagnose, suspects},
     events::Notice,
     resolve::Resolved,
     status::{self, CloudView, Seen},
@@ -26,12 +26,15 @@ impl Pass<'_> {
         });
         let limits = seen.health.stuck;
         let now = Timestamp::now();
-        let Suspects { all, next } = context.cluster.read(|index| suspects(index, name, &limits, now));
+        let Suspects { all, others, next } = context
+            .cluster
+            .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));
         let mut known = context.inquiries.join(name, &context.clouds, all);
         for suspect in &mut known {
             complete(suspect, seen);
         }
         seen.stuck = known.iter().map(diagnose).collect();
+        seen.stuck_others = others;
         let again = (!seen.stuck.is_empty())
             .then(|| context.inquiries.due_in(name))
             .flatten();

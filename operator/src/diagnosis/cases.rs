@@ -1,6 +1,10 @@
 //! What is under way in Kubernetes, and for how long.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -16,68 +20,99 @@ use crate::{
 /// The label with a node's zone.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 
-/// The operations that have taken too long, the oldest first.
+/// How many operations are looked into: when a whole cloud stands still, the oldest tell why.
+pub const LOOKED_INTO: usize = 200;
+
+/// The operations that have taken too long.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Suspects {
-    /// They.
+    /// The oldest of them.
     pub all: Vec<Suspect>,
+    /// How many others there are.
+    pub others: usize,
     /// When the next operation will have taken too long, if it is still under way then.
     pub next: Option<Duration>,
 }
 
-/// Finds the operations of a driver that are under way for longer than they may be.
-pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp) -> Suspects {
-    let mut found = Suspects::default();
-    let view = View { index, driver };
+/// Finds the operations of a driver that are under way for longer than they may be, and looks into so many of them.
+pub fn suspects(index: &Index, driver: &str, limits: &StuckSettings, now: Timestamp, most: usize) -> Suspects {
+    let mut found = Found {
+        now,
+        late: Vec::new(),
+        next: None,
+    };
     for claim in index.claim_facts(driver) {
         if let Some(since) = claim.provisioning_since {
-            found.add(Operation::Provision, since, limits.provision, now, || {
-                view.of_claim(claim)
-            });
+            found.add(Operation::Provision, since, limits.provision, Fact::Claim(claim));
         }
         if let Some(since) = claim.resizing_since {
-            found.add(Operation::Resize, since, limits.resize, now, || view.of_claim(claim));
+            found.add(Operation::Resize, since, limits.resize, Fact::Claim(claim));
         }
     }
     for (name, attachment) in index.attachment_facts(driver) {
-        let make = || view.of_attachment(name, attachment);
+        let fact = Fact::Attachment(name, attachment);
         match (attachment.deleted, attachment.created) {
-            (Some(since), _) => found.add(Operation::Detach, since, limits.detach, now, make),
-            (None, Some(since)) if !attachment.attached => {
-                found.add(Operation::Attach, since, limits.attach, now, make);
-            }
+            (Some(since), _) => found.add(Operation::Detach, since, limits.detach, fact),
+            (None, Some(since)) if !attachment.attached => found.add(Operation::Attach, since, limits.attach, fact),
             _ => {}
         }
     }
     for (name, volume) in index.volume_facts(driver) {
         if let Some(since) = volume.deleting_since {
-            found.add(Operation::Delete, since, limits.delete, now, || {
-                view.of_volume(name, volume)
-            });
+            found.add(Operation::Delete, since, limits.delete, Fact::Volume(name, volume));
         }
     }
-    let order = |suspect: &Suspect| (suspect.since, suspect.case.object.clone());
-    found.all.sort_by_key(order);
-    found
+    let Found { mut late, next, .. } = found;
+    if late.is_empty() {
+        return Suspects {
+            next,
+            ..Suspects::default()
+        };
+    }
+    late.sort_by_key(|(operation, since, fact)| (*since, fact.name(), *operation));
+    let others = late.len().saturating_sub(most);
+    late.truncate(most);
+    let view = View::new(index, driver);
+    let all = late.into_iter().map(|(operation, since, fact)| Suspect {
+        operation,
+        since,
+        case: view.of(&fact),
+    });
+    Suspects {
+        all: all.collect(),
+        others,
+        next,
+    }
 }
 
-impl Suspects {
-    fn add(
-        &mut self,
-        operation: Operation,
-        since: Timestamp,
-        limit: Duration,
-        now: Timestamp,
-        case: impl FnOnce() -> Case,
-    ) {
+/// What waits.
+enum Fact<'a> {
+    Claim(&'a ClaimFact),
+    Attachment(&'a str, &'a AttachmentFact),
+    Volume(&'a str, &'a VolumeFact),
+}
+
+impl Fact<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Claim(claim) => format!("{}/{}", claim.claim.namespace, claim.claim.name),
+            Self::Attachment(name, _) | Self::Volume(name, _) => (*name).to_owned(),
+        }
+    }
+}
+
+struct Found<'a> {
+    now: Timestamp,
+    late: Vec<(Operation, Timestamp, Fact<'a>)>,
+    next: Option<Duration>,
+}
+
+impl<'a> Found<'a> {
+    fn add(&mut self, operation: Operation, since: Timestamp, limit: Duration, fact: Fact<'a>) {
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        let left = limit.saturating_sub(now.duration_since(since));
+        let left = limit.saturating_sub(self.now.duration_since(since));
         if left <= SignedDuration::ZERO {
-            self.all.push(Suspect {
-                operation,
-                since,
-                case: case(),
-            });
+            self.late.push((operation, since, fact));
         } else if let Ok(left) = Duration::try_from(left) {
             self.next = Some(self.next.map_or(left, |next| next.min(left)));
         }
@@ -87,9 +122,42 @@ impl Suspects {
 struct View<'a> {
     index: &'a Index,
     driver: &'a str,
+    nodes_of_servers: Arc<BTreeMap<String, String>>,
+    /// How many volumes a node has or waits for.
+    on_node: HashMap<&'a str, usize>,
+    /// The nodes that have a volume or wait for it.
+    nodes_of: HashMap<&'a str, Vec<&'a str>>,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    fn new(index: &'a Index, driver: &'a str) -> Self {
+        let nodes = index.registered_on(driver).into_iter();
+        let nodes_of_servers = nodes.filter_map(|node| {
+            let server = index.registration(&node, driver)?.node_id.clone();
+            Some((server, node))
+        });
+        let mut view = Self {
+            index,
+            driver,
+            nodes_of_servers: Arc::new(nodes_of_servers.collect()),
+            on_node: HashMap::new(),
+            nodes_of: HashMap::new(),
+        };
+        for (_, fact) in index.attachment_facts(driver) {
+            *view.on_node.entry(&fact.node).or_default() += 1;
+            view.nodes_of.entry(&fact.volume).or_default().push(&fact.node);
+        }
+        view
+    }
+
+    fn of(&self, fact: &Fact<'_>) -> Case {
+        match fact {
+            Fact::Claim(claim) => self.of_claim(claim),
+            Fact::Attachment(name, attachment) => self.of_attachment(name, attachment),
+            Fact::Volume(name, volume) => self.of_volume(name, volume),
+        }
+    }
+
     fn of_claim(&self, fact: &ClaimFact) -> Case {
         let volume = fact.volume.as_ref().and_then(|name| self.index.volume(name));
         let case = self.about(fact.volume.as_deref(), volume, fact.node.as_deref());
@@ -127,15 +195,14 @@ impl View<'_> {
         let (index, driver) = (self.index, self.driver);
         let facts = node.and_then(|node| index.node(node));
         let registration = node.and_then(|node| index.registration(node, driver));
-        let attachments: Vec<&AttachmentFact> = index.attachment_facts(driver).map(|(_, fact)| fact).collect();
-        let on_node = attachments
-            .iter()
-            .filter(|fact| Some(fact.node.as_str()) == node)
-            .count();
-        let mut other_nodes: Vec<String> = attachments
-            .iter()
-            .filter(|fact| Some(fact.volume.as_str()) == name && Some(fact.node.as_str()) != node)
-            .map(|fact| fact.node.clone())
+        let on_node = node
+            .and_then(|node| self.on_node.get(node))
+            .copied()
+            .unwrap_or_default();
+        let nodes = name.and_then(|name| self.nodes_of.get(name)).into_iter().flatten();
+        let mut other_nodes: Vec<String> = nodes
+            .filter(|other| Some(**other) != node)
+            .map(|other| (*other).to_owned())
             .collect();
         other_nodes.sort();
         other_nodes.dedup();
@@ -149,7 +216,7 @@ impl View<'_> {
             node_zone: facts.and_then(|facts| facts.labels.get(ZONE_LABEL).cloned()),
             node_limit: registration.and_then(|registration| Some((registration.limit?, on_node))),
             other_nodes,
-            nodes_of_servers: self.nodes_of_servers(),
+            nodes_of_servers: Arc::clone(&self.nodes_of_servers),
             is_shared: volume.is_some_and(|volume| volume.is_shared),
             is_bound: volume.is_some_and(|volume| volume.is_bound),
             has_attacher_finalizer: volume.is_some_and(|volume| volume.has_attacher_finalizer),
@@ -157,22 +224,10 @@ impl View<'_> {
             ..Case::default()
         }
     }
-
-    fn nodes_of_servers(&self) -> BTreeMap<String, String> {
-        let nodes = self.index.registered_on(self.driver).into_iter();
-        nodes
-            .filter_map(|node| {
-                let server = self.index.registration(&node, self.driver)?.node_id.clone();
-                Some((server, node))
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use serde_json::{Value, json};
 
     use super::*;
@@ -220,9 +275,9 @@ mod tests {
     #[test]
     fn an_attachment_is_suspect_after_its_time_and_joined_with_volume_claim_node_and_server() {
         let (index, limits) = (mk_index(), StuckSettings::default());
-        let early = suspects(&index, DRIVER, &limits, at(3));
+        let early = suspects(&index, DRIVER, &limits, at(3), LOOKED_INTO);
         assert_eq!((early.all.len(), early.next), (0, Some(Duration::from_mins(2))));
-        let late = suspects(&index, DRIVER, &limits, at(5));
+        let late = suspects(&index, DRIVER, &limits, at(5), LOOKED_INTO);
         assert_eq!((late.all.len(), late.next), (1, None));
         let Suspect { operation, since, case } = &late.all[0];
         assert_eq!((*operation, *since), (Operation::Attach, at(0)));
@@ -231,11 +286,29 @@ mod tests {
         assert_eq!(case.node_limit, Some((2, 2)));
         assert_eq!(case.node_zone.as_deref(), Some("east"));
         assert_eq!(
-            case.nodes_of_servers,
+            *case.nodes_of_servers,
             BTreeMap::from([("server-1".to_owned(), "n1".to_owned())])
         );
         assert!(case.node_exists && case.node_ready && case.said.as_deref() == Some("no"));
-        assert_eq!(suspects(&index, "another", &limits, at(60)), Suspects::default());
+        assert_eq!(
+            suspects(&index, "another", &limits, at(60), LOOKED_INTO),
+            Suspects::default()
+        );
+    }
+
+    #[test]
+    fn when_a_whole_cloud_stands_still_the_oldest_are_looked_into_and_all_are_counted() {
+        let mut index = mk_index();
+        for number in 0..1_000 {
+            put::<AttachmentObject>(
+                &mut index,
+                json!({"metadata": {"name": format!("va-{number:04}"), "creationTimestamp": at(number).to_string()},
+                    "spec": {"attacher": DRIVER, "nodeName": "n1", "source": {"persistentVolumeName": "pv2"}}}),
+            );
+        }
+        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
+        assert_eq!((found.all.len(), found.others), (LOOKED_INTO, 1_001 - LOOKED_INTO));
+        assert!(found.all.iter().all(|suspect| suspect.since <= at(200)));
     }
 
     #[test]
@@ -253,7 +326,7 @@ mod tests {
                 "status": {"phase": "Released", "lastPhaseTransitionTime": at(0).to_string()}}),
         );
         let operations = |minute| {
-            let found = suspects(&index, DRIVER, &StuckSettings::default(), at(minute));
+            let found = suspects(&index, DRIVER, &StuckSettings::default(), at(minute), LOOKED_INTO);
             let mut operations: Vec<Operation> = found.all.iter().map(|suspect| suspect.operation).collect();
             operations.sort();
             operations

@@ -162,7 +162,7 @@ pub async fn report(
     let mut under_way: Vec<Suspect> = seen
         .driver
         .as_deref()
-        .map(|driver| suspects(&seen.index, driver, &none, now).all)
+        .map(|driver| suspects(&seen.index, driver, &none, now, usize::MAX).all)
         .unwrap_or_default();
     under_way.retain(|suspect| suspect.case.claim.as_ref().is_some_and(|claim| claim.uid == uid));
     let is_asked = seen

@@ -33,7 +33,7 @@ pub(super) fn volumes_healthy(seen: &Seen) -> Verdict {
         }
     };
     let told: Vec<String> = seen.stuck.iter().take(TOLD).map(sentence).collect();
-    let more = match seen.stuck.len().saturating_sub(TOLD) {
+    let more = match (seen.stuck.len() + seen.stuck_others).saturating_sub(TOLD) {
         0 => String::new(),
         more => format!(" | and {more} more; status.volumes.stuck lists them"),
     };
@@ -59,7 +59,7 @@ pub(super) fn status(seen: &Seen) -> VolumesStatus {
     VolumesStatus {
         persistent_volumes: counted(&seen.volumes),
         attachments: counted(&seen.attachments),
-        stuck_count: i32::try_from(seen.stuck.len()).unwrap_or(i32::MAX),
+        stuck_count: i32::try_from(seen.stuck.len() + seen.stuck_others).unwrap_or(i32::MAX),
         stuck: seen
             .stuck
             .iter()

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn mk(operation: Operation) -> Case {
         node_ready: true,
         node_server: matches!(operation, Attach | Detach).then(|| MINE.to_owned()),
         is_terminating: operation == Detach,
-        nodes_of_servers: BTreeMap::from([(MINE.to_owned(), "node1".to_owned())]),
+        nodes_of_servers: Arc::new(BTreeMap::from([(MINE.to_owned(), "node1".to_owned())])),
         has_controller: true,
         servers: BTreeMap::from([server(MINE, "ACTIVE")]),
         ..Case::default()
@@ -253,7 +253,7 @@ static TABLE: &[Row] = &[
         |case| {
             case.volume = volume("in-use", &[OTHER]);
             case.servers.extend([server(OTHER, "ACTIVE")]);
-            case.nodes_of_servers.insert(OTHER.to_owned(), "node2".to_owned());
+            case.nodes_of_servers = Arc::new(BTreeMap::from([(OTHER.to_owned(), "node2".to_owned())]));
             case.other_nodes = vec!["node2".to_owned()];
         },
         "AttachedToOtherNode",
