@@ -87,7 +87,10 @@ pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_wit
     world.start_pod("second", None).await?;
     world.ready("second").await?;
     world.delete_pod("second").await?;
-    ensure!(controllers(world).await? == pods, "a pod of the controller was restarted");
+    ensure!(
+        controllers(world).await? == pods,
+        "a pod of the controller was restarted"
+    );
     ensure!(failed_calls(world).await? == failed, "a call failed");
     let words = ["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"];
     let events = world.cluster.kubectl(&words).await?;
@@ -110,33 +113,48 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
     world.ready("doomed").await?;
     world.delete_pod("doomed").await?;
     let simulator = world.cluster.simulator()?;
-    simulator.add_fault(&json!({"effect": {"status": {"status": 401}}})).await?;
+    simulator
+        .add_fault(&json!({"effect": {"status": {"status": 401}}}))
+        .await?;
     world
         .cluster
         .kubectl(&["delete", "pvc", "doomed", "-n", USERS, "--wait=false"])
         .await?;
     let condition = world
         .condition("VolumesHealthy", "False", |condition| {
-            condition["message"].as_str().is_some_and(|text| text.contains("CredentialsRefused"))
+            condition["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("CredentialsRefused"))
         })
         .await;
     let valid = world
-        .condition("CredentialsValid", "False", |condition| condition["reason"] == "Unauthorized")
+        .condition("CredentialsValid", "False", |condition| {
+            condition["reason"] == "Unauthorized"
+        })
         .await;
     let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
     simulator.clear_faults().await?;
     println!("    VolumesHealthy: {}", condition?["message"]);
     valid?;
     let stuck = &object["status"]["volumes"]["stuck"][0];
-    ensure!(stuck["reason"] == "CredentialsRefused" && stuck["operation"] == "Delete", "{stuck}");
     ensure!(
-        stuck["hint"].as_str().is_some_and(|hint| hint.contains("mend the Secret")),
+        stuck["reason"] == "CredentialsRefused" && stuck["operation"] == "Delete",
+        "{stuck}"
+    );
+    ensure!(
+        stuck["hint"]
+            .as_str()
+            .is_some_and(|hint| hint.contains("mend the Secret")),
         "{stuck}"
     );
     world.nothing_left().await?;
     wait_for("the end of the trouble", PATIENCE, async || {
         let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
-        ensure!(object["status"]["volumes"]["stuckCount"] == 0, "{}", object["status"]["volumes"]);
+        ensure!(
+            object["status"]["volumes"]["stuckCount"] == 0,
+            "{}",
+            object["status"]["volumes"]
+        );
         Ok(())
     })
     .await?;
