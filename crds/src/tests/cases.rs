@@ -328,6 +328,8 @@ pub(crate) fn updates() -> Vec<Update> {
     ]
 }
 
+const CLOUDS: &str = "/spec/clouds";
+
 fn clouds() -> Vec<Case> {
     let cloud = |more: Value| {
         let mut cloud = json!({ "credentialsSecretRef": { "name": "openstack-credentials" } });
@@ -336,7 +338,6 @@ fn clouds() -> Vec<Case> {
         }
         json!([cloud])
     };
-    const CLOUDS: &str = "/spec/clouds";
     vec![
         refused(
             "a CA that is not heeded",

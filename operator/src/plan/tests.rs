@@ -398,3 +398,50 @@ fn the_hash_of_a_secret_tells_nothing_about_its_values() {
         "{plan:?}"
     );
 }
+
+/// The pointers of all scalars below `value` that are neither empty nor the key of a list's element.
+fn scalars(value: &Value, pointer: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, below) in fields {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                scalars(below, &format!("{pointer}/{name}"), found);
+            }
+        }
+        Value::Array(elements) => {
+            for (index, below) in elements.iter().enumerate() {
+                scalars(below, &format!("{pointer}/{index}"), found);
+            }
+        }
+        _ => found.push(pointer.to_owned()),
+    }
+}
+
+#[test]
+fn a_change_of_any_field_of_any_operand_is_found() {
+    use crate::operands::operands;
+    use crate::resolve::resolve;
+    use crate::resolve::tests::{mk_driver, mk_environment};
+
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).expect("resolved");
+    let mut compared = 0;
+    for operand in operands(&resolved, None).expect("operands") {
+        let wanted = serde_json::to_value(&operand.object).expect("JSON");
+        let mut pointers = Vec::new();
+        scalars(&wanted, "", &mut pointers);
+        for pointer in pointers {
+            let mut live = wanted.clone();
+            let field = live.pointer_mut(&pointer).expect("a field");
+            *field = match field {
+                Value::Bool(value) => json!(!*value),
+                Value::Number(number) => json!(number.as_i64().unwrap_or_default() + 1),
+                Value::String(text) => json!(format!("{text}x")),
+                other => panic!("{pointer}: {other}"),
+            };
+            let found = differences(&wanted, &live, usize::MAX);
+            assert_eq!(found.len(), 1, "{operand}{pointer}: {found:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 300, "only {compared} fields");
+}

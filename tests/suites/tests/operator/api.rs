@@ -114,9 +114,9 @@ impl Api {
     }
 
     /// A merge patch, as by somebody at a terminal.
-    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value> {
+    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
         let path = format!("{path}?fieldManager={MANAGER}");
-        self.done(Method::PATCH, &path, Some(("application/merge-patch+json", patch)))
+        self.done(Method::PATCH, &path, Some(("application/merge-patch+json", change)))
             .await
     }
 

@@ -39,7 +39,7 @@ const ACCOUNT: &str = "system:serviceaccount:cinder-csi:cinder-csi-operator";
 const SECRET: &str = "openstack-credentials";
 
 /// How long anything may take that the operator has to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the administrator of the tests has.
 #[derive(Debug)]

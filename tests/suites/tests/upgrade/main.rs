@@ -96,7 +96,7 @@ async fn update(cluster: &Cluster, previous: &Product, present: &Product) -> Res
     .await?;
     println!("    updated in {:.0} s", begun.elapsed().as_secs_f64());
 
-    let seen = watch.stop().await?;
+    let seen = watch.stop()?;
     seen.controller_first(previous, present)?;
     seen.one_node_after_the_other()?;
     seen.version_last(previous, present)?;

@@ -90,7 +90,7 @@ impl Watch {
     }
 
     /// Ends the watches.
-    pub(crate) async fn stop(self) -> Result<Seen> {
+    pub(crate) fn stop(self) -> Result<Seen> {
         for watch in self.running {
             ensure!(!watch.is_finished(), "a watch ended too early");
             // What it started ends with it.
