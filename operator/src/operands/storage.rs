@@ -29,7 +29,6 @@ pub(super) fn csi_driver(resolved: &Resolved) -> CSIDriver {
                 requests.collect()
             }),
             service_account_token_in_secrets: given.service_account_token_in_secrets,
-            ..CSIDriverSpec::default()
         },
     }
 }

@@ -372,13 +372,6 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         ConditionType::Upgradeable,
         "False",
-        "OverrideFailed",
-        "A patch of spec.overrides does not fit any more.",
-        "Mend the patch or take it out.",
-    ),
-    row(
-        ConditionType::Upgradeable,
-        "False",
         "RolloutInProgress",
         "A rollout is under way, waits or has stopped.",
         "Wait for its end; status.rollout tells how far it is.",

@@ -121,6 +121,7 @@ mod tests {
     use super::*;
     use crate::resolve::tests::mk_driver;
 
+    #[allow(clippy::needless_pass_by_value, reason = "it is called with a literal")]
     fn mk_at(name: &str, second: i64, spec: Value) -> CinderCSIDriver {
         let mut driver = mk_driver(name);
         driver.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));

@@ -239,9 +239,12 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Issue]) -> Verdict {
     let overridden = seen.pods.as_ref().map(|pods| &pods.overridden);
     if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
         return verdict(
-            "False",
-            "OverrideFailed",
-            format!("a patch of spec.overrides does not fit any more: {failed}"),
+            "Unknown",
+            "OverridesActive",
+            format!(
+                "a patch of spec.overrides does not fit what this version makes, and nobody can tell what it would do to what the \
+                 next one makes: {failed}"
+            ),
         );
     }
     match rollout(seen) {
@@ -253,18 +256,6 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Issue]) -> Verdict {
                 rollout.to_version, rollout.component, rollout.updated, rollout.desired
             ),
         ),
-        None if seen
-            .pods
-            .as_ref()
-            .is_some_and(|pods| !pods.overridden.failed.is_empty()) =>
-        {
-            verdict(
-                "Unknown",
-                "OverridesActive",
-                "a patch of spec.overrides does not fit what this version makes, and nobody can tell what it would do to the next \
-             one's: see condition OverridesActive",
-            )
-        }
         None => verdict("True", "AsExpected", "nothing stands against another version"),
     }
 }

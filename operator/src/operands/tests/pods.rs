@@ -14,6 +14,7 @@ use crate::resolve::tests::mk_environment;
 use crate::resolve::{Environment, KubernetesVersion, Neighbour, Registration, resolve};
 
 /// The usual driver with these fields merged into its spec.
+#[allow(clippy::needless_pass_by_value, reason = "it is called with a literal")]
 fn mk_with(spec: Value) -> CinderCSIDriver {
     let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
     json_patch::merge(&mut object["spec"], &spec);
@@ -208,13 +209,9 @@ fn room_is_published_only_where_the_scheduler_is_to_ask_for_it() {
 }
 
 #[rstest]
-#[case(1, "Deployment", None)]
-#[case(3, "Deployment", Some(1))]
-fn a_drain_takes_the_controllers_pods_one_by_one(
-    #[case] replicas: i32,
-    #[case] _kind: &str,
-    #[case] budget: Option<i32>,
-) {
+#[case(1, None)]
+#[case(3, Some(1))]
+fn a_drain_takes_the_controllers_pods_one_by_one(#[case] replicas: i32, #[case] budget: Option<i32>) {
     let operands = mk_operands(&mk_with(json!({ "controller": { "replicas": replicas } })));
 
     let found = operands
