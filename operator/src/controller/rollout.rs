@@ -139,7 +139,7 @@ fn drift(plan: &Plan, spec_is_known: bool) -> Drift {
     for action in &plan.actions {
         match action {
             Action::Repair { desired, fields, .. } => {
-                drift.changed.push(format!("{} ({})", desired.key, fields.join(", ")))
+                drift.changed.push(format!("{} ({})", desired.key, fields.join(", ")));
             }
             Action::Create(desired) if spec_is_known && desired.stage < Stage::StorageClasses => {
                 drift.deleted.push(desired.key.to_string());
