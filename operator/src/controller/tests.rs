@@ -1,4 +1,5 @@
 mod api;
+mod classes;
 
 use std::sync::Mutex;
 
