@@ -130,8 +130,9 @@ impl Metrics {
 
     /// Names, labels and help texts, in the order of the reference.
     pub fn descriptions(&self) -> Vec<Desc> {
-        let descriptions = |collector: &Box<dyn Collector>| collector.desc().into_iter().cloned().collect::<Vec<_>>();
-        self.collectors().iter().flat_map(descriptions).collect()
+        let collectors = self.collectors();
+        let descriptions = collectors.iter().flat_map(|collector| collector.desc());
+        descriptions.cloned().collect()
     }
 
     fn collectors(&self) -> Vec<Box<dyn Collector>> {

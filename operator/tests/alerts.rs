@@ -1,5 +1,7 @@
 //! The alerts, judged by promtool: every rule is well-formed, fires when it should, and does not when it should not.
 
+#![allow(clippy::expect_used, reason = "what fails here fails the test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,18 +23,22 @@ fn all() -> Vec<Alert> {
     alerts
 }
 
+/// What a program says when all is well; panics with what it says otherwise.
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&[output.stderr, output.stdout.clone()].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
 fn promtool(arguments: &[&str], file: &Path) {
-    let found = Command::new(root().join("tests/tools/promtool")).output().unwrap();
-    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
-    let path = String::from_utf8(found.stdout).unwrap();
-    let output = Command::new(path.trim()).args(arguments).arg(file).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let path = run(&mut Command::new(root().join("tests/tools/promtool")));
+    run(Command::new(path.trim()).args(arguments).arg(file));
 }
 
 fn write(directory: &Path, name: &str, content: &Value) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, content.to_string()).unwrap();
+    std::fs::write(&path, content.to_string()).expect("written");
     path
 }
 
@@ -68,11 +74,11 @@ fn every_alert_fires_when_it_should_and_not_when_it_should_not() {
 #[test]
 fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     let cases: Value = serde_yaml::from_str(CASES).unwrap();
-    let mut fired: BTreeMap<&str, BTreeSet<bool>> = BTreeMap::new();
+    let mut outcomes: BTreeMap<&str, BTreeSet<bool>> = BTreeMap::new();
     for case in cases["tests"].as_array().unwrap() {
         for test in case["alert_rule_test"].as_array().unwrap() {
             let fires = test["exp_alerts"].as_array().is_some_and(|alerts| !alerts.is_empty());
-            fired
+            outcomes
                 .entry(test["alertname"].as_str().unwrap())
                 .or_default()
                 .insert(fires);
@@ -80,12 +86,12 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     }
 
     for alert in all() {
-        assert_eq!(fired.get(alert.name).map(BTreeSet::len), Some(2), "{}", alert.name);
+        assert_eq!(outcomes.get(alert.name).map(BTreeSet::len), Some(2), "{}", alert.name);
     }
     assert_eq!(
-        fired.len(),
+        outcomes.len(),
         all().len(),
-        "a case for an alert that does not exist: {fired:?}"
+        "a case for an alert that does not exist: {outcomes:?}"
     );
 }
 

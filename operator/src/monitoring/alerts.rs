@@ -172,11 +172,12 @@ fn state(driver: &str) -> Vec<Alert> {
 const UNREGISTERED: &str = "cinder_csi_operator_nodes{DRIVER,state=\"desired\"} - on (driver) \
                             cinder_csi_operator_nodes{DRIVER,state=\"registered\"}";
 
+const EXPIRY: &str = "min by (driver, cloud, kind) (cinder_csi_operator_credential_expiry_timestamp_seconds{DRIVER,kind!=\"token\"}) \
+                      - time()";
+
 /// Credentials, services, quota, zones.
 fn clouds(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
     let own = |text: &str| with_driver(driver, text);
-    const EXPIRY: &str = "min by (driver, cloud, kind) (cinder_csi_operator_credential_expiry_timestamp_seconds{DRIVER,kind!=\"token\"}) \
-                          - time()";
     vec![
         alert(
             "CinderCSICredentialsInvalid",
@@ -270,10 +271,11 @@ fn clouds(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
 
 const QUOTA: &str = "cinder_csi_operator_quota_used{DRIVER} / (cinder_csi_operator_quota_limit{DRIVER} > 0)";
 
+const STUCK: &str = "sum by (driver, operation) (cinder_csi_operator_stuck_volumes{DRIVER})";
+
 /// Volumes that do not get where they should.
 fn volumes(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
     let own = |text: &str| with_driver(driver, text);
-    const STUCK: &str = "sum by (driver, operation) (cinder_csi_operator_stuck_volumes{DRIVER})";
     vec![
         alert(
             "CinderCSIVolumeStuck",

@@ -35,17 +35,17 @@ pub(super) fn operands(
         let service = service(resolved, component, pod);
         operands.push(Operand::new(Stage::Monitoring, &service)?);
         let monitor = service_monitor(resolved, component, &service, settings);
-        operands.push(untyped("ServiceMonitor", &monitor.0, monitor.1)?);
+        operands.push(untyped("ServiceMonitor", &monitor.0, &monitor.1)?);
     }
     if settings.rules.enabled {
-        let mut metadata = named(resolved, "alerts".into());
+        let mut metadata = named(resolved, "alerts");
         add_labels(&mut metadata, &settings.rules.labels);
         let alerts: Vec<_> = monitoring::driver_alerts(&resolved.driver_name, &settings.rules.thresholds)
             .into_iter()
             .filter(|alert| !settings.rules.disabled.iter().any(|name| name == alert.name))
             .collect();
         let spec = json!({"groups": monitoring::groups(&resolved.driver_name, &alerts)});
-        operands.push(untyped("PrometheusRule", &metadata, spec)?);
+        operands.push(untyped("PrometheusRule", &metadata, &spec)?);
     }
     if settings.dashboards.enabled {
         operands.push(Operand::new(Stage::Monitoring, &dashboard(resolved, settings))?);
@@ -53,7 +53,7 @@ pub(super) fn operands(
     Ok(operands)
 }
 
-fn named(resolved: &Resolved, part: String) -> ObjectMeta {
+fn named(resolved: &Resolved, part: &str) -> ObjectMeta {
     metadata::namespaced(resolved, format!("{}-{part}", resolved.slug), Component::Monitoring)
 }
 
@@ -61,7 +61,7 @@ fn named(resolved: &Resolved, part: String) -> ObjectMeta {
 fn service(resolved: &Resolved, component: Component, pod: &PodTemplateSpec) -> Service {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let ports = containers.flat_map(ports).collect();
-    let mut metadata = named(resolved, format!("{}-metrics", component.as_str()));
+    let mut metadata = named(resolved, &format!("{}-metrics", component.as_str()));
     add_labels(&mut metadata, &metrics_of(component));
     Service {
         metadata,
@@ -103,7 +103,7 @@ fn service_monitor(
     service: &Service,
     settings: &Monitoring,
 ) -> (ObjectMeta, Value) {
-    let mut metadata = named(resolved, component.as_str().into());
+    let mut metadata = named(resolved, component.as_str());
     add_labels(&mut metadata, &settings.service_monitor.labels);
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let endpoints: Vec<Value> = ports
@@ -128,7 +128,7 @@ fn service_monitor(
 }
 
 fn dashboard(resolved: &Resolved, settings: &Monitoring) -> ConfigMap {
-    let mut metadata = named(resolved, "dashboard".into());
+    let mut metadata = named(resolved, "dashboard");
     let usual = || BTreeMap::from([(DASHBOARD_LABEL.0.to_owned(), DASHBOARD_LABEL.1.to_owned())]);
     add_labels(&mut metadata, &settings.dashboards.labels.clone().unwrap_or_else(usual));
     ConfigMap {
@@ -149,7 +149,7 @@ fn add_labels(metadata: &mut ObjectMeta, labels: &BTreeMap<String, String>) {
     }
 }
 
-fn untyped(kind: &'static str, metadata: &ObjectMeta, spec: Value) -> Result<Operand, RenderError> {
+fn untyped(kind: &'static str, metadata: &ObjectMeta, spec: &Value) -> Result<Operand, RenderError> {
     let object = DynamicObject {
         types: Some(TypeMeta {
             api_version: API.into(),

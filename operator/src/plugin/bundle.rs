@@ -4,6 +4,7 @@
 //! passwords. Logs of operator and driver hold no secrets by construction.
 
 use std::{
+    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
 };
@@ -108,10 +109,9 @@ impl Bundle<'_> {
 
     async fn logs(&mut self, namespace: &str) -> Result<(), PluginError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let list = match pods.list(&ListParams::default().limit(MOST_OBJECTS)).await {
-            Ok(list) => list,
-            // Noted with the pods already.
-            Err(_) => return Ok(()),
+        // A list that fails is noted with the pods already.
+        let Ok(list) = pods.list(&ListParams::default().limit(MOST_OBJECTS)).await else {
+            return Ok(());
         };
         for pod in chosen(list.items) {
             for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
@@ -168,10 +168,11 @@ impl Bundle<'_> {
             let text = self.missing.join("\n");
             let path = self.directory.join("not-read.txt");
             self.put(&path, format!("{text}\n").as_bytes())?;
-            told.push_str(&format!(
+            let _ = write!(
+                told,
                 "; {} things could not be read, see {place}/not-read.txt",
                 self.missing.len()
-            ));
+            );
         }
         told.push_str(". Secrets are left out; look through the rest before you give it away.");
         Ok(told)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, CloudStatus, ConditionType};
+use cinder_csi_crds::{Blocker, CinderCSIDriver, CinderCSIDriverStatus, CloudStatus, ConditionType};
 use kube::ResourceExt;
 
 use super::table::table;
@@ -116,7 +116,7 @@ fn components(status: &CinderCSIDriverStatus) -> String {
             .to_owned(),
         ]
     }));
-    let mut text = titled(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], rows);
+    let mut text = titled(&["NAME", "VERSION", "UPDATED", "READY", "IMAGE"], &rows);
     if let Some(nodes) = status.nodes.as_ref().filter(|nodes| !nodes.unregistered.is_empty()) {
         let _ = writeln!(text, "  not registered on: {}", nodes.unregistered.join(", "));
     }
@@ -150,7 +150,7 @@ fn clouds(status: &CinderCSIDriverStatus) -> String {
     };
     titled(
         &["NAME", "LOGS IN", "BY", "FIRST END", "SERVICES"],
-        status.clouds.iter().map(row).collect(),
+        &status.clouds.iter().map(row).collect::<Vec<_>>(),
     )
 }
 
@@ -171,7 +171,7 @@ fn quota(status: &CinderCSIDriverStatus) -> String {
     };
     titled(
         &["CLOUD", "RESOURCE", "VOLUME TYPE", "LIMIT", "STATE"],
-        status.clouds.iter().flat_map(of_cloud).collect(),
+        &status.clouds.iter().flat_map(of_cloud).collect::<Vec<_>>(),
     )
 }
 
@@ -195,23 +195,22 @@ fn volumes(status: &CinderCSIDriverStatus) -> String {
 
 fn blockers(status: &CinderCSIDriverStatus) -> String {
     let deletion = status.deletion.iter().flat_map(|deletion| &deletion.blockers);
+    let row = |blocker: &Blocker| {
+        vec![
+            blocker.kind.clone(),
+            blocker.count.to_string(),
+            blocker.names.join(", "),
+        ]
+    };
     titled(
         &["KIND", "COUNT", "SOME OF THEM"],
-        deletion
-            .map(|blocker| {
-                vec![
-                    blocker.kind.clone(),
-                    blocker.count.to_string(),
-                    blocker.names.join(", "),
-                ]
-            })
-            .collect(),
+        &deletion.map(row).collect::<Vec<_>>(),
     )
 }
 
-fn titled(head: &[&str], rows: Vec<Vec<String>>) -> String {
+fn titled(head: &[&str], rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    table(head, &rows)
+    table(head, rows)
 }
