@@ -66,10 +66,10 @@ impl Watch {
         let mut running = Vec::new();
         for (name, what, path) in WATCHES {
             let file = directory.join(name);
-            // The pipe ends with kubectl; a line is written as it comes.
+            // A watch of a kind whose definition changes ends; it is begun anew. A line is written as it comes.
             let script = format!(
-                "timeout --signal=TERM {} {kubectl} get {what} -n {NAMESPACE} --watch -o jsonpath='{path}{{\"\\n\"}}' | \
-                 while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done",
+                "end=$((SECONDS + {})); while [ $SECONDS -lt $end ]; do {kubectl} get {what} -n {NAMESPACE} --watch -o \
+                 jsonpath='{path}{{\"\\n\"}}'; sleep 0.1; done | while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done",
                 LONGEST.as_secs()
             );
             let command: Command = cluster
