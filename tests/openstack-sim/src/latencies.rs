@@ -24,6 +24,8 @@ pub struct Latencies {
     pub group: Duration,
     /// Nova's answer to an attach call to `in-use`; the first half is spent in `reserved`, the second in `attaching`.
     pub attach: Duration,
+    /// How much longer than its half of `attach` a volume is `attaching`.
+    pub connect: Duration,
     /// Nova's answer to a detach call to `available`.
     pub detach: Duration,
     /// How long Nova waits for a guest that does not release its device before it gives the detachment up and the
@@ -65,6 +67,7 @@ impl Latencies {
             "retype" => &mut self.retype,
             "group" => &mut self.group,
             "attach" => &mut self.attach,
+            "connect" => &mut self.connect,
             "detach" => &mut self.detach,
             "release" => &mut self.release,
             "settle" => &mut self.settle,
@@ -74,7 +77,7 @@ impl Latencies {
                 return Err(SpecError {
                     text: name.to_owned(),
                     reason: "is not a latency".to_owned(),
-                    form: "create, delete, extend, snapshot, backup, retype, group, attach, detach, release, settle, answer or accept",
+                    form: "create, delete, extend, snapshot, backup, retype, group, attach, connect, detach, release, settle, answer or accept",
                 });
             }
         };
@@ -110,6 +113,7 @@ impl Latencies {
             ("retype", self.retype.as_millis()),
             ("group", self.group.as_millis()),
             ("attach", self.attach.as_millis()),
+            ("connect", self.connect.as_millis()),
             ("detach", self.detach.as_millis()),
             ("release", self.release.as_millis()),
             ("settle", self.settle.as_millis()),

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::api::{Body, Fault, Reply, Request, Style, default_message};
 use crate::cloud::Cloud;
 use crate::faults::{Effect, When};
+use crate::held::HeldRequest;
 use crate::log::LogEntry;
 use crate::microversion::{COMPUTE, VOLUME};
 use crate::{admin, cinder, keystone, metadata, nova};
@@ -186,6 +187,7 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             millis,
             when: When::Before,
         }) => {
+            let _held = cloud.held.hold(held(call, request, When::Before));
             sleep(Duration::from_millis(millis)).await;
             Ok(call.answer(cloud, request))
         }
@@ -194,6 +196,7 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             when: When::After,
         }) => {
             let reply = call.answer(cloud, request);
+            let _held = cloud.held.hold(held(call, request, When::After));
             sleep(Duration::from_millis(millis)).await;
             Ok(reply)
         }
@@ -215,6 +218,15 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             request.work_fails = Some(message.unwrap_or_else(|| NO_BACKEND.to_owned()));
             Ok(call.answer(cloud, request))
         }
+    }
+}
+
+fn held(call: &Call, request: &Request, when: When) -> HeldRequest {
+    HeldRequest {
+        method: request.method.to_string(),
+        path: request.target.clone(),
+        operation: call.name(),
+        when,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::backing::{Backing, BackingError};
 use crate::cloud::{Cloud, Settings};
 use crate::config::SimConfig;
 use crate::faults::{Fault, FaultError};
+use crate::held::HeldRequest;
 use crate::keystone::Tokens;
 use crate::latencies::Latencies;
 use crate::listener::{Listener, ListenerError};
@@ -201,7 +202,12 @@ impl Sim {
         self.cloud.faults().clear();
     }
 
-    /// Changes how long work takes, from now on.
+    /// The requests that a [`crate::Effect::Delay`] holds at this moment.
+    pub fn held(&self) -> Vec<HeldRequest> {
+        self.cloud.held.list()
+    }
+
+    /// Changes how long work takes, from now on, also of what is under way.
     pub fn set_latencies(&self, latencies: Latencies) {
         self.cloud.set_latencies(latencies);
     }
