@@ -12,6 +12,10 @@ pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
 pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org/read-only-at.";
 /// On a snapshot: it only freezes the data for the backup of this name, and goes when that is made.
 pub const TEMPORARY_FOR: &str = "cinder.csi.openstack.org/temporary-for-backup";
+/// On a snapshot that was taken one by one with others: the id of the group snapshot that they make up.
+pub const GROUP_SNAPSHOT: &str = "cinder.csi.openstack.org/group-snapshot";
+/// On the same: how many members the group snapshot has.
+pub const GROUP_SNAPSHOT_MEMBERS: &str = "cinder.csi.openstack.org/group-snapshot-members";
 /// On a snapshot: the zone of its volume.
 pub const ZONE: &str = "cinder.csi.openstack.org/zone";
 

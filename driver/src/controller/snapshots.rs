@@ -26,6 +26,11 @@ use crate::{fields, status};
 /// How long a call waits for a snapshot to be cut before it answers that it is not ready yet: what the Go driver waits in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a snapshot is waited for: the answer has to come before the caller gives up.
+pub(crate) fn patience(deadline: Deadline) -> Duration {
+    PATIENCE.min(deadline.left().mul_f64(0.8))
+}
+
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
 struct Wanted {
@@ -120,9 +125,7 @@ async fn snapshot(
         description: DESCRIPTION.into(),
         metadata,
     };
-    // The answer has to come before the caller gives up.
-    let patience = PATIENCE.min(deadline.left().mul_f64(0.8));
-    let made = cloud.create_snapshot(new, patience).await.map_err(failed)?;
+    let made = cloud.create_snapshot(new, patience(deadline)).await.map_err(failed)?;
     Ok(service.encode_snapshot(cloud, &made))
 }
 
@@ -230,7 +233,7 @@ impl ControllerService {
 
     /// `FAILED_PRECONDITION` for what bears the mark of another cluster, where such things are protected. What bears none was
     /// imported by hand.
-    pub(super) fn refuse_foreign(
+    pub(crate) fn refuse_foreign(
         &self,
         kind: &str,
         id: &str,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
+use super::one_by_one::is_own_id;
 use crate::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -16,6 +17,9 @@ impl Inner {
         id: &GroupSnapshotId,
         members: &BTreeSet<SnapshotId>,
     ) -> Result<(), CloudError> {
+        if is_own_id(id) {
+            return self.delete_one_by_one(id, members).await;
+        }
         let cinder = BlockStorage::new(&self.transport);
         if !id.is_uuid() || !cinder.knows_groups().await? {
             return Ok(());
@@ -27,13 +31,8 @@ impl Inner {
         };
         if !members.is_empty() {
             let found = self.with_members(&record).await?;
-            let found: BTreeSet<&SnapshotId> = found.snapshots.iter().map(|snapshot| &snapshot.id).collect();
-            if found != members.iter().collect() {
-                return Err(CloudError::OtherMembers {
-                    id: id.clone(),
-                    members: found.into_iter().cloned().collect(),
-                });
-            }
+            let found = found.snapshots.into_iter().map(|snapshot| snapshot.id).collect();
+            self.refuse_other_members(id, &found, members).await?;
         }
         self.remove_group_snapshot(&record, deadline).await
     }
@@ -50,7 +49,9 @@ impl Inner {
             // Without its group nobody would find the group any more once the snapshot is gone.
             self.free_volumes(&record, deadline).await?;
             let refused = match cinder.delete_group_snapshot(id).await {
-                Ok(_) => None,
+                Ok(true) => None,
+                // It is gone already.
+                Ok(false) => return self.dissolve_if_own(&record.group_id, deadline).await,
                 Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
                 Err(error) => return Err(error),
             };

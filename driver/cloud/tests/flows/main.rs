@@ -9,6 +9,7 @@ mod groups;
 mod listing;
 mod lives;
 mod modify;
+mod one_by_one;
 mod readonly;
 mod session;
 mod snapshots;
