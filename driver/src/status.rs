@@ -11,7 +11,7 @@ mod node;
 use std::fmt;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, Failure, MigrationPolicy, ObjectKind};
+use cinder_cloud::{CloudError, Failure, LastFailure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
 use crate::claims::{ClaimError, HintError};
@@ -260,9 +260,10 @@ pub fn turned_off(capability: &str) -> Status {
 }
 
 /// Looking at the cloud took longer than the client waits.
-pub fn look_timed_out(what: &str) -> Status {
+pub fn look_timed_out(what: &str, elapsed: Duration, last_failure: &LastFailure) -> Status {
     Status::deadline_exceeded(format!(
-        "{what}: OpenStack did not answer in the time that the call had; try again"
+        "{what} is not done after {:.1} s, which is all the time that the call had{last_failure}; try again",
+        elapsed.as_secs_f64()
     ))
 }
 

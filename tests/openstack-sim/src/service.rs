@@ -132,7 +132,12 @@ pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>)
         micro_version: call.asked_version(&request),
         elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
-    let mut reply = reply?.header("x-openstack-request-id", request.id.clone());
+    let mut reply = reply?;
+    if matches!(reply.body, Body::Html(_)) {
+        // What stands before the services knows nothing of their request ids.
+        return Ok(respond(reply));
+    }
+    reply = reply.header("x-openstack-request-id", request.id.clone());
     if !matches!(call, Call::Keystone(_)) {
         reply = reply.header("x-compute-request-id", request.id.clone());
     }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::one_by_one::is_own_id;
 use crate::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::cloud::Inner;
-use crate::error::{CloudError, ObjectKind};
+use crate::error::{CloudError, Failure, ObjectKind};
 use crate::ids::{GroupSnapshotId, SnapshotId};
 
 impl Inner {
@@ -48,10 +48,12 @@ impl Inner {
         if let Some(record) = self.settled(record.clone(), deadline).await? {
             // Without its group nobody would find the group any more once the snapshot is gone.
             self.free_volumes(&record, deadline).await?;
+            let (asked, mut denied) = (Instant::now(), false);
             let refused = match cinder.delete_group_snapshot(id).await {
-                Ok(true) => None,
-                // It is gone already.
-                Ok(false) => return self.dissolve_if_own(&record.group_id, deadline).await,
+                Ok(known) => {
+                    denied = !known;
+                    None
+                }
                 Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
                 Err(error) => return Err(error),
             };
@@ -63,6 +65,14 @@ impl Inner {
                         dependents: "Cinder refuses its deletion".to_owned(),
                         message,
                     },
+                    None if denied => CloudError::Conflict(Failure {
+                        operation: "group_snapshot_delete",
+                        object: format!("group snapshot {id}"),
+                        status: Some(404),
+                        fault: format!("Cinder says that it does not exist, and shows it in status {}", left.status),
+                        request_id: None,
+                        elapsed: asked.elapsed(),
+                    }),
                     None => CloudError::SnapshotFailed {
                         kind: ObjectKind::GroupSnapshot,
                         id: id.clone(),

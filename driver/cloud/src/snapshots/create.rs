@@ -115,9 +115,10 @@ impl Inner {
             self.settle(&volume, deadline, format!("volume {}", volume.id)).await?;
             return Ok(None);
         }
-        // A conflict passes; what the volume's state forbids does not.
-        let CloudError::BadRequest(failure) = refusal else {
-            return Err(refusal);
+        // A conflict passes; what the volume's state forbids does not. A free volume forbids nothing: then it is the request itself.
+        let failure = match refusal {
+            CloudError::BadRequest(failure) if volume.status != VolumeStatus::Available => failure,
+            refusal => return Err(refusal),
         };
         Err(CloudError::SnapshotRefused {
             volume: volume.id,

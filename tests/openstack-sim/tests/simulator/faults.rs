@@ -312,6 +312,7 @@ async fn answers_come_cut_or_as_a_page() {
         client.sim.fault(page).unwrap();
         let page = client.get("/volumes").await.expect(status);
         assert_eq!(page.header("content-type"), "text/html");
+        assert_eq!(page.header("x-openstack-request-id"), "", "a gateway knows none");
     }
 }
 
