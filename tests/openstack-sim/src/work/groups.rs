@@ -19,7 +19,7 @@ pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
 pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        cloud.takes(|latencies| latencies.group).await;
+        cloud.takes(|latencies| latencies.members).await;
         cloud.change(|world| world.end_group_change(&group_id, &change, doom.is_some()));
     });
 }
