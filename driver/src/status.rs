@@ -109,6 +109,7 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::OnlineExpansion { .. }
         | CloudError::StillNeeded { .. }
         | CloudError::SnapshotRefused { .. }
+        | CloudError::CannotRestore { .. }
         | CloudError::NoBackups(_) => Code::FailedPrecondition,
         CloudError::NotMultiattach { .. }
         | CloudError::MemberOfGroup { .. }

@@ -419,6 +419,16 @@ pub enum CloudError {
     /// The cloud makes no backups.
     #[error("this cloud has no backup service: {0}; use type: snapshot in the VolumeSnapshotClass")]
     NoBackups(Failure),
+    /// This Cinder makes no volumes from backups.
+    #[error(
+        "backup {backup} cannot be restored into a new volume: {failure}; that takes a Cinder with microversion 3.47"
+    )]
+    CannotRestore {
+        /// The backup.
+        backup: String,
+        /// The refusal.
+        failure: Failure,
+    },
     /// No snapshot of the volume can be made as it is asked for.
     #[error("no snapshot of volume {volume} can be made in its status {status}: {failure}{}", if status == "in-use" { "; set force-create to true in the VolumeSnapshotClass, or leave it out" } else { "" })]
     SnapshotRefused {
@@ -543,6 +553,7 @@ impl CloudError {
             | Self::Unreachable { failure, .. }
             | Self::VolumeHasDependents { failure, .. }
             | Self::SnapshotRefused { failure, .. }
+            | Self::CannotRestore { failure, .. }
             | Self::NoBackups(failure)
             | Self::TooManyAttachments { failure, .. } => Some(failure),
             _ => None,

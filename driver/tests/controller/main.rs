@@ -4,6 +4,7 @@
 
 mod capacity;
 mod clouds;
+mod copies;
 mod create;
 mod delete;
 mod expand;
@@ -13,7 +14,10 @@ mod health;
 mod identity;
 mod look;
 mod modify;
+mod old_clouds;
 mod process;
 mod publish;
+mod sharing;
 mod snapshots;
 mod support;
+mod transitions;

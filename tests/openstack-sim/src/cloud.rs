@@ -15,6 +15,7 @@ use crate::held::HeldRequests;
 use crate::keystone::Tokens;
 use crate::latencies::Latencies;
 use crate::log::LogEntry;
+use crate::microversion::Versions;
 use crate::store::Store;
 use crate::world::World;
 
@@ -26,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) page_limit: usize,
     pub(crate) like_filters: bool,
     pub(crate) block_storage_type: String,
+    pub(crate) block_storage: Versions,
+    pub(crate) compute: Versions,
     pub(crate) pools_for_members: bool,
     pub(crate) other_regions: Vec<String>,
 }

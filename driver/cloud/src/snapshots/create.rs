@@ -11,6 +11,7 @@ use crate::error::{CloudError, ObjectKind};
 use crate::marks;
 use crate::pace::Kind;
 use crate::retry::jitter;
+use crate::volumes::passing;
 
 /// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
 pub(crate) const LOOKUPS: [Duration; 4] = [
@@ -114,6 +115,9 @@ impl Inner {
         if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
             self.settle(&volume, deadline, format!("volume {}", volume.id)).await?;
             return Ok(None);
+        }
+        if let Some(passing) = passing(&volume, &refusal) {
+            return Err(passing);
         }
         // A conflict passes; what the volume's state forbids does not. A free volume forbids nothing: then it is the request itself.
         let failure = match refusal {
