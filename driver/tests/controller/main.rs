@@ -20,4 +20,5 @@ mod publish;
 mod sharing;
 mod snapshots;
 mod support;
+mod switches;
 mod transitions;
