@@ -4,6 +4,7 @@
 
 mod capacity;
 mod clouds;
+mod compatibility;
 mod copies;
 mod create;
 mod delete;
