@@ -236,7 +236,7 @@ async fn one_cloud(
 ) -> Result<Cloud, Status> {
     let mut found: Option<(&VolumeId, Cloud)> = None;
     for volume in volumes {
-        let cloud = clouds.of_volume(volume, secrets).await?;
+        let cloud = clouds.of_volume(volume, secrets).await.map_err(status::before_making)?;
         let cloud = cloud.ok_or_else(|| status::not_found("volume", volume.as_str()))?;
         match &found {
             Some((first, one)) if !one.is_same(&cloud) => {

@@ -44,6 +44,15 @@ pub fn cloud(act: Act, error: &CloudError) -> Status {
     Status::new(code(act, error), error.to_string())
 }
 
+/// What became of a look before something is made. That it was not allowed says nothing about what an earlier try has made, so it is
+/// no final answer.
+pub fn before_making(status: Status) -> Status {
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Status::new(Code::Unavailable, status.message()),
+        _ => status,
+    }
+}
+
 fn code(act: Act, error: &CloudError) -> Code {
     match error {
         // The driver's own credentials and configuration, not the request: it can be repeated once they are mended.
@@ -52,7 +61,9 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::Setup(_)
         | CloudError::Throttled { .. }
         | CloudError::Unreachable { .. } => Code::Unavailable,
-        // Brought by the request's secrets: the specification has a code for it.
+        // Brought by the request's secrets: the specification has a code for it. It is a final one to the provisioner, and nobody could
+        // look whether an earlier try has made something.
+        CloudError::Unauthenticated(_) if makes(act) => Code::Unavailable,
         CloudError::Unauthenticated(_) => Code::Unauthenticated,
         CloudError::Forbidden(_) => match act {
             // An earlier try may have made something, and nobody has looked since.

@@ -76,7 +76,8 @@ pub(super) async fn create(
             let (service, secrets) = (service.clone(), request.secrets);
             async move {
                 progress.set("looking for the volume's cloud");
-                let Some(cloud) = service.clouds.of_volume(&wanted.volume, &secrets).await? else {
+                let found = service.clouds.of_volume(&wanted.volume, &secrets).await;
+                let Some(cloud) = found.map_err(status::before_making)? else {
                     return Err(status::not_found("volume", wanted.volume.as_str()));
                 };
                 progress.set("looking for the snapshot by its name, else making it");

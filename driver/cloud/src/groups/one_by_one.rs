@@ -116,7 +116,13 @@ impl Inner {
         if !passes(&error)
             && let Err(left) = self.delete_one_by_one(&id, &BTreeSet::new()).await
         {
-            tracing::warn!(error = %left, group_snapshot = %id, name = new.name, "members of a group snapshot that failed are left behind until the next try");
+            return Err(CloudError::SnapshotFailed {
+                kind: ObjectKind::GroupSnapshot,
+                id: id.to_string(),
+                status: "incomplete".to_owned(),
+                message: format!("{error}; the removal of its other members failed: {left}"),
+                removed: false,
+            });
         }
         Err(error)
     }
