@@ -15,7 +15,7 @@ use crate::pace::Kind;
 /// So many that left a status at once are looked up by one list.
 const MANY: usize = 3;
 /// What no list has told of for so long is looked at on its own.
-const UNTOLD: Duration = Duration::from_secs(5);
+const UNTOLD: Duration = Duration::from_secs(10);
 /// Direct looks at the same time.
 const PARALLEL: usize = 8;
 /// How long one look may take; the next tick begins afresh.

@@ -15,8 +15,10 @@ use crate::pace::Kind;
 
 /// Between two equal looks, at least.
 const GAP: Duration = Duration::from_millis(300);
+/// … for one that waits alone.
+const GAP_ALONE: Duration = Duration::from_millis(100);
 /// … and at most, among those that several wait for.
-const LONGEST_GAP: Duration = Duration::from_millis(1500);
+const LONGEST_GAP: Duration = Duration::from_secs(2);
 /// Waiters due this soon are served by the look that is due now.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// How far apart the clocks of Cinder's processes may be.
@@ -63,6 +65,7 @@ fn due_looks<T: Watched>(state: &mut State<T>, ahead: SignedDuration) -> Vec<Due
                 look.waiters.iter().filter_map(|(id, ..)| state.waiters.get(id)),
                 now,
             )),
+            Key::One(_) if look.waiters.len() < 2 => GAP_ALONE,
             Key::One(_) | Key::Status(_) => GAP,
         };
         let again = state
@@ -129,7 +132,7 @@ fn gap(mut ages: Vec<Duration>) -> Duration {
     ages.sort_unstable();
     // Of two the younger one, so that one that takes for ever keeps nobody waiting.
     let middle = ages.get(ages.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-    (middle / 5).clamp(GAP, LONGEST_GAP)
+    (middle / 3).clamp(GAP, LONGEST_GAP)
 }
 
 fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> Vec<Due<T>> {

@@ -213,7 +213,7 @@ async fn attachments_of_all_lengths_are_noticed_in_time() {
     let mut late = Vec::new();
     // One at a time, as in a quiet cluster, with the spread of a real cloud.
     for (id, chance) in (0..300).zip(chances()) {
-        let takes = Duration::from_secs_f64(0.95 + 0.3 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
+        let takes = Duration::from_secs_f64(0.9 + 0.5 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
         late.push(wait(&watch, Kind::Attach, id, takes).await);
     }
     let (median, worst) = summary(late);
