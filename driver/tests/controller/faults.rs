@@ -22,7 +22,7 @@ use crate::support::{Driver, cloud};
 /// What one attempt at a request may take, so that the time-out comes soon.
 const REQUEST: Duration = Duration::from_secs(2);
 /// What a call may take: enough for all that is tried, so that its answer tells how that ended.
-const CALL: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_mins(1);
 
 /// A fault, and what of it a refusal must show.
 struct Trouble {

@@ -1,6 +1,6 @@
 //! Calls on volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -124,16 +124,19 @@ impl Context<'_> {
         let mut known = BTreeMap::new();
         for key in ["same_host", "different_host"] {
             let Some(value) = hints.get(key) else { continue };
-            let ids = match value {
+            let ids: Option<Vec<String>> = match value {
                 Value::Array(ids) => ids.iter().map(|id| id.as_str().map(str::to_owned)).collect(),
                 one => one.as_str().map(|id| vec![id.to_owned()]),
             };
-            let ids: Vec<String> = ids.unwrap_or_default();
-            if ids.is_empty() || ids.iter().any(|id| uuid::Uuid::parse_str(id).is_err()) {
+            let is_valid = |ids: &Vec<String>| {
+                let different: BTreeSet<&String> = ids.iter().collect();
+                different.len() == ids.len() && ids.iter().all(|id| uuid::Uuid::parse_str(id).is_ok())
+            };
+            let Some(ids) = ids.filter(is_valid) else {
                 return Err(Fault::bad_request(format!(
                     "Invalid input for field/attribute {key}. Value: {value}. {value} is not valid under any of the given schemas"
                 )));
-            }
+            };
             known.insert(key.to_owned(), ids);
         }
         Ok(known)
