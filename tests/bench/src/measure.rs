@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::process::Memory;
+use crate::process::{Memory, Processor};
 
 /// How often each operation was asked for.
 pub(crate) type Requests = BTreeMap<String, usize>;
@@ -27,7 +27,7 @@ pub(crate) struct Lives {
     /// From the first request to the last answer.
     pub(crate) wall: Duration,
     /// Processor time.
-    pub(crate) processor: Roles<Duration>,
+    pub(crate) processor: Roles<Processor>,
     /// From the moment when the cloud had attached a volume to the driver's answer, sorted.
     pub(crate) lateness: Vec<Duration>,
     /// Time until all were attached, for a crowd.
@@ -63,9 +63,10 @@ impl Lives {
         self.each(self.requests.values().sum())
     }
 
-    /// Of one, both roles.
+    /// Of one, both roles, with the programs that they start: one driver mounts itself what another one has `mount` do.
     pub(crate) fn processor_each(&self) -> Duration {
-        (self.processor.controller + self.processor.node) / self.count.max(1)
+        let Roles { controller, node } = self.processor;
+        (controller.own + controller.programs + node.own + node.programs) / self.count.max(1)
     }
 
     /// Of one.

@@ -11,21 +11,32 @@ fn read(pid: Pid, name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
 }
 
-/// Processor time of all threads, those that have ended included, in user and kernel mode; in whole ticks of the kernel's, which
-/// are 10 ms. Programs that the process starts are not in it.
-pub(crate) fn processor_time(pid: Pid) -> Result<Duration> {
+/// Processor time in user and kernel mode, in whole ticks of the kernel's, which are 10 ms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Processor {
+    /// Of all threads, those that have ended included.
+    pub(crate) own: Duration,
+    /// Of the programs that it started and that have ended: `mkfs`, `mount`, `blkid` …
+    pub(crate) programs: Duration,
+}
+
+/// Processor time of a process so far.
+pub(crate) fn processor_time(pid: Pid) -> Result<Processor> {
     let text = read(pid, "stat")?;
     // The second field is the program's name in parentheses and may hold anything.
     let (_, fields) = text.rsplit_once(')').context("/proc/PID/stat is cut")?;
-    let ticks: Option<u64> = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().ok())
-        .sum();
-    let ticks = ticks.context("/proc/PID/stat has no times")?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    Ok(Duration::from_millis(ticks * 1000 / per_second))
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let time = |first: usize| -> Result<Duration> {
+        let ticks: Option<u64> = (first..first + 2).map(|at| fields.get(at)?.parse::<u64>().ok()).sum();
+        let ticks = ticks.context("/proc/PID/stat has no times")?;
+        Ok(Duration::from_millis(
+            ticks * 1000 / rustix::param::clock_ticks_per_second(),
+        ))
+    };
+    Ok(Processor {
+        own: time(11)?,
+        programs: time(13)?,
+    })
 }
 
 /// Processor time of the threads that there are now, to the nanosecond: for times in which no thread ends.

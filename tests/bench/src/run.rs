@@ -15,7 +15,7 @@ use suites::programs;
 use crate::Kind;
 use crate::cloud::Measured;
 use crate::measure::{Figures, Lives, Requests, Roles};
-use crate::process::{Memory, memory, processor_time, processor_time_of_threads};
+use crate::process::{Memory, Processor, memory, processor_time, processor_time_of_threads};
 
 /// How much is done.
 #[derive(Debug, Clone)]
@@ -203,7 +203,7 @@ async fn late(cloud: &Measured, answers: &[(String, SystemTime)]) -> Result<Vec<
 struct Start {
     at: Instant,
     requests: Requests,
-    processor: Roles<Duration>,
+    processor: Roles<Processor>,
 }
 
 impl Start {
@@ -220,8 +220,8 @@ impl Start {
         lives.wall = self.at.elapsed();
         let processor = pair.roles(processor_time)?;
         lives.processor = Roles {
-            controller: processor.controller.saturating_sub(self.processor.controller),
-            node: processor.node.saturating_sub(self.processor.node),
+            controller: growth(processor.controller, self.processor.controller),
+            node: growth(processor.node, self.processor.node),
         };
         lives.requests = cloud.requests().await?;
         for (operation, count) in &mut lives.requests {
@@ -230,5 +230,12 @@ impl Start {
         lives.requests.retain(|_, count| *count > 0);
         lives.lateness.sort();
         Ok(lives)
+    }
+}
+
+fn growth(after: Processor, before: Processor) -> Processor {
+    Processor {
+        own: after.own.saturating_sub(before.own),
+        programs: after.programs.saturating_sub(before.programs),
     }
 }

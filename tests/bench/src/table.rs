@@ -132,9 +132,16 @@ fn rows(kind: Kind, ours: &Figures, go: &Figures) -> Vec<Row> {
             Some(Goal::Share(4.0)),
             &|figures| Some(ms(of(figures)?.processor_each())),
         );
-        add(&format!("{who}: of it the controller's"), "ms", None, &|figures| {
-            let lives = of(figures)?;
-            Some(ms(lives.processor.controller / lives.count.max(1)))
+        let mut own = |what: &str, part: fn(&Lives) -> Duration| {
+            add(&format!("{who}: of it {what}"), "ms", None, &|figures| {
+                let lives = of(figures)?;
+                Some(ms(part(&lives) / lives.count.max(1)))
+            });
+        };
+        own("the controller's own", |lives| lives.processor.controller.own);
+        own("the node's own", |lives| lives.processor.node.own);
+        own("of programs that they start", |lives| {
+            lives.processor.controller.programs + lives.processor.node.programs
         });
         add(
             &format!("{who}: an attach is noticed late by, median"),
