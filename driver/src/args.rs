@@ -149,7 +149,7 @@ pub struct Args {
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
 
-    /// Base URL of the metadata service
+    /// Base URL of the metadata service; a link-local IPv6 address may name its interface, as in http://[fe80::a9fe:a9fe%eth0]
     #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
     pub metadata_url: String,
 

@@ -61,7 +61,7 @@ pub use groups::{GroupSnapshot, NewGroupSnapshot, NewOneByOne};
 pub use health::{Severity, Trouble};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use last_failure::LastFailure;
-pub use metadata::{InstanceMetadata, MetadataError, instance_metadata, instance_metadata_over_ipv6};
+pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;
 pub use modify::Changes;
 pub use observer::{Observer, Unobserved};
