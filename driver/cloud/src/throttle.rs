@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::retry::jitter;
 
 /// How many requests to one cloud are under way at most.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 /// Over how long those come back that waited for the end of a pause, so that they do not come all at once.
 const SPREAD: Duration = Duration::from_millis(500);
 
