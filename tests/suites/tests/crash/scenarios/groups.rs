@@ -1,0 +1,42 @@
+//! Snapshots of several volumes at one moment.
+
+use anyhow::{Context as _, Result};
+use suites::life::{Life, Source};
+
+use crate::run::{Run, Subject};
+use crate::steps::{DELETE_GROUP_SNAPSHOT, FROM_MEMBER, GROUP_SNAPSHOT};
+
+const ONE: Subject = Subject::block("pvc-one");
+const OTHER: Subject = Subject::block("pvc-other");
+const COPY: Subject = Subject::block("pvc-copy");
+
+/// Two volumes cut at one moment, a volume from a member, and the end of all.
+pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
+    run.spare();
+    let one = run.create(&ONE).await?;
+    let other = run.create(&OTHER).await?;
+    run.write(&one, "early one")?;
+    run.write(&other, "early other")?;
+    run.disturb();
+    let take = async |life: &Life| life.group_snapshot("group-early", &[&one, &other]).await;
+    let cut = run.step(&GROUP_SNAPSHOT, &ONE, take).await?;
+    run.write(&one, "late one")?;
+    let member = cut
+        .snapshots
+        .iter()
+        .find(|member| member.source_volume_id == one.volume_id);
+    let member = member.context("a volume has no snapshot in the group")?;
+    let from = Source::Snapshot(member.snapshot_id.clone());
+    let fill = async |life: &Life| life.create_as(1, Some(&from)).await;
+    let copy = run.step(&FROM_MEMBER, &COPY, fill).await?;
+    run.expect(&copy, "early one")?;
+    let delete = async |life: &Life| life.delete_group_snapshot(&cut).await;
+    run.step(&DELETE_GROUP_SNAPSHOT, &ONE, delete).await?;
+    run.expect(&one, "late one")?;
+    run.expect(&other, "early other")?;
+    run.spare();
+    for (subject, volume) in [(&COPY, &copy), (&ONE, &one), (&OTHER, &other)] {
+        run.delete(subject, volume).await?;
+    }
+    Ok(())
+}
