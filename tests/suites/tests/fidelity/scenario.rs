@@ -196,6 +196,11 @@ impl Player<'_> {
             volume(json!({ "name": "x", "size": 1, "colour": "red" })),
         )
         .await?;
+        let hinted = |ids: Value| json!({ "volume": { "name": "x", "size": 1 }, "OS-SCH-HNT:scheduler_hints": { "same_host": ids } });
+        self.post("create with a hint by name", "/volumes", hinted(json!(["nobody's"])))
+            .await?;
+        self.post("create with a hint twice", "/volumes", hinted(json!([NOBODY, NOBODY])))
+            .await?;
         self.post(
             "snapshot of no volume",
             "/snapshots",
