@@ -208,7 +208,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub proc_dir: PathBuf,
 
-    /// What is logged: error, warn, info, debug, trace, or tracing's filter syntax (cinder_cloud=debug,info)
+    /// What is logged: error, warn, info, debug, trace, or a level for each module (cinder_cloud=debug,info)
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log_level: String,
 
@@ -316,7 +316,7 @@ impl Args {
             (
                 self.vmodule.is_some(),
                 "--vmodule",
-                "use --log-level with tracing's filter syntax",
+                "use --log-level with a level for each module",
             ),
             (
                 self.log_flush_frequency.is_some(),

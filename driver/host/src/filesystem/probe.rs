@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use super::{FilesystemError, FsType, mark};
 use crate::device::Open;
 use crate::tool::{self, TimeUp};
@@ -28,6 +30,8 @@ const SAMPLES: u64 = 62;
 const SAMPLE: u64 = 16 << 10;
 /// Read at once. No piece of an edge ends within a mark, which is compared as a whole.
 const PIECE: usize = 192 << 10;
+/// Of memory that a device reads into by itself: a page is enough for each.
+const ALIGNMENT: usize = 4096;
 
 /// mke2fs zeroes these bytes first and writes its primary superblock, at 1,024, last.
 const SUPERBLOCK_END: usize = 2048;
@@ -173,10 +177,23 @@ fn sniff(file: &File, device: &Device) -> io::Result<Content> {
         }
     }
     let own_marks = mark::places(device);
-    let mut buffer = vec![0; PIECE];
+    // Past the kernel's cache, which has no use for these pages.
+    let mut direct = set_direct(file, true).is_ok();
+    let mut buffer = vec![0; PIECE + ALIGNMENT];
+    let aligned = buffer.as_ptr().align_offset(ALIGNMENT);
     for (offset, length) in pieces(device.size_bytes) {
-        let bytes = buffer.get_mut(..length).ok_or(io::ErrorKind::InvalidInput)?;
-        file.read_exact_at(bytes, offset)?;
+        let bytes = buffer.get_mut(aligned..).and_then(|bytes| bytes.get_mut(..length));
+        let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
+        let read = file.read_exact_at(bytes, offset);
+        match read {
+            // A device that wants larger blocks, for one.
+            Err(_) if direct => {
+                direct = false;
+                set_direct(file, false)?;
+                file.read_exact_at(bytes, offset)?;
+            }
+            read => read?,
+        }
         // The mark of this volume's own unfinished format is not content.
         for (at, mark) in &own_marks {
             if let Some(from) = at.checked_sub(offset).and_then(|from| usize::try_from(from).ok())
@@ -194,6 +211,12 @@ fn sniff(file: &File, device: &Device) -> io::Result<Content> {
         }
     }
     Ok(Content::Blank)
+}
+
+fn set_direct(file: &File, direct: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 
 fn first_not_zero(bytes: &[u8]) -> Option<usize> {
