@@ -144,8 +144,13 @@ impl<'w> Run<'w> {
                 self.killed_while(step, subject, *lasting, call).await
             }
             Disturbance::Nothing if !self.spared => {
-                let since = self.world.watch(step.role).await?;
-                let done = call(&self.life(subject)?).await;
+                if step.role != Role::Node {
+                    // One that knows nothing yet asks the most, and nothing is left of earlier steps that asks beside it.
+                    self.world.replace(step.role).await?;
+                }
+                let life = self.life(subject)?;
+                let since = self.world.watch(step.role, &life).await?;
+                let done = call(&life).await;
                 found = self.world.watched(step.role, since).await?;
                 done
             }
@@ -191,12 +196,15 @@ impl<'w> Run<'w> {
             self.world.replace(step.role).await?;
         }
         let life = self.life(subject)?;
-        self.world.hold(place, when).await?;
+        if when == When::Before && matches!(place, Place::SystemCall(_)) {
+            return call(&life).await;
+        }
+        self.world.hold(place, when, &life).await?;
         let ended = {
             let call = pin!(call(&life));
             tokio::select! {
                 done = call => Ok(done),
-                held = self.world.held(step.role) => Err(held?),
+                held = self.world.held(place) => Err(held?),
             }
         };
         let held = match ended {

@@ -10,6 +10,7 @@ use suites::host_commands::{HostCommands, When};
 use suites::lab::Lab;
 use suites::life::Life;
 use suites::simulator::{Request, Simulator};
+use suites::syscalls::Traced;
 
 /// For one RPC with nothing in its way.
 pub(crate) const RPC_LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +29,8 @@ pub(crate) enum Place {
     },
     /// A host command, counted from 1.
     Command(usize),
+    /// A system call that changes the volume's places on the node, counted from 1. What is before one is after the one before.
+    SystemCall(usize),
 }
 
 /// Both processes on one cloud.
@@ -37,6 +40,7 @@ pub(crate) struct World {
     commands: HostCommands,
     controller: Option<Driver>,
     node: Option<Driver>,
+    traced: Option<Traced>,
 }
 
 impl Place {
@@ -56,6 +60,7 @@ impl World {
             commands,
             controller: None,
             node: None,
+            traced: None,
         };
         world.start_controller().await?;
         world.start_node().await?;
@@ -112,7 +117,7 @@ impl World {
     pub(crate) async fn replace(&mut self, role: Role) -> Result<()> {
         if role == Role::Node {
             self.node.take().context("the node does not run")?.kill().await?;
-            self.commands.let_pass()?;
+            self.let_pass().await?;
             self.start_node().await
         } else {
             let controller = self.controller.take().context("the controller does not run")?;
@@ -127,29 +132,39 @@ impl World {
     }
 
     /// From now on holds what comes to this place.
-    pub(crate) async fn hold(&self, place: &Place, when: When) -> Result<()> {
+    pub(crate) async fn hold(&mut self, place: &Place, when: When, life: &Life) -> Result<()> {
         match place {
+            Place::SystemCall(_) => self.trace(life, true).await,
             Place::Command(number) => self.commands.hold(*number, when),
             Place::Request { operation, earlier, .. } => self.simulator.hold_request(operation, *earlier, when).await,
         }
     }
 
     /// Begins to note what a process does.
-    pub(crate) async fn watch(&mut self, role: Role) -> Result<usize> {
+    pub(crate) async fn watch(&mut self, role: Role, life: &Life) -> Result<usize> {
         if role == Role::Node {
             self.commands.let_pass()?;
+            self.trace(life, false).await?;
             return Ok(0);
         }
-        // One that knows nothing yet asks the most, and nothing is left of earlier steps that asks beside it.
-        self.replace(role).await?;
         Ok(self.simulator.log().await?.len())
+    }
+
+    async fn trace(&mut self, life: &Life, stop: bool) -> Result<()> {
+        let places = [life.staging(), life.target()];
+        self.traced = Some(Traced::attach(&self.lab, self.driver(Role::Node)?, &places, stop).await?);
+        Ok(())
     }
 
     /// What it did since then. Of several looks at the same, one after the other, the first counts: how many there are is a
     /// matter of time.
-    pub(crate) async fn watched(&self, role: Role, since: usize) -> Result<Vec<Place>> {
+    pub(crate) async fn watched(&mut self, role: Role, since: usize) -> Result<Vec<Place>> {
         if role == Role::Node {
-            return Ok((1..=self.commands.log().len()).map(Place::Command).collect());
+            let traced = self.traced.take().context("nobody follows the node")?;
+            // Complete once strace has let go.
+            let calls = traced.detach().await?.len();
+            let commands = (1..=self.commands.log().len()).map(Place::Command);
+            return Ok(commands.chain((1..=calls).map(Place::SystemCall)).collect());
         }
         let log = self.simulator.log().await?;
         let log: Vec<_> = log.into_iter().skip(since).collect();
@@ -169,15 +184,22 @@ impl World {
     }
 
     /// Holds nothing any more.
-    pub(crate) async fn let_pass(&self) -> Result<()> {
+    pub(crate) async fn let_pass(&mut self) -> Result<()> {
+        if let Some(traced) = self.traced.take() {
+            traced.detach().await?;
+        }
         self.commands.let_pass()?;
         self.simulator.clear_faults().await
     }
 
     /// Waits until the call or the command of the point is held, and names it.
-    pub(crate) async fn held(&self, role: Role) -> Result<String> {
+    pub(crate) async fn held(&self, place: &Place) -> Result<String> {
+        if let Place::SystemCall(number) = place {
+            let traced = self.traced.as_ref().context("nobody follows the node")?;
+            return traced.stopped_after(*number, 2 * RPC_LIMIT).await;
+        }
         wait_for_some("the point", 2 * RPC_LIMIT, async || {
-            if role != Role::Node {
+            if let Place::Request { .. } = place {
                 let held = self.simulator.held_request().await?;
                 return Ok(held.as_deref().map(short));
             }
