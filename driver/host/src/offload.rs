@@ -260,15 +260,14 @@ fn serve(mut job: Job, idle: &Mutex<Vec<Idle>>) {
             }
             idle.push((thread::current().id(), sender));
         }
-        job = match jobs.recv_timeout(IDLE_FOR) {
-            Ok(job) => job,
-            Err(_) => {
-                let own = thread::current().id();
-                lock(idle).retain(|(thread, _)| *thread != own);
-                // If somebody has taken it before, there is something to do after all.
-                let Ok(job) = jobs.recv() else { return };
-                job
-            }
+        job = if let Ok(job) = jobs.recv_timeout(IDLE_FOR) {
+            job
+        } else {
+            let own = thread::current().id();
+            lock(idle).retain(|(thread, _)| *thread != own);
+            // If somebody has taken it before, there is something to do after all.
+            let Ok(job) = jobs.recv() else { return };
+            job
         };
     }
 }
