@@ -208,7 +208,8 @@ pub fn out_of_range(problem: impl fmt::Display) -> Status {
 
 /// An id that OpenStack cannot know, or that it does not know.
 pub fn not_found(kind: &str, id: &str) -> Status {
-    Status::not_found(format!("{kind} {id} does not exist"))
+    let request = LastFailure::request_that_missed(id).map(|id| format!(" (request {id})"));
+    Status::not_found(format!("{kind} {id} does not exist{}", request.unwrap_or_default()))
 }
 
 /// The volume cannot be where its pods can reach it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
+use crate::last_failure::LastFailure;
 use crate::migration::MigrationPolicy;
 
 /// One failed exchange with OpenStack: what was attempted on what, and what came back.
@@ -561,18 +562,18 @@ impl CloudError {
     }
 
     pub(crate) fn no_volume(id: &VolumeId) -> Self {
-        Self::NotFound {
-            kind: ObjectKind::Volume,
-            id: id.to_string(),
-            request_id: None,
-        }
+        Self::missing(ObjectKind::Volume, id.as_str())
     }
 
     pub(crate) fn no_server(id: &ServerId) -> Self {
+        Self::missing(ObjectKind::Server, id.as_str())
+    }
+
+    fn missing(kind: ObjectKind, id: &str) -> Self {
         Self::NotFound {
-            kind: ObjectKind::Server,
-            id: id.to_string(),
-            request_id: None,
+            kind,
+            id: id.to_owned(),
+            request_id: LastFailure::request_that_missed(id),
         }
     }
 }

@@ -159,6 +159,9 @@ impl Transport {
         match self.send_repeatedly(&request).await {
             Ok(answer) => {
                 last_failure::answered(request.operation);
+                if answer.missing() {
+                    last_failure::missed(&request.object, answer.request_id());
+                }
                 Ok(answer)
             }
             Err(error) => {

@@ -9,6 +9,7 @@ use crate::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::cloud::Inner;
 use crate::error::{CloudError, Failure, ObjectKind};
 use crate::ids::{GroupSnapshotId, SnapshotId};
+use crate::last_failure::LastFailure;
 
 impl Inner {
     /// See [`crate::Cloud::delete_group_snapshot`].
@@ -70,7 +71,7 @@ impl Inner {
                         object: format!("group snapshot {id}"),
                         status: Some(404),
                         fault: format!("Cinder says that it does not exist, and shows it in status {}", left.status),
-                        request_id: None,
+                        request_id: LastFailure::request_that_missed(id),
                         elapsed: asked.elapsed(),
                     }),
                     None => CloudError::SnapshotFailed {
