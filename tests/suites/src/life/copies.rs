@@ -70,19 +70,28 @@ impl Life {
         self.retries.repeat("DeleteSnapshot", call).await.map(drop)
     }
 
-    /// CreateVolumeGroupSnapshot, repeated as the snapshotter does.
-    pub async fn group_snapshot(&self, name: &str, volumes: &[&Volume]) -> Result<VolumeGroupSnapshot> {
+    /// CreateVolumeGroupSnapshot, once more and once more until it is ready, as the snapshotter does.
+    pub async fn group_snapshot(
+        &self,
+        name: &str,
+        volumes: &[&Volume],
+        parameters: &[(&str, &str)],
+    ) -> Result<VolumeGroupSnapshot> {
         let request = CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
             source_volume_ids: volumes.iter().map(|volume| volume.volume_id.clone()).collect(),
-            parameters: map(&[("group-type", "consistent")]),
+            parameters: map(parameters),
             ..CreateVolumeGroupSnapshotRequest::default()
         };
         let call = async || self.groups.clone().create_volume_group_snapshot(request.clone()).await;
-        let answer = self.retries.repeat("CreateVolumeGroupSnapshot", call).await?;
-        answer
-            .group_snapshot
-            .context("CreateVolumeGroupSnapshot answers without a group snapshot")
+        let what = format!("group snapshot {name} to be ready");
+        wait_for_some(&what, self.retries.call_timeout, async || {
+            let answer = self.retries.repeat("CreateVolumeGroupSnapshot", call).await?;
+            let made = answer.group_snapshot;
+            let made = made.context("CreateVolumeGroupSnapshot answers without a group snapshot")?;
+            Ok(Some(made).filter(|made| made.ready_to_use))
+        })
+        .await
     }
 
     /// DeleteVolumeGroupSnapshot, repeated as the snapshotter does.

@@ -1,5 +1,5 @@
-//! kill -9 at every OpenStack call and at every host command of every RPC that changes something, while the cloud is at work, and
-//! inside mkfs.
+//! kill -9 at every OpenStack call, at every host command and after every system call that changes a mount, of every RPC that
+//! changes something; while the cloud is at work; and inside mkfs.
 //!
 //! A call or a command stands still, before it takes effect or after; the driver's process is killed then, started anew, and
 //! the RPC is repeated as a sidecar or the kubelet would. After every step the cloud and the node must hold what they hold after
@@ -87,6 +87,11 @@ fn a_kill_while_a_backup_goes_whose_data_are_still_frozen_changes_nothing_in_the
 #[test]
 fn a_kill_around_a_group_snapshot_changes_nothing_in_the_end() {
     everywhere("a group snapshot", groups::snapshot);
+}
+
+#[test]
+fn a_kill_around_snapshots_taken_one_by_one_changes_nothing_in_the_end() {
+    everywhere("a group snapshot, one by one", groups::one_by_one);
 }
 
 /// A share of the runs of a scenario.

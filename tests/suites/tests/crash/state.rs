@@ -65,7 +65,10 @@ fn names(state: &Map<String, Value>) -> Vec<(String, String)> {
                 known.map(|(_, name)| name.clone())
             });
             let own = item["name"].as_str().map(str::to_owned);
-            let called = [own, volume].into_iter().flatten().collect::<Vec<_>>().join(" of ");
+            let mut called = [own, volume].into_iter().flatten().collect::<Vec<_>>().join(" of ");
+            for (id, name) in &names {
+                called = called.replace(id, name);
+            }
             let mut name = format!("<{} {called}>", list.trim_end_matches('s'));
             while names.iter().any(|(_, other)| *other == name) {
                 name.push('+');
