@@ -194,16 +194,21 @@ impl Fault {
         };
         let reply = match self.status {
             // What stands before the services answers these, and does not speak JSON.
-            502 | 504 => Reply {
-                status: self.status,
-                headers: Vec::new(),
-                body: Body::Html(self.html()),
-            },
+            502 | 504 => self.without_json(),
             _ => Reply::json(self.status, body),
         };
         match self.retry_after {
             Some(seconds) => reply.header("Retry-After", seconds.to_string()),
             None => reply,
+        }
+    }
+
+    /// As the router says it, before any service's own code.
+    pub(crate) fn without_json(&self) -> Reply {
+        Reply {
+            status: self.status,
+            headers: Vec::new(),
+            body: Body::Html(self.html()),
         }
     }
 

@@ -282,9 +282,8 @@ impl Context<'_> {
             Call::GetMessage(id) => self.get_message(id),
             Call::DeleteMessage(id) => self.delete_message(id),
             Call::WrongProject => Err(Fault::bad_request("Malformed request url")),
-            Call::ListVersions | Call::GetVersion | Call::Unknown => {
-                Err(Fault::not_found(crate::api::default_message(404)))
-            }
+            Call::ListVersions | Call::GetVersion => Err(Fault::not_found(crate::api::default_message(404))),
+            Call::Unknown => Ok(Fault::not_found(crate::api::default_message(404)).without_json()),
         }
     }
 }

@@ -235,6 +235,14 @@ fn held(call: &Call, request: &Request, when: When) -> HeldRequest {
     }
 }
 
+/// A path as WSGI hands it to a service: decoded before it is taken apart, so that no segment can hold a slash.
+fn decoded(path: &str) -> String {
+    // A plus is a plus in a path.
+    let query = path.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    let mut parts = form_urlencoded::parse(query.as_bytes());
+    parts.next().map(|(path, _)| path.into_owned()).unwrap_or_default()
+}
+
 async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
     let (mut head, body) = incoming.into_parts();
     let reset = head.extensions.remove().unwrap_or_default();
@@ -246,7 +254,7 @@ async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
     Ok(Request {
         method: head.method,
         target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        path: head.uri.path().to_owned(),
+        path: decoded(head.uri.path()),
         query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
         headers: head.headers,
         body: body.to_bytes(),
@@ -290,4 +298,23 @@ pub(crate) fn answer_metadata(
         .filter(|part| !part.is_empty())
         .collect();
     respond(metadata::answer(document, &segments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_decoded_before_it_is_taken_apart() {
+        for (path, decoded_path) in [
+            (
+                "/volume/v3/volumes/1/metadata/a%2Fb",
+                "/volume/v3/volumes/1/metadata/a/b",
+            ),
+            ("/a+b/c=d&e/%C3%A9", "/a+b/c=d&e/\u{e9}"),
+            ("/", "/"),
+        ] {
+            assert_eq!(decoded(path), decoded_path);
+        }
+    }
 }
