@@ -101,7 +101,7 @@ fn read(trace: &Path) -> Vec<Call> {
     parse(&fs::read_to_string(trace).unwrap_or_default())
 }
 
-/// Lines such as `12 umount2("/x", 0) = 0`, `12 <... umount2 resumed>) = 0` and `12 --- stopped by SIGSTOP ---`.
+/// Lines such as `12 umount2("/x", 0)    = 0`, `12 <... umount2 resumed>) = 0` and `12 --- stopped by SIGSTOP ---`.
 fn parse(trace: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for line in trace.lines() {
@@ -113,7 +113,10 @@ fn parse(trace: &str) -> Vec<Call> {
             if let Some(call) = calls.iter_mut().rev().find(|call| call.thread == thread) {
                 call.stopped = true;
             }
-        } else if event.contains(") = ") || event.contains(")  = ") {
+        } else if event
+            .rsplit_once(" = ")
+            .is_some_and(|(call, _)| call.trim_end().ends_with(')'))
+        {
             let name = event.trim_start_matches("<... ");
             let name = name.split(['(', ' ']).next().unwrap_or_default();
             calls.push(Call {

@@ -139,19 +139,19 @@ async fn runs(
     let mut run = Run::new(&mut world, Disturbance::Nothing, &[]).await?;
     scenario(&mut run).await.context("undisturbed")?;
     let expected = run.end().await.context("undisturbed")?;
-    report.life([]);
+    report.life(Vec::new(), Vec::new());
     match share {
         Share::At(when, stripe) => {
             let most = expected.iter().map(|seen| seen.places.len()).max().unwrap_or_default();
             for number in (stripe..most).step_by(STRIPES) {
-                report.life(once(&mut world, Disturbance::At(number, when), &expected, scenario).await?);
+                once(&mut world, Disturbance::At(number, when), &expected, scenario, report).await?;
             }
         }
         Share::Meanwhile => {
             world.simulator.set_latencies(REAL_LATENCIES).await?;
             let most = expected.iter().map(|seen| seen.lasting).max().unwrap_or_default();
             for index in 0..most {
-                report.life(once(&mut world, Disturbance::While(index), &expected, scenario).await?);
+                once(&mut world, Disturbance::While(index), &expected, scenario, report).await?;
             }
         }
     }
@@ -163,13 +163,15 @@ async fn once(
     disturbance: Disturbance,
     expected: &[Seen],
     scenario: &impl AsyncFn(&mut Run<'_>) -> Result<()>,
-) -> Result<Vec<String>> {
+    report: &Report,
+) -> Result<()> {
     let told = format!("{disturbance:?}");
     let mut run = Run::new(world, disturbance, expected).await?;
     scenario(&mut run).await.with_context(|| told.clone())?;
-    let points = std::mem::take(&mut run.points);
+    let (points, missed) = (std::mem::take(&mut run.points), std::mem::take(&mut run.missed));
     run.end()
         .await
         .with_context(|| format!("{told}, killed at {points:?}"))?;
-    Ok(points)
+    report.life(points, missed);
+    Ok(())
 }

@@ -28,7 +28,8 @@ fn a_kill_inside_mkfs_changes_nothing_in_the_end() {
                 inside(&mut world, fs_type, after)
                     .await
                     .with_context(|| format!("mkfs.{fs_type}, write {after}, CRASH_SEED={seed}"))?;
-                report.life([format!("NodeStageVolume: in mkfs.{fs_type}, after write {after}")]);
+                let point = format!("NodeStageVolume: in mkfs.{fs_type}, after write {after}");
+                report.life(vec![point], Vec::new());
             }
         }
         report.print();

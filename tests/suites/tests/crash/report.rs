@@ -13,7 +13,14 @@ use anyhow::{Context as _, Result};
 pub(crate) struct Report {
     what: String,
     since: Instant,
-    lives: Mutex<Vec<Vec<String>>>,
+    lives: Mutex<Lives>,
+}
+
+#[derive(Debug, Default)]
+struct Lives {
+    count: usize,
+    points: Vec<String>,
+    missed: Vec<String>,
 }
 
 impl Report {
@@ -25,26 +32,30 @@ impl Report {
         }
     }
 
-    /// One more life, with processes killed at these points.
-    pub(crate) fn life(&self, points: impl IntoIterator<Item = String>) {
+    /// One more life, with processes killed at some points, and not at others that it did not come by.
+    pub(crate) fn life(&self, points: Vec<String>, missed: Vec<String>) {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        lives.push(points.into_iter().collect());
+        lives.count += 1;
+        lives.points.extend(points);
+        lives.missed.extend(missed);
     }
 
     /// Shown even where the output of tests that pass is not.
     pub(crate) fn print(&self) {
-        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut points: Vec<&String> = lives.iter().flatten().collect();
-        points.sort();
+        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.points.sort();
         let mut text = format!(
             "crash test, {}: {} points in {} lives, {:.0} s\n",
             self.what,
-            points.len(),
-            lives.len(),
+            lives.points.len(),
+            lives.count,
             self.since.elapsed().as_secs_f64()
         );
-        for point in points {
+        for point in &lives.points {
             let _ = writeln!(text, "    {point}");
+        }
+        for place in &lives.missed {
+            let _ = writeln!(text, "    not needed this time: {place}");
         }
         // Nobody reads it where standard error is closed.
         let _ = std::io::stderr().write_all(text.as_bytes());

@@ -75,6 +75,8 @@ pub(crate) struct Run<'w> {
     seen: Vec<Seen>,
     /// Where processes were killed.
     pub(crate) points: Vec<String>,
+    /// Looks that a step did not need this time.
+    pub(crate) missed: Vec<String>,
 }
 
 impl<'w> Run<'w> {
@@ -88,6 +90,7 @@ impl<'w> Run<'w> {
             expected,
             seen: Vec::new(),
             points: Vec::new(),
+            missed: Vec::new(),
         })
     }
 
@@ -210,6 +213,7 @@ impl<'w> Run<'w> {
         let held = match ended {
             Ok(Ok(done)) if place.is_of_chance() => {
                 self.world.let_pass().await?;
+                self.missed.push(format!("{}: {place:?}", step.name));
                 return Ok(done);
             }
             Ok(done) => {

@@ -44,9 +44,9 @@ pub(crate) struct World {
 }
 
 impl Place {
-    /// Whether the step may also go without it: how often something is looked at again is a matter of time.
+    /// Whether the step may also go without it: whether something has to be looked at again is a matter of time.
     pub(crate) fn is_of_chance(&self) -> bool {
-        matches!(self, Self::Request { look: true, earlier, .. } if *earlier > 0)
+        matches!(self, Self::Request { look: true, .. })
     }
 }
 
