@@ -140,7 +140,7 @@ fn rows(kind: Kind, ours: &Figures, go: &Figures) -> Vec<Row> {
         };
         own("the controller's own", |lives| lives.processor.controller.own);
         own("the node's own", |lives| lives.processor.node.own);
-        own("of programs that they start", |lives| {
+        own("programs that they start", |lives| {
             lives.processor.controller.programs + lives.processor.node.programs
         });
         add(
