@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cinder-csi
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -61,7 +62,7 @@ prepare: ## Install what the tests need: Debian packages, Rust target, Go-built 
 	tests/tools/build >/dev/null
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check ## Formatting, lints, licences, generated files
+lint: fmt-check clippy deny crds-check reference-check ## Formatting, lints, licences, generated files
 
 .PHONY: fmt-check
 fmt-check:
@@ -91,7 +92,15 @@ crds: ## Write the CRD from the types
 crds-check:
 	$(CARGO) run --locked --quiet -p cinder-csi-crds --bin crdgen -- --check
 
+.PHONY: reference
+reference: ## Write the pages and the alerts that are made from the operator's code
+	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference
+
+.PHONY: reference-check
+reference-check:
+	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference -- --check
+
 .PHONY: image
 image: ## Build the container images (needs docker or podman: ENGINE=podman)
-	$(or $(ENGINE),docker) build -f config/images/driver.Containerfile -t ghcr.io/cinder-csi/cinder-csi-driver:v0.1.0 .
-	$(or $(ENGINE),docker) build -f config/images/operator.Containerfile -t ghcr.io/cinder-csi/cinder-csi-operator:v0.1.0 .
+	$(or $(ENGINE),docker) build -f config/images/driver.Containerfile -t ghcr.io/cinder-csi/cinder-csi-driver:v$(VERSION) .
+	$(or $(ENGINE),docker) build -f config/images/operator.Containerfile -t ghcr.io/cinder-csi/cinder-csi-operator:v$(VERSION) .

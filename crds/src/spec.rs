@@ -5,14 +5,46 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod cloud;
+mod cloud_options;
+mod controller;
+mod csi_driver;
+mod deletion;
+mod health;
 mod images;
+mod monitoring;
+mod network_policy;
+mod node;
+mod overrides;
 mod pods;
+mod sidecars;
+mod snapshots;
 mod storage_class;
+mod topology;
+mod update;
 
-pub use cloud::{CaBundleKind, CaBundleRef, Cloud, SecretKeyRef};
+pub use cloud::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, SecretKeyRef};
+pub use cloud_options::{BlockStorage, Metadata, MetadataSource, Proxy};
+pub use controller::{ControllerSpec, ControllerStrategy, DnsPolicy, PodDisruptionBudget};
+pub use csi_driver::{CsiDriverSpec, FsGroupPolicy, TokenRequest};
+pub use deletion::{Deletion, DeletionPolicy};
+pub use health::{Health, QuotaHealth, StuckHealth};
 pub use images::{ImageOverrides, ImagePullPolicy, Images, LocalObjectRef};
-pub use pods::{ControllerSpec, DEFAULT_KUBELET_DIR, NodeSpec, Resources, SidecarSettings, Sidecars};
-pub use storage_class::{FsType, ReclaimPolicy, StorageClassItem, StorageClasses, VolumeBindingMode};
+pub use monitoring::{AlertRules, AlertThresholds, Dashboards, Monitoring, MonitoringMode, ServiceMonitorSettings};
+pub use network_policy::{NetworkPolicy, NetworkPolicyMode};
+pub use node::{DEFAULT_KUBELET_DIR, NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, StartupTaint};
+pub use overrides::{Override, OverrideTarget, OverrideType};
+pub use pods::Resources;
+pub use sidecars::{LeaderElection, SidecarPolicy, SidecarSettings, Sidecars};
+pub use snapshots::{
+    GroupSnapshotClass, SnapshotClass, SnapshotControllerMode, SnapshotType, Snapshots, SnapshotsMode,
+    VolumeAttributesClassItem, VolumeAttributesClasses,
+};
+pub use storage_class::{
+    ClassesState, DefaultClassPolicy, DefaultStorageClass, FromVolumeTypes, FsType, ImmutableChange, ReclaimPolicy,
+    StorageClassItem, StorageClasses, VolumeBindingMode,
+};
+pub use topology::{Topology, TopologyMode};
+pub use update::{Update, UpdatePolicy, UpdateWindow};
 
 use crate::status::CinderCSIDriverStatus;
 
@@ -84,15 +116,37 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 #[x_kube(validation = Rule::new(
     "has(self.clusterID) == has(oldSelf.clusterID) && (!has(self.clusterID) || self.clusterID == oldSelf.clusterID)"
 ).message("clusterID is chosen when the object is created and cannot be changed, added or removed later: it is written on every volume in Cinder"))]
+#[x_kube(validation = Rule::new(
+    "has(self.instanceName) == has(oldSelf.instanceName) && (!has(self.instanceName) || self.instanceName == oldSelf.instanceName)"
+).message("instanceName is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
 pub struct CinderCSIDriverSpec {
-    /// Whether the operator runs the driver (Managed), leaves everything as it is (Unmanaged), or takes the driver
-    /// away once none of its volumes is left (Removed).
+    /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), tells in
+    /// status.pendingChanges what it would change (DryRun), leaves everything to somebody else (Unmanaged), or takes the
+    /// driver away as spec.deletion says (Removed).
     #[serde(default)]
     pub management_state: ManagementState,
+
+    /// How the driver follows the operator to another version.
+    #[serde(default)]
+    pub update: Update,
+
+    /// What happens to volumes and objects when the driver is taken away.
+    #[serde(default)]
+    pub deletion: Deletion,
+
+    /// Beginning of the names of everything that is made for the driver, where another one than the operator's is wanted. When
+    /// it is not given: cinder-csi for the usual name of the driver, cinder-csi- and 8 digits made of the name for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 30), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub instance_name: Option<String>,
 
     /// How much the driver and its sidecars log.
     #[serde(default)]
     pub log_level: LogLevel,
+
+    /// How the driver writes its log. The sidecars know only one way.
+    #[serde(default)]
+    pub log_format: LogFormat,
 
     /// Identifies this cluster in the metadata of every volume in Cinder (cinder.csi.openstack.org/cluster). When it
     /// is not given, the uid of the namespace kube-system serves. To take over the volumes of the Go driver, give the
@@ -104,14 +158,31 @@ pub struct CinderCSIDriverSpec {
     )]
     pub cluster_id: Option<String>,
 
-    /// The OpenStack cloud with the volumes, and where its credentials are. Exactly one for now.
-    #[schemars(length(min = 1, max = 1))]
+    /// The OpenStack clouds with the volumes, and where their credentials are. With several, a volume is made in the cloud that its
+    /// StorageClass or the labels of the nodes name.
+    #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clouds: Vec<Cloud>,
 
     /// Container images, where others than the built-in ones are wanted.
     #[serde(default)]
     pub images: Images,
+
+    /// Which releases of the sidecars run.
+    #[serde(default)]
+    pub sidecar_policy: SidecarPolicy,
+
+    /// How the driver uses Cinder.
+    #[serde(default)]
+    pub block_storage: BlockStorage,
+
+    /// How a node learns which Nova server it is.
+    #[serde(default)]
+    pub metadata: Metadata,
+
+    /// The proxies on the way to OpenStack, where it is not reached directly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxy>,
 
     /// Whether volumes and nodes carry the availability zone that they are in.
     #[serde(default)]
@@ -125,9 +196,38 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub node: NodeSpec,
 
+    /// How the cluster deals with the driver.
+    #[serde(rename = "csiDriver", default)]
+    pub csi_driver: CsiDriverSpec,
+
     /// The StorageClasses that the operator keeps.
     #[serde(default)]
     pub storage_classes: StorageClasses,
+
+    /// What Prometheus and Grafana are given.
+    #[serde(default)]
+    pub monitoring: Monitoring,
+
+    /// Snapshots of volumes and of groups of volumes.
+    #[serde(default)]
+    pub snapshots: Snapshots,
+
+    /// The VolumeAttributesClasses that the operator keeps.
+    #[serde(default)]
+    pub volume_attributes_classes: VolumeAttributesClasses,
+
+    /// Who may talk to the controller's pods, and whom they may talk to.
+    #[serde(default)]
+    pub network_policy: NetworkPolicy,
+
+    /// Changes of the operator's objects that it has no field for, made in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub overrides: Vec<Override>,
+
+    /// How the operator looks after clouds and volumes.
+    #[serde(default)]
+    pub health: Health,
 }
 
 impl CinderCSIDriverSpec {
@@ -135,14 +235,29 @@ impl CinderCSIDriverSpec {
     pub fn new(clouds: Vec<Cloud>) -> Self {
         Self {
             management_state: ManagementState::default(),
+            update: Update::default(),
+            deletion: Deletion::default(),
+            instance_name: None,
             log_level: LogLevel::default(),
+            log_format: LogFormat::default(),
             cluster_id: None,
             clouds,
             images: Images::default(),
+            sidecar_policy: SidecarPolicy::default(),
+            block_storage: BlockStorage::default(),
+            metadata: Metadata::default(),
+            proxy: None,
             topology: Topology::default(),
             controller: ControllerSpec::default(),
             node: NodeSpec::default(),
+            csi_driver: CsiDriverSpec::default(),
             storage_classes: StorageClasses::default(),
+            monitoring: Monitoring::default(),
+            snapshots: Snapshots::default(),
+            volume_attributes_classes: VolumeAttributesClasses::default(),
+            network_policy: NetworkPolicy::default(),
+            overrides: Vec::new(),
+            health: Health::default(),
         }
     }
 }
@@ -153,9 +268,13 @@ pub enum ManagementState {
     /// The operator makes and keeps the driver.
     #[default]
     Managed,
-    /// The operator changes nothing and only reports.
+    /// The operator changes nothing for now; it goes on to report, drift included.
+    Paused,
+    /// The operator changes nothing and reports what it would change.
+    DryRun,
+    /// The operator changes nothing and reports how the driver is.
     Unmanaged,
-    /// The operator takes the driver away, once no volume of it is left. This object stays.
+    /// The operator takes the driver away as spec.deletion says. This object stays.
     Removed,
 }
 
@@ -173,22 +292,14 @@ pub enum LogLevel {
     TraceAll,
 }
 
-/// Availability zones.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Topology {
-    /// Enabled: volumes are created in, and pods scheduled to, the zone of the other. It takes the names of the zones
-    /// of Nova and Cinder to be the same. Disabled: zones are ignored.
-    #[serde(default)]
-    pub mode: TopologyMode,
-}
-
-/// Whether zones are used.
+/// How log lines are written.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TopologyMode {
-    /// Volumes and nodes carry their zone.
+pub enum LogFormat {
+    /// One JSON object per line.
     #[default]
-    Enabled,
-    /// Zones are ignored.
-    Disabled,
+    #[serde(rename = "json")]
+    Json,
+    /// For people.
+    #[serde(rename = "text")]
+    Text,
 }

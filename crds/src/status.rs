@@ -5,6 +5,20 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod classes;
+mod cloud;
+mod pods;
+mod rollout;
+mod volumes;
+
+pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
+pub use cloud::{CloudServiceStatus, CloudStatus, QuotaStatus};
+pub use pods::SidecarStatus;
+pub use rollout::{
+    ChangeAction, ComponentStatus, FailedNode, PendingChange, PendingChanges, RolloutState, RolloutStatus,
+};
+pub use volumes::{StuckVolume, VolumesStatus};
+
 /// What the operator has seen of the driver.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -16,6 +30,40 @@ pub struct CinderCSIDriverStatus {
     /// The version of the driver that is in place everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+
+    /// The version that the operator brings the driver to: its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_version: Option<String>,
+
+    /// The programs of the driver: how many there are, how many are up to date, how many serve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub components: Vec<ComponentStatus>,
+
+    /// Version of the Kubernetes API, by which the sidecars are chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes_version: Option<String>,
+
+    /// The versions of Kubernetes that the chosen releases of the sidecars are for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew_row: Option<String>,
+
+    /// The containers beside the driver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub sidecars: Vec<SidecarStatus>,
+
+    /// Fields of the spec that are given and have no effect, because the API server of this version does not know them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsupported_fields: Vec<String>,
+
+    /// The rollout that is under way, waits or has stopped; not there when everything is as it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
+
+    /// What would be changed if spec.managementState were Managed. Only there under DryRun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_changes: Option<PendingChanges>,
 
     /// Available, Progressing, Degraded, each with a reason and a sentence that says what to do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,6 +86,14 @@ pub struct CinderCSIDriverStatus {
     /// What exists of this driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<VolumesStatus>,
+
+    /// Whether zones are used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyStatus>,
+
+    /// StorageClasses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_classes: Option<StorageClassesStatus>,
 
     /// What the removal of the driver waits for. Only there while it is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,30 +121,6 @@ pub struct NodesStatus {
     /// Some of those where it should run and is not registered, by name; at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unregistered: Vec<String>,
-}
-
-/// A cloud.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct CloudStatus {
-    /// Its name in the spec.
-    pub name: String,
-    /// Whether the credentials that the Secret holds now log in.
-    pub authenticated: bool,
-    /// Beginning of a salted SHA-256 hash of the credentials that the driver uses; the salt is in the driver's Secret. It tells
-    /// whether a change has arrived, and nothing about their content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_hash: Option<String>,
-}
-
-/// What exists of this driver.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumesStatus {
-    /// PersistentVolumes whose driver this is.
-    pub persistent_volumes: i32,
-    /// VolumeAttachments whose attacher this is.
-    pub attachments: i32,
 }
 
 /// What a removal waits for.

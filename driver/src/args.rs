@@ -153,6 +153,11 @@ pub struct Args {
     #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
     pub metadata_url: String,
 
+    /// Whom to ask first who this machine is, of configDrive, metadataService, cloudInit and dmi; the others follow. Overrides
+    /// search-order of cloud.conf
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = ["configDrive", "metadataService", "cloudInit", "dmi"])]
+    pub search_order: Vec<String>,
+
     /// Most volumes that one server may have in all; overrides node-volume-attach-limit of cloud.conf, which only the scheduler
     /// is told
     #[arg(long, value_name = "COUNT")]
@@ -249,6 +254,7 @@ impl Default for Args {
             instance_id: None,
             availability_zone: None,
             metadata_url: DEFAULT_METADATA_URL.into(),
+            search_order: Vec::new(),
             max_volumes_per_node: None,
             default_fs_type: FsType::default(),
             volume_metadata: Vec::new(),

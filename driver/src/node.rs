@@ -93,14 +93,17 @@ impl NodeConfig {
             topology: args.with_topology,
             additional_topology: args.additional_topology.iter().cloned().collect(),
             max_volumes: args.max_volumes_per_node.or(max_volumes),
+            search_order: args.search_order.clone(),
             ..Self::default()
         }
     }
 
-    /// The same with what the section `[Metadata]` of cloud.conf says.
+    /// The same with what the section `[Metadata]` of cloud.conf says, where the flags do not say it.
     #[must_use]
     pub fn with_metadata_options(mut self, options: &MetadataOptions) -> Self {
-        self.search_order.clone_from(&options.search_order);
+        if self.search_order.is_empty() {
+            self.search_order.clone_from(&options.search_order);
+        }
         self.metadata_timeout = options.request_timeout;
         self
     }

@@ -5,12 +5,15 @@
 //! else's object of the same name is hit. Every call may be repeated, and one that was cut short is finished by the next
 //! reconcile.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, GROUP, KIND, VERSION};
+use cinder_csi_crds::{
+    CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION,
+};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
+    api::{DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, Preconditions, PropagationPolicy},
 };
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -19,12 +22,21 @@ use crate::{
     events::Notice,
     metrics::Metrics,
     objects::{FIELD_MANAGER, Key, kind},
-    operands::KINDS,
-    plan::{Action, Desired, Plan, Unrepairable, differences},
+    operands::{KINDS, MANAGED_BY_LABEL},
+    plan::{APPLIED_HASH, Action, Desired, Kept, Plan, Unrepairable, differences},
 };
 
 /// Owner of what others had put on an object that was made anew.
 const KEEPER: &str = "cinder-csi-operator-keeper";
+
+/// Pauses between the tries to make an object anew whose predecessor was deleted: nobody can do without it for long.
+const RECREATE_PAUSES: [Duration; 5] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
 
 /// How many fields are remembered that an apply could not change.
 const REMEMBERED_FIELDS: usize = 5;
@@ -46,6 +58,9 @@ pub enum ApplyError {
     /// The API server could not be reached, or its answer could not be read.
     #[error("the API server did not answer as it should: {0}")]
     Call(#[source] Box<kube::Error>),
+    /// An object that was deleted to be made anew does not go.
+    #[error("it was deleted to be made anew, and a finalizer keeps it; it is made as soon as it is gone")]
+    StillThere,
     /// An object could not be turned into JSON.
     #[error("cannot encode the object: {0}")]
     Encode(#[from] serde_json::Error),
@@ -114,15 +129,10 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Gives the object `made` annotations that are not the operator's: under another manager, so that they outlive its next
+    /// Gives the object `made` annotations and labels that are not the operator's: under another manager, so that they outlive its next
     /// apply, and people can change them.
-    async fn annotate(
-        &self,
-        key: &Key,
-        made: &Value,
-        annotations: &BTreeMap<String, String>,
-    ) -> Result<Value, ApplyError> {
-        let patch = json!({"metadata": {"uid": made["metadata"]["uid"], "annotations": annotations}});
+    async fn give_back(&self, key: &Key, made: &Value, kept: &Kept) -> Result<Value, ApplyError> {
+        let patch = json!({"metadata": {"uid": made["metadata"]["uid"], "annotations": kept.annotations, "labels": kept.labels}});
         let params = PatchParams {
             field_manager: Some(KEEPER.to_owned()),
             ..PatchParams::default()
@@ -134,15 +144,42 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
+    /// Deletes the object of this uid and version, and makes it anew at once: it is missing for no longer than that takes.
+    async fn recreate(&self, desired: &Desired, uid: &str, resource_version: &str) -> Result<Value, ApplyError> {
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(resource_version.to_owned()),
+        };
+        self.delete_if(&desired.key, preconditions).await?;
+        let mut pauses = RECREATE_PAUSES.iter();
+        loop {
+            // The old object, which a finalizer keeps for a moment, would be met again.
+            let failure = match self.apply(desired, None).await {
+                Ok(made) if made["metadata"]["uid"] != uid => return Ok(made),
+                Ok(_) => ApplyError::StillThere,
+                Err(error) => error,
+            };
+            let Some(pause) = pauses.next() else {
+                return Err(failure);
+            };
+            tokio::time::sleep(*pause).await;
+        }
+    }
+
     /// Deletes the object of this uid. Workloads go after their pods, so that the pods have ended when the object is gone.
     /// One that is gone already is fine.
     pub async fn delete(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        };
+        self.delete_if(key, preconditions).await
+    }
+
+    async fn delete_if(&self, key: &Key, preconditions: Preconditions) -> Result<(), ApplyError> {
         let api = api_for(&self.client, key)?;
         let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
+            preconditions: Some(preconditions),
             propagation_policy: Some(match key.kind {
                 kind::DEPLOYMENT | kind::DAEMON_SET => PropagationPolicy::Foreground,
                 _ => PropagationPolicy::Background,
@@ -154,6 +191,45 @@ impl Writer {
             other => other.map(drop),
         };
         self.metrics.api_write(key.kind, "delete", result.is_ok());
+        Ok(result?)
+    }
+
+    /// Takes the labels and annotations off an object by which it is known to be the operator's; one that is gone is fine.
+    pub async fn release(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
+        let patch = json!({"metadata": {
+            "uid": uid,
+            "labels": {INSTANCE_LABEL: null, MANAGED_BY_LABEL: null},
+            "annotations": {OWNER_UID_ANNOTATION: null, APPLIED_HASH: null},
+        }});
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = api_for(&self.client, key)?;
+        let result = match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        };
+        self.metrics.api_write(key.kind, "patch", result.is_ok());
+        Ok(result?)
+    }
+
+    /// Deletes a pod of the driver, so that its controller makes another one. One that is gone already is fine.
+    pub async fn delete_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ApplyError> {
+        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let result = match pods.delete(name, &params).await {
+            // It is gone, or another one has its name.
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+            other => other.map(drop),
+        };
+        self.metrics.api_write("Pod", "delete", result.is_ok());
         Ok(result?)
     }
 
@@ -312,13 +388,13 @@ async fn carry_out_one(
             desired,
             uid,
             fields,
+            resource_version,
             kept,
         } => {
             let failed = |error| (desired.key.clone(), error);
-            writer.delete(&desired.key, uid).await.map_err(failed)?;
-            let mut made = writer.apply(desired, None).await.map_err(failed)?;
+            let mut made = writer.recreate(desired, uid, resource_version).await.map_err(failed)?;
             if !kept.is_empty() {
-                made = writer.annotate(&desired.key, &made, kept).await.map_err(failed)?;
+                made = writer.give_back(&desired.key, &made, kept).await.map_err(failed)?;
             }
             let sentence = format!(
                 "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",

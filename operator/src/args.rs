@@ -1,12 +1,14 @@
 //! The command line of the operator.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 
-use crate::images::ImageSet;
+use crate::images::{Component, InstalledImages};
+use crate::observe::{OptionalApi, OptionalApis};
 
 /// The version of this operator, and of the driver that it installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -31,6 +33,20 @@ pub enum Command {
     Crd,
     /// Print the objects that a CinderCSIDriver becomes, without a cluster
     Render(RenderArgs),
+    /// Print what would change in the cluster for a CinderCSIDriver. Exit status 0: nothing, 1: something, 2: cannot tell
+    Diff(DiffArgs),
+    /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
+    Diagnose(DiagnoseArgs),
+}
+
+impl Command {
+    /// The exit status when the program cannot do it. That of `diff` is not 1, which says that something differs.
+    pub fn failure(&self) -> ExitCode {
+        match self {
+            Self::Diff(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
 }
 
 /// How `run` works.
@@ -48,13 +64,33 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = "cinder-csi-operator")]
     pub lease_name: String,
 
-    /// Address of the HTTP server for /metrics, /healthz and /readyz
+    /// Address of the HTTP server for /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     pub admin_address: TcpAddress,
+
+    /// Address of the HTTPS server for /metrics, which are for those who may get that path
+    #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
+    pub metrics_address: TcpAddress,
+
+    /// Certificates in PEM for the HTTPS server; it makes one of its own when there are none. Read again when they change
+    #[arg(long, value_name = "FILE", requires = "metrics_key")]
+    pub metrics_certificate: Option<PathBuf>,
+
+    /// Key in PEM of the first of these certificates
+    #[arg(long, value_name = "FILE", requires = "metrics_certificate")]
+    pub metrics_key: Option<PathBuf>,
+
+    /// Serve /metrics beside /healthz, without TLS and to everybody
+    #[arg(long, conflicts_with_all = ["metrics_certificate", "metrics_address"])]
+    pub insecure_metrics: bool,
 
     /// How often the credentials are tried while nothing changes
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub credentials_check_interval: Duration,
+
+    /// How long a new pod on a node may take to be Ready and registered before a rollout stops
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    pub registration_deadline: Duration,
 
     /// Longest time that one reconcile may take
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
@@ -73,7 +109,7 @@ pub struct RunArgs {
     pub images: ImageArgs,
 }
 
-/// The images of this installation, where it mirrors those that the operator was built with.
+/// The images of this installation, where it has others than those that the operator chooses.
 #[derive(Debug, Clone, Default, ClapArgs)]
 pub struct ImageArgs {
     /// Image of the driver
@@ -87,17 +123,50 @@ pub struct ImageArgs {
     /// Image of the sidecar csi-attacher
     #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_ATTACHER")]
     pub attacher_image: Option<String>,
+
+    /// Image of the sidecar csi-resizer
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_RESIZER")]
+    pub resizer_image: Option<String>,
+
+    /// Image of the sidecar csi-snapshotter
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_SNAPSHOTTER")]
+    pub snapshotter_image: Option<String>,
+
+    /// Image of the sidecar csi-external-health-monitor-controller
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_HEALTH_MONITOR")]
+    pub health_monitor_image: Option<String>,
+
+    /// Image of the sidecar node-driver-registrar
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_REGISTRAR")]
+    pub registrar_image: Option<String>,
+
+    /// Image of the sidecar livenessprobe
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_LIVENESS_PROBE")]
+    pub liveness_probe_image: Option<String>,
+
+    /// Image of snapshot-controller
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_SNAPSHOT_CONTROLLER")]
+    pub snapshot_controller_image: Option<String>,
 }
 
 impl ImageArgs {
-    /// The built-in images, with those of the command line in their place.
-    pub fn image_set(&self) -> ImageSet {
-        let built_in = ImageSet::built_in(VERSION);
-        ImageSet {
-            driver: self.driver_image.clone().unwrap_or(built_in.driver),
-            provisioner: self.provisioner_image.clone().unwrap_or(built_in.provisioner),
-            attacher: self.attacher_image.clone().unwrap_or(built_in.attacher),
-        }
+    /// Those that are named.
+    pub fn installed(&self) -> InstalledImages {
+        let named = [
+            (Component::Driver, &self.driver_image),
+            (Component::Provisioner, &self.provisioner_image),
+            (Component::Attacher, &self.attacher_image),
+            (Component::Resizer, &self.resizer_image),
+            (Component::Snapshotter, &self.snapshotter_image),
+            (Component::HealthMonitor, &self.health_monitor_image),
+            (Component::Registrar, &self.registrar_image),
+            (Component::LivenessProbe, &self.liveness_probe_image),
+            (Component::SnapshotController, &self.snapshot_controller_image),
+        ];
+        let given = named
+            .into_iter()
+            .filter_map(|(component, image)| Some((component, image.clone()?)));
+        given.filter(|(_, image)| !image.is_empty()).collect()
     }
 }
 
@@ -120,6 +189,10 @@ pub struct RenderArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub nodes: usize,
 
+    /// Optional APIs that the cluster serves, separated by commas; none when it is not given
+    #[arg(long = "apis", value_name = "API", value_delimiter = ',')]
+    pub optional_apis: Vec<OptionalApi>,
+
     /// cloud.conf for the driver's Secret, which is left out otherwise. Its content is printed
     #[arg(long, value_name = "FILE")]
     pub cloud_conf: Option<PathBuf>,
@@ -131,6 +204,62 @@ pub struct RenderArgs {
     /// The images of this installation.
     #[command(flatten)]
     pub images: ImageArgs,
+}
+
+impl RenderArgs {
+    /// The optional APIs of the cluster that is rendered for.
+    pub fn apis(&self) -> OptionalApis {
+        self.optional_apis.iter().copied().collect()
+    }
+}
+
+/// How `diff` works.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct DiffArgs {
+    /// File with one CinderCSIDriver, as YAML or JSON; - is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Namespace of the operator
+    #[arg(long, short, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+    pub namespace: String,
+
+    /// How the differences are printed
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: DiffFormat,
+
+    /// The images of this installation.
+    #[command(flatten)]
+    pub images: ImageArgs,
+}
+
+/// How `diagnose` works.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct DiagnoseArgs {
+    /// Name of the PersistentVolumeClaim
+    #[arg(value_name = "PVC")]
+    pub claim: String,
+
+    /// Its namespace; that of the kubeconfig's context when it is not given
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+
+    /// Namespace of the operator
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+    pub operator_namespace: String,
+
+    /// For people or for programs
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: DiffFormat,
+}
+
+/// How differences are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum DiffFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
 }
 
 /// A time such as 90s, 5m or 1h30m; more than none.
@@ -152,6 +281,7 @@ mod tests {
     use rstest::rstest;
 
     use super::{Args, Command};
+    use crate::images::Component;
 
     #[test]
     fn the_flags_fit_together() {
@@ -201,8 +331,8 @@ mod tests {
         let Command::Run(run) = args.command else {
             panic!("not run: {args:?}")
         };
-        let images = run.images.image_set();
-        assert_eq!(images.driver, "mirror/driver:1");
-        assert_eq!(images.attacher, "registry.k8s.io/sig-storage/csi-attacher:v4.12.0");
+        let images = run.images.installed();
+        assert_eq!(images.get(Component::Driver), Some("mirror/driver:1"));
+        assert_eq!(images.get(Component::Attacher), None);
     }
 }

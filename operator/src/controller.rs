@@ -2,8 +2,12 @@
 //!
 //! Everything is derived anew from what exists; what is remembered between two reconciles only saves work.
 
+mod classes;
+mod clouds;
 mod context;
 mod removal;
+mod rollout;
+mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,17 +19,23 @@ use tracing::{debug, warn};
 
 pub use context::{Context, Parts};
 
+use rollout::is_controller_done;
+
 use crate::{
     apply::carry_out,
-    credentials::{Source, Verdict},
     error::ReconcileError,
     events::Notice,
-    objects::{Key, Owner, kind},
-    observe::{self, NodesView, view},
-    operands::{DriverCredentials, operands},
+    guard,
+    objects::{Key, Owner, is_snapshot_controller, kind},
+    observe::{self, NodesView, OptionalApi, view},
+    operands::{DriverCredentials, Operand, operands, overridden},
     plan::{Desired, plan},
     resolve::{Resolved, resolve},
-    status::{self, CloudView, Removal, Seen, Workload},
+    rollout::hold_back,
+    startup_taint,
+    status::{self, ClassesView, MonitoringView, PodsView, Removal, Seen, Workload},
+    teardown::Blockers,
+    teardown::listed,
 };
 
 /// The object as it is watched: one that cannot be read must not stop the others.
@@ -85,7 +95,7 @@ enum Wish {
     Manage,
     /// Look only.
     Watch,
-    /// It is being deleted and Unmanaged: look only, and keep the finalizer.
+    /// It is being deleted while nothing may be changed: look only, and keep the finalizer.
     Hold,
     /// Take the driver away; `finalize` when the object goes too.
     Remove { finalize: bool },
@@ -98,10 +108,10 @@ fn wish(driver: &CinderCSIDriver) -> Wish {
     let is_kept = driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
     match (driver.spec.management_state, is_deleted) {
         (_, true) if !is_kept => Wish::Nothing,
-        (ManagementState::Unmanaged, true) => Wish::Hold,
+        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, true) => Wish::Hold,
         (_, true) => Wish::Remove { finalize: true },
         (ManagementState::Managed, false) => Wish::Manage,
-        (ManagementState::Unmanaged, false) => Wish::Watch,
+        (ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged, false) => Wish::Watch,
         (ManagementState::Removed, false) => Wish::Remove { finalize: false },
     }
 }
@@ -133,10 +143,16 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
                     return Ok(Action::await_change());
                 }
             }
-            pass.maintain(None, true).await
+            pass.maintain(pass.seen(), true).await
         }
-        Wish::Watch => pass.maintain(None, false).await,
-        Wish::Hold => pass.maintain(Some(Removal::Held), false).await,
+        Wish::Watch => pass.maintain(pass.seen(), false).await,
+        Wish::Hold => {
+            let held = Seen {
+                removal: Some(Removal::Held),
+                ..pass.seen()
+            };
+            pass.maintain(held, false).await
+        }
         Wish::Remove { finalize } => pass.remove(finalize).await,
     }
 }
@@ -148,9 +164,18 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
     }
 }
 
-/// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking.
+/// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking. Nor is time.
 fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
-    if seen.obstacles.is_empty() && seen.problems.is_empty() {
+    let otherwise = [
+        seen.opens_in,
+        seen.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
+    ]
+    .into_iter()
+    .flatten()
+    .fold(otherwise, Duration::min)
+    // A moment later, so that it is over then.
+    .saturating_add(Duration::from_millis(100));
+    if seen.blockers.snapshots.is_empty() && seen.obstacles.is_empty() && seen.problems.is_empty() {
         otherwise
     } else {
         otherwise.min(OBSTACLE_PAUSE)
@@ -166,42 +191,63 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
-    async fn maintain(&self, removal: Option<Removal>, may_write: bool) -> Result<Action, ReconcileError> {
+    async fn maintain(&self, mut seen: Seen, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let mut live = observe::live(&context.client, &self.owner, &context.namespace).await?;
-        let mut seen = Seen { removal, ..self.seen() };
+        let mut live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
         let (credentials, look_again) = self.check_credentials(&live, &mut seen).await;
         let mut notices = Vec::new();
-        match resolve(self.driver, &context.environment().await?) {
-            Err(problems) => seen.problems = problems,
-            Ok(resolved) => {
-                let desired = desired(&resolved, credentials.as_ref())?;
-                let keys: Vec<Key> = desired.iter().map(|desired| desired.key.clone()).collect();
-                observe::complete(&context.client, &mut live, &keys).await?;
-                let mut unrepairable = context.unrepairable(&self.owner.name);
-                // Without credentials the list of what is wanted is not complete.
-                let plan = plan(&self.owner, &desired, &live, &unrepairable, credentials.is_some());
-                seen.obstacles.clone_from(&plan.obstacles);
-                if may_write {
-                    let outcome = carry_out(&context.writer, &plan, &mut unrepairable).await;
-                    context.remember_unrepairable(&self.owner.name, unrepairable);
-                    outcome
-                        .repaired
-                        .iter()
-                        .for_each(|kind| context.metrics.drift_repaired(&self.owner.name, kind));
-                    for (key, object) in outcome.written {
-                        match object {
-                            Some(object) => live.insert(key, object),
-                            None => live.remove(&key),
-                        };
-                    }
-                    seen.failures = outcome.failures;
-                    notices = outcome.notices;
+        let mut environment = context.environment(&self.owner.name).await?;
+        self.complete(&mut environment, &live).await;
+        let resolved = resolve(self.driver, &environment).and_then(|resolved| {
+            seen.gate = self.gate(&live, &resolved.version).map_err(|problem| vec![problem])?;
+            Ok(resolved)
+        });
+        let resolved = resolved.map_err(|problems| seen.problems = problems).ok();
+        if let Some(resolved) = &resolved {
+            let overridden = overridden(resolved, credentials.as_ref())?;
+            seen.pods = Some(PodsView::of(resolved, environment.kubernetes_version, overridden));
+            seen.classes = Some(ClassesView::new(resolved));
+            let desired = desired(resolved, credentials.as_ref())?;
+            let keys: Vec<Key> = desired.iter().map(|desired| desired.key.clone()).collect();
+            observe::complete(&context.client, &mut live, &keys).await?;
+            classes::leave_alone(resolved, &desired, &mut live);
+            let mut unrepairable = context.unrepairable(&self.owner.name);
+            // Without credentials or zones the list of what is wanted is not complete.
+            let is_complete = credentials.is_some() && resolved.topology.is_decided;
+            let mut plan = plan(&self.owner, &desired, &live, &unrepairable, is_complete);
+            guard::hold_back(&context.client, &self.owner.name, &mut plan).await?;
+            seen.obstacles.clone_from(&plan.obstacles);
+            self.compare(&plan, &live, &unrepairable, &mut seen);
+            if may_write {
+                hold_back(&mut plan, &seen.gate, is_controller_done(&live));
+                let last_words = guard::last_words(&context.client, &plan).await?;
+                let outcome = carry_out(&context.writer, &plan, &mut unrepairable).await;
+                context.remember_unrepairable(&self.owner.name, unrepairable);
+                outcome
+                    .repaired
+                    .iter()
+                    .for_each(|kind| context.metrics.drift_repaired(&self.owner.name, kind));
+                for (key, object) in outcome.written {
+                    match object {
+                        Some(object) => live.insert(key, object),
+                        None => live.remove(&key),
+                    };
                 }
+                seen.failures = outcome.failures;
+                notices = last_words;
+                notices.extend(outcome.notices);
+                notices.extend(self.free_nodes(resolved).await);
             }
         }
         self.look_at(&live, &mut seen);
-        let look_again = next_look(&seen, look_again);
+        notices.extend(self.roll_nodes(&live, resolved.as_ref(), may_write, &mut seen).await?);
+        let soon = self.confirm_reload(&mut seen, credentials.as_ref()).await;
+        let soon = [soon, self.look_at_volumes(&mut seen, resolved.as_ref())]
+            .into_iter()
+            .flatten()
+            .min();
+        let zones = classes::next_look_at_zones(&seen, self).unwrap_or(look_again);
+        let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(zones));
         self.tell(&seen, notices).await?;
         if let Some(failure) = seen.failures.first() {
             return Err(ReconcileError::Write {
@@ -212,48 +258,43 @@ impl Pass<'_> {
         Ok(Action::requeue(look_again))
     }
 
+    /// Takes the startup taint away from nodes where the driver is registered by now.
+    async fn free_nodes(&self, resolved: &Resolved) -> Option<Notice> {
+        let key = resolved.node.startup_taint.as_deref()?;
+        let name = &self.owner.name;
+        let ready = self
+            .context
+            .cluster
+            .read(|index| startup_taint::ready_nodes(&index.nodes(), &index.registered_on(name), key));
+        let freed = startup_taint::free(&self.context.client, &ready, key).await;
+        if let Some((node, message)) = freed.failed.first() {
+            let note = format!("taint {key} of node {node} cannot be taken away, it is tried again: {message}");
+            return Some(Notice::warning("StartupTaintLeft", "Untaint", note));
+        }
+        (!freed.nodes.is_empty()).then(|| {
+            let note = format!(
+                "the driver is registered, and taint {key} was taken away: {}",
+                listed(&freed.nodes)
+            );
+            Notice::normal("StartupTaintRemoved", "Untaint", note)
+        })
+    }
+
     /// What is known without looking at the driver's objects.
     fn seen(&self) -> Seen {
         let name = &self.owner.name;
         Seen {
             generation: self.driver.metadata.generation,
             state: self.driver.spec.management_state,
+            deletion_policy: self.driver.spec.deletion.policy,
             volumes: self.context.cluster.read(|index| index.volumes_of(name)),
             attachments: self.context.cluster.read(|index| index.attachments_of(name)),
+            monitoring: MonitoringView {
+                mode: self.driver.spec.monitoring.mode,
+                served: self.context.cluster.apis().has(OptionalApi::Monitoring),
+            },
             ..Seen::default()
         }
-    }
-
-    /// Checks the credentials of the cloud; returns what the driver is to be given and when to look again.
-    async fn check_credentials(
-        &self,
-        live: &BTreeMap<Key, Value>,
-        seen: &mut Seen,
-    ) -> (Option<DriverCredentials>, Duration) {
-        let context = self.context;
-        let last_good = last_good(live);
-        let Some(cloud) = self.driver.spec.clouds.first() else {
-            return (last_good, context.idle_interval);
-        };
-        let source = Source::new(&context.namespace, cloud);
-        let candidate = source.read(&context.client).await;
-        let Verdict {
-            authenticated,
-            refusal,
-            in_use,
-            look_again,
-        } = context
-            .checker
-            .check(&self.owner.name, &source, candidate, last_good)
-            .await;
-        context.metrics.credential(&self.owner.name, &cloud.name, authenticated);
-        seen.clouds = vec![CloudView {
-            name: cloud.name.clone(),
-            authenticated,
-            refusal,
-            hash: in_use.as_ref().map(|credentials| credentials.short_hash().to_owned()),
-        }];
-        (in_use, look_again)
     }
 
     /// Reads the state of controller and nodes from what exists.
@@ -263,7 +304,12 @@ impl Pass<'_> {
                 .find(|(key, object)| key.kind == wanted && self.owner.owns(object))
                 .map(|(_, object)| object)
         };
-        seen.controller = of(kind::DEPLOYMENT).map(Workload::of_deployment);
+        let is_controller = |(key, object): &(&Key, &Value)| {
+            key.kind == kind::DEPLOYMENT && self.owner.owns(object) && !is_snapshot_controller(object)
+        };
+        let controller = live.iter().find(is_controller).map(|(_, object)| object);
+        seen.controller = controller.map(Workload::of_deployment);
+        self.look_at_classes(live, seen);
         let daemon_set = of(kind::DAEMON_SET);
         seen.daemon_set = daemon_set.map(Workload::of_daemon_set);
         seen.nodes = daemon_set
@@ -284,15 +330,20 @@ impl Pass<'_> {
         for condition in &next.conditions {
             context.metrics.condition(name, &condition.type_, &condition.status);
         }
+        context.metrics.seen(name, seen);
+        if let Some((_, budget)) = context.clouds.sessions(name) {
+            context.metrics.budget(name, budget.left());
+        }
+        self.tell_claims(seen).await;
         context.metrics.nodes(name, seen.nodes.desired, seen.nodes.registered);
         let is_blocked = seen.removal == Some(Removal::Blocked);
-        let blockers = |names: &[String]| if is_blocked { names.len() } else { 0 };
-        context
-            .metrics
-            .deletion_blockers(name, "PersistentVolume", blockers(&seen.volumes));
-        context
-            .metrics
-            .deletion_blockers(name, "VolumeAttachment", blockers(&seen.attachments));
+        for kind in Blockers::KINDS {
+            let of_kind = seen.blockers.by_kind().find(|(known, _)| *known == kind);
+            let count = of_kind.map_or(0, |(_, names)| names.len());
+            let count = if is_blocked { count } else { 0 };
+            context.metrics.deletion_blockers(name, kind, count);
+        }
+        context.metrics.rollout(name, next.rollout.as_ref());
         if previous != Some(&next) {
             context
                 .writer
@@ -301,6 +352,11 @@ impl Pass<'_> {
                 .map_err(ReconcileError::Status)?;
         }
         notices.extend(status::notices(previous, &next));
+        // It stays true for days: told once a day, and not as a change.
+        notices.retain(|notice| notice.reason != status::EXPIRING);
+        if let Some(notice) = status::expiring(&next) {
+            context.events.remind(&self.driver.object_ref(&()), notice).await;
+        }
         for notice in notices {
             context.events.publish(&self.driver.object_ref(&()), notice).await;
         }
@@ -309,12 +365,16 @@ impl Pass<'_> {
 }
 
 /// The objects that are wanted. Without credentials the controller is left out: it would only fail, and one that runs with
-/// older credentials must not be touched.
+/// older credentials must not be touched. Controller and nodes wait until it is known whether zones are used.
 fn desired(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Desired>, ReconcileError> {
     let operands = operands(resolved, credentials)?;
-    let wanted = operands
-        .iter()
-        .filter(|operand| credentials.is_some() || operand.kind.kind != kind::DEPLOYMENT);
+    let waits = |operand: &&Operand| match operand.kind.kind {
+        kind::DEPLOYMENT if operand.is_snapshot_controller() => false,
+        kind::DEPLOYMENT => credentials.is_none() || !resolved.topology.is_decided,
+        kind::DAEMON_SET => !resolved.topology.is_decided,
+        _ => false,
+    };
+    let wanted = operands.iter().filter(|operand| !waits(operand));
     wanted
         .map(|operand| Desired::from_operand(operand).map_err(ReconcileError::Encode))
         .collect()

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions};
+use cinder_cloud::{Auth, Cloud, CloudConfig, CloudError, CloudOptions};
 use futures::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use crate::{operands::DriverCredentials, resolve::Problem};
 
 mod source;
 
+pub(crate) use source::proxies;
 pub use source::{Candidate, Source};
 
 /// How long one login may take in all.
@@ -57,6 +58,10 @@ pub struct Verdict {
     pub refusal: Option<Problem>,
     /// What the driver is to be given: the new credentials if they are good, else the last good ones.
     pub in_use: Option<DriverCredentials>,
+    /// Whether what the Secret holds now is not what the driver has.
+    pub is_changed: bool,
+    /// Whether Keystone was asked for it.
+    pub was_asked: bool,
     /// When to look again.
     pub look_again: Duration,
 }
@@ -92,18 +97,16 @@ impl Trial {
 #[derive(Debug)]
 pub struct Checker {
     keystone: Box<dyn Keystone>,
-    interval: Duration,
     /// For drivers whose Secret does not hold a salt yet.
     salt: SecretString,
     trials: Mutex<HashMap<(String, String), Trial>>,
 }
 
 impl Checker {
-    /// Tries good credentials again every `interval`.
-    pub fn new(keystone: Box<dyn Keystone>, interval: Duration) -> Self {
+    /// Has tried nothing yet.
+    pub fn new(keystone: Box<dyn Keystone>) -> Self {
         Self {
             keystone,
-            interval,
             salt: uuid::Uuid::new_v4().simple().to_string().into(),
             trials: Mutex::default(),
         }
@@ -117,13 +120,14 @@ impl Checker {
             .retain(|(name, _), _| name != driver);
     }
 
-    /// Judges `candidate`; `last_good` is what the driver has now.
+    /// Judges `candidate`; `last_good` is what the driver has now. Good credentials are tried again every `interval`.
     pub async fn check(
         &self,
         driver: &str,
         source: &Source,
         candidate: Result<Candidate, Problem>,
         last_good: Option<DriverCredentials>,
+        interval: Duration,
     ) -> Verdict {
         let salt = last_good
             .as_ref()
@@ -135,7 +139,7 @@ impl Checker {
                 ..candidate
             },
             // What cannot be read is found again by the watch on Secrets and ConfigMaps.
-            Err(refusal) => return self.refused(refusal, last_good, self.interval),
+            Err(refusal) => return refused(refusal, last_good, true, interval),
         };
         let key = (driver.to_owned(), source.cloud.clone());
         let known = self
@@ -145,13 +149,14 @@ impl Checker {
             .get(&key)
             .cloned();
         let hash = candidate.credentials.hash().to_owned();
+        let is_changed = last_good.as_ref().is_none_or(|good| good.hash() != hash);
         let holds = known
             .as_ref()
-            .and_then(|trial| trial.holds_for(&hash, self.interval, Instant::now()));
+            .and_then(|trial| trial.holds_for(&hash, interval, Instant::now()));
         if let (Some(left), Some(trial)) = (holds, &known) {
             return match &trial.refusal {
                 None => Verdict::accepted(candidate.credentials, left),
-                Some(refusal) => self.refused(refusal.clone(), last_good, left),
+                Some(refusal) => refused(refusal.clone(), last_good, is_changed, left),
             };
         }
         let before = known.filter(|trial| trial.hash == hash);
@@ -180,12 +185,12 @@ impl Checker {
             failures,
             refusal: refusal.clone(),
         };
-        let look_again = trial.holds_for(&hash, self.interval, trial.at).unwrap_or(self.interval);
+        let look_again = trial.holds_for(&hash, interval, trial.at).unwrap_or(interval);
         self.trials
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, trial);
-        match refusal {
+        let verdict = match refusal {
             None => {
                 info!(
                     driver,
@@ -195,17 +200,33 @@ impl Checker {
                 );
                 Verdict::accepted(candidate.credentials, look_again)
             }
-            Some(refusal) => self.refused(refusal, last_good, look_again),
+            Some(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
+        };
+        Verdict {
+            was_asked: true,
+            ..verdict
         }
     }
+}
 
-    fn refused(&self, refusal: Problem, last_good: Option<DriverCredentials>, look_again: Duration) -> Verdict {
-        Verdict {
-            authenticated: false,
-            refusal: Some(refusal),
-            in_use: last_good,
-            look_again: look_again.min(self.interval),
-        }
+fn refused(refusal: Problem, last_good: Option<DriverCredentials>, is_changed: bool, look_again: Duration) -> Verdict {
+    Verdict {
+        authenticated: false,
+        refusal: Some(refusal),
+        in_use: last_good,
+        is_changed,
+        was_asked: false,
+        look_again,
+    }
+}
+
+/// How a configuration logs in, in one word.
+pub fn auth_method(config: &CloudConfig) -> &'static str {
+    match config.auth {
+        Auth::ApplicationCredential { .. } => "ApplicationCredential",
+        Auth::Password { .. } => "Password",
+        Auth::Trust { .. } => "Trust",
+        Auth::Token { .. } => "Token",
     }
 }
 
@@ -215,6 +236,8 @@ impl Verdict {
             authenticated: true,
             refusal: None,
             in_use: Some(credentials),
+            is_changed: false,
+            was_asked: false,
             look_again,
         }
     }

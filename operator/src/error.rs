@@ -41,6 +41,17 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The metrics have no certificate to be served with.
+    #[error(transparent)]
+    Certificate(#[from] crate::scrape::CertificateError),
+    /// The HTTPS server cannot listen.
+    #[error("cannot listen on {address} (--metrics-address): {source}")]
+    MetricsServer {
+        /// Where.
+        address: TcpAddress,
+        /// Why.
+        source: io::Error,
+    },
     /// The CRD is missing.
     #[error(
         "the API server does not know CinderCSIDriver of {group}: {source}; apply the CustomResourceDefinition first \
@@ -55,6 +66,15 @@ pub enum Error {
     /// The cluster cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// `diff` failed.
+    #[error(transparent)]
+    Diff(#[from] crate::diff::DiffError),
+    /// A claim could not be diagnosed.
+    #[error(transparent)]
+    Diagnose(#[from] crate::diagnosis::cli::DiagnoseError),
+    /// The output could not be written.
+    #[error("cannot print: {0}")]
+    Print(#[source] io::Error),
     /// `crd` or `render` failed.
     #[error(transparent)]
     Render(#[from] crate::render::Error),
@@ -86,6 +106,24 @@ pub enum ReconcileError {
     /// An object could not be deleted.
     #[error("cannot delete {key}: {source}")]
     Delete {
+        /// Which.
+        key: Key,
+        /// What the API server answered.
+        source: ApplyError,
+    },
+    /// A pod could not be deleted to make place for a new one.
+    #[error("cannot replace pod {pod} on node {node}: {source}")]
+    ReplacePod {
+        /// Which.
+        pod: String,
+        /// Where.
+        node: String,
+        /// What the API server answered.
+        source: ApplyError,
+    },
+    /// The marks of ownership could not be taken off an object.
+    #[error("cannot release {key}: {source}")]
+    Release {
         /// Which.
         key: Key,
         /// What the API server answered.

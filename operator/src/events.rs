@@ -22,10 +22,13 @@ use kube::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, reference};
 
 /// How long the same event is not sent again.
 pub const QUIET: Duration = Duration::from_mins(10);
+
+/// How long a reminder is not repeated.
+const REMINDER: Duration = Duration::from_hours(24);
 
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
@@ -58,21 +61,24 @@ pub struct Notice {
 impl Notice {
     /// Something happened as intended.
     pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Normal,
-            reason,
-            action,
-            note: note.into(),
-        }
+        Self::new(Severity::Normal, reason, action, note.into())
     }
 
     /// Somebody should look.
     pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, reason, action, note.into())
+    }
+
+    fn new(severity: Severity, reason: &'static str, action: &'static str, note: String) -> Self {
+        debug_assert!(
+            reference::knows_event(severity, reason),
+            "event {reason} ({severity:?}) is not in the reference"
+        );
         Self {
-            severity: Severity::Warning,
+            severity,
             reason,
             action,
-            note: note.into(),
+            note,
         }
     }
 }
@@ -107,15 +113,24 @@ impl Events {
         }
     }
 
+    /// The same for something that is true for long: once a day.
+    pub async fn remind(&self, regarding: &ObjectReference, notice: Notice) {
+        self.send(regarding, notice, REMINDER).await;
+    }
+
     /// Sends `notice` about `regarding`, unless the same was sent a short while ago. A failure is logged: an event is a
     /// courtesy, and the condition says the same.
     pub async fn publish(&self, regarding: &ObjectReference, notice: Notice) {
+        self.send(regarding, notice, QUIET).await;
+    }
+
+    async fn send(&self, regarding: &ObjectReference, notice: Notice, quiet: Duration) {
         let subject = regarding
             .uid
             .clone()
             .or_else(|| regarding.name.clone())
             .unwrap_or_default();
-        if !self.is_news(&subject, &notice) {
+        if !self.is_news(&subject, &notice, quiet) {
             return;
         }
         info!(
@@ -137,16 +152,16 @@ impl Events {
         }
     }
 
-    /// True once per [`QUIET`] for the same notice about the same object.
-    fn is_news(&self, subject: &str, notice: &Notice) -> bool {
+    /// True once per `quiet` for the same notice about the same object.
+    fn is_news(&self, subject: &str, notice: &Notice, quiet: Duration) -> bool {
         let now = Instant::now();
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        sent.retain(|_, at| now.duration_since(*at) < QUIET);
+        sent.retain(|_, until| now < *until);
         let key = (subject.to_owned(), notice.clone());
         if sent.contains_key(&key) {
             return false;
         }
-        sent.insert(key, now);
+        sent.insert(key, now + quiet);
         true
     }
 
@@ -202,12 +217,19 @@ mod tests {
     async fn the_same_notice_is_news_again_only_after_the_quiet_time() {
         let events = events();
         let notice = Notice::normal("Created", "Apply", "created a thing");
-        assert!(events.is_news("uid", &notice));
-        assert!(!events.is_news("uid", &notice));
-        assert!(events.is_news("another", &notice));
-        assert!(events.is_news("uid", &Notice::normal("Created", "Apply", "created another thing")));
+        assert!(events.is_news("uid", &notice, QUIET));
+        assert!(!events.is_news("uid", &notice, QUIET));
+        assert!(events.is_news("another", &notice, QUIET));
+        assert!(events.is_news(
+            "uid",
+            &Notice::normal("Created", "Apply", "created another thing"),
+            QUIET
+        ));
+        let reminder = Notice::warning("CredentialsExpiring", "Observe", "soon");
+        assert!(events.is_news("uid", &reminder, REMINDER));
         tokio::time::advance(QUIET).await;
-        assert!(events.is_news("uid", &notice));
+        assert!(!events.is_news("uid", &reminder, REMINDER));
+        assert!(events.is_news("uid", &notice, QUIET));
     }
 
     #[test]

@@ -2,16 +2,25 @@
 
 use std::process::ExitCode;
 
-use cinder_csi_operator::{args::Args, wiring};
+use cinder_csi_operator::{
+    args::Args,
+    plugin::{self, PluginArgs},
+    wiring,
+};
 use clap::Parser;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match wiring::execute(Args::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
+    if plugin::is_called(std::env::args().next().as_deref()) {
+        return plugin::execute(PluginArgs::parse()).await;
+    }
+    let args = Args::parse();
+    let failure = args.command.failure();
+    match wiring::execute(args).await {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("cinder-csi-operator: {error}");
-            ExitCode::FAILURE
+            failure
         }
     }
 }

@@ -4,7 +4,28 @@
 use std::time::Duration;
 
 use cinder_cloud::Observer;
+use cinder_csi_crds::{RolloutState, RolloutStatus};
+use k8s_openapi::jiff::Timestamp;
+use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use crate::teardown::Blockers;
+
+/// Every state of a rollout.
+const ROLLOUT_STATES: [RolloutState; 7] = [
+    RolloutState::Rolling,
+    RolloutState::WaitingForApproval,
+    RolloutState::WaitingForWindow,
+    RolloutState::DowngradeRefused,
+    RolloutState::Stopped,
+    RolloutState::Paused,
+    RolloutState::OnDelete,
+];
+
+use crate::status::Seen;
+use clouds::CloudMetrics;
+
+mod clouds;
 
 /// Prefix of every metric here.
 const PREFIX: &str = "cinder_csi_operator";
@@ -22,11 +43,13 @@ pub struct Metrics {
     drift_repaired: IntCounterVec,
     credential_valid: IntGaugeVec,
     deletion_blockers: IntGaugeVec,
+    rollout_state: IntGaugeVec,
     nodes: IntGaugeVec,
     leader: IntGauge,
     openstack_requests: IntCounterVec,
     openstack_seconds: HistogramVec,
     openstack_tokens: IntCounterVec,
+    clouds: CloudMetrics,
 }
 
 impl Metrics {
@@ -66,6 +89,11 @@ impl Metrics {
                 "Objects that a removal waits for",
                 &["driver", "kind"],
             )?,
+            rollout_state: gauge(
+                "rollout_state",
+                "1 for the state that a rollout of the component is in; none while there is nothing to roll out",
+                &["driver", "component", "state"],
+            )?,
             nodes: gauge(
                 "nodes",
                 "Nodes by state: desired (should run the driver), registered (kubelet knows it)",
@@ -89,23 +117,56 @@ impl Metrics {
                 &["service", "operation"],
             )?,
             openstack_tokens: counter("openstack_tokens_total", "Logins to Keystone by result", &["result"])?,
+            clouds: CloudMetrics::new()?,
         })
     }
 
     /// Registers everything.
     pub fn register(&self, registry: &Registry) -> Result<(), Error> {
-        registry.register(Box::new(self.reconciles.clone()))?;
-        registry.register(Box::new(self.reconcile_seconds.clone()))?;
-        registry.register(Box::new(self.conditions.clone()))?;
-        registry.register(Box::new(self.api_writes.clone()))?;
-        registry.register(Box::new(self.drift_repaired.clone()))?;
-        registry.register(Box::new(self.credential_valid.clone()))?;
-        registry.register(Box::new(self.deletion_blockers.clone()))?;
-        registry.register(Box::new(self.nodes.clone()))?;
-        registry.register(Box::new(self.leader.clone()))?;
-        registry.register(Box::new(self.openstack_requests.clone()))?;
-        registry.register(Box::new(self.openstack_seconds.clone()))?;
-        registry.register(Box::new(self.openstack_tokens.clone()))
+        self.collectors()
+            .into_iter()
+            .try_for_each(|collector| registry.register(collector))
+    }
+
+    /// Names, labels and help texts, in the order of the reference.
+    pub fn descriptions(&self) -> Vec<Desc> {
+        let collectors = self.collectors();
+        let descriptions = collectors.iter().flat_map(|collector| collector.desc());
+        descriptions.cloned().collect()
+    }
+
+    fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let own: Vec<Box<dyn Collector>> = vec![
+            Box::new(self.leader.clone()),
+            Box::new(self.reconciles.clone()),
+            Box::new(self.reconcile_seconds.clone()),
+            Box::new(self.conditions.clone()),
+            Box::new(self.api_writes.clone()),
+            Box::new(self.drift_repaired.clone()),
+            Box::new(self.nodes.clone()),
+            Box::new(self.deletion_blockers.clone()),
+            Box::new(self.rollout_state.clone()),
+            Box::new(self.credential_valid.clone()),
+            Box::new(self.openstack_requests.clone()),
+            Box::new(self.openstack_seconds.clone()),
+            Box::new(self.openstack_tokens.clone()),
+        ];
+        own.into_iter().chain(self.clouds.collectors()).collect()
+    }
+
+    /// Changed credentials came into use, by `reload` or `restart`.
+    pub fn rotated(&self, driver: &str, method: &str) {
+        self.clouds.rotated(driver, method);
+    }
+
+    /// How many requests to the clouds of a driver may be made now.
+    pub fn budget(&self, driver: &str, left: f64) {
+        self.clouds.budget(driver, left);
+    }
+
+    /// What was seen of clouds and volumes.
+    pub fn seen(&self, driver: &str, seen: &Seen) {
+        self.clouds.seen(driver, seen, Timestamp::now());
     }
 
     /// One reconcile ended.
@@ -149,6 +210,22 @@ impl Metrics {
             .set(as_gauge(count));
     }
 
+    /// The rollout that is under way, waits or has stopped.
+    pub fn rollout(&self, driver: &str, rollout: Option<&RolloutStatus>) {
+        for component in ["controller", "node"] {
+            for state in ROLLOUT_STATES {
+                let is_now = rollout.is_some_and(|now| now.component == component && now.state == state);
+                let labels = [driver, component, &format!("{state:?}")];
+                if is_now {
+                    self.rollout_state.with_label_values(&labels).set(1);
+                } else {
+                    // Was not there before: fine.
+                    let _ = self.rollout_state.remove_label_values(&labels);
+                }
+            }
+        }
+    }
+
     /// Nodes that should run the driver, and those of them that the kubelet registered it on.
     pub fn nodes(&self, driver: &str, desired: usize, registered: usize) {
         self.nodes
@@ -166,6 +243,7 @@ impl Metrics {
 
     /// Forgets a driver that is gone, so that no gauge of it is left.
     pub fn forget(&self, driver: &str, conditions: &[&str], clouds: &[String]) {
+        self.clouds.forget(driver);
         // Removing a label set that was never used is an error of no interest.
         for condition in conditions {
             for status in ["True", "False", "Unknown"] {
@@ -175,7 +253,8 @@ impl Metrics {
         for cloud in clouds {
             let _ = self.credential_valid.remove_label_values(&[driver, cloud]);
         }
-        for kind in ["PersistentVolume", "VolumeAttachment"] {
+        self.rollout(driver, None);
+        for kind in Blockers::KINDS {
             let _ = self.deletion_blockers.remove_label_values(&[driver, kind]);
         }
         for state in ["desired", "registered"] {

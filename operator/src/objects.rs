@@ -5,7 +5,7 @@ use std::fmt;
 use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
 use serde_json::Value;
 
-use crate::operands::Operand;
+use crate::operands::{COMPONENT_LABEL, Operand, SNAPSHOT_CONTROLLER};
 
 /// Owner of every field that the operator writes.
 pub const FIELD_MANAGER: &str = "cinder-csi-operator";
@@ -18,6 +18,10 @@ pub mod kind {
     pub const DEPLOYMENT: &str = "Deployment";
     /// The nodes.
     pub const DAEMON_SET: &str = "DaemonSet";
+    /// What claims name to change their volumes.
+    pub const ATTRIBUTES_CLASS: &str = "VolumeAttributesClass";
+    /// What snapshots of several volumes name.
+    pub const GROUP_SNAPSHOT_CLASS: &str = "VolumeGroupSnapshotClass";
     /// What claims name.
     pub const STORAGE_CLASS: &str = "StorageClass";
     /// Credentials.
@@ -98,6 +102,11 @@ pub fn is_applied(object: &Value) -> bool {
         .into_iter()
         .flatten()
         .any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+}
+
+/// Whether an object belongs to the snapshot-controller that the operator runs.
+pub fn is_snapshot_controller(object: &Value) -> bool {
+    object["metadata"]["labels"][COMPONENT_LABEL] == SNAPSHOT_CONTROLLER
 }
 
 /// Who seems to have made an object, in words for a message.

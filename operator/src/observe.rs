@@ -1,7 +1,13 @@
 //! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
 
+mod apis;
+mod classes;
 mod index;
 mod nodes;
+mod pods;
+mod revisions;
+pub(crate) mod snapshot_controller;
+pub mod volumes;
 mod watches;
 
 use std::{collections::BTreeMap, fmt::Debug};
@@ -9,7 +15,7 @@ use std::{collections::BTreeMap, fmt::Debug};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DynamicObject, ListParams, TypeMeta},
+    api::{ApiResource, DynamicObject, ListParams, TypeMeta},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,17 +23,23 @@ use thiserror::Error;
 
 use cinder_csi_crds::INSTANCE_LABEL;
 
-pub use index::Index;
-pub(crate) use index::{AttachmentObject, Concerns, Fact, VolumeObject};
-#[cfg(test)]
-pub(crate) use index::{NodeObject, RegistrationObject};
-pub use nodes::{NodeFacts, NodesView, view};
+pub use apis::{OptionalApi, OptionalApis};
+pub use classes::of_types;
+pub(crate) use classes::owns_annotation;
+pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
+pub use index::{Index, Registered};
+pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
+pub use revisions::current_revision;
+pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
 pub use watches::{Cluster, WatchError};
+
+use index::Owned as _;
 
 use crate::{
     apply::{ApplyError, api_for},
     objects::{Key, Owner, is_applied},
     operands::KINDS,
+    teardown::Blockers,
 };
 
 /// Objects per page where there may be very many.
@@ -70,11 +82,16 @@ pub enum ObserveError {
 }
 
 /// The objects of this instance that exist, by their label. Copies that somebody made of them are not: what is found here may
-/// be deleted when it is not wanted.
-pub async fn live(client: &Client, owner: &Owner, namespace: &str) -> Result<BTreeMap<Key, Value>, ObserveError> {
+/// be deleted when it is not wanted. Kinds whose API is not served have no objects.
+pub async fn live(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    apis: OptionalApis,
+) -> Result<BTreeMap<Key, Value>, ObserveError> {
     let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
     let mut live = BTreeMap::new();
-    for kind in &KINDS {
+    for kind in KINDS.iter().filter(|kind| kind.is_served(apis)) {
         let resource = kind.api_resource();
         let api: Api<DynamicObject> = if kind.namespaced {
             Api::namespaced_with(client.clone(), namespace, &resource)
@@ -118,42 +135,94 @@ pub async fn complete(client: &Client, live: &mut BTreeMap<Key, Value>, wanted: 
     Ok(())
 }
 
-/// PersistentVolumes and VolumeAttachments of the driver, asked of the API server itself: for decisions that cannot be taken
-/// back.
-pub async fn blockers(client: &Client, driver: &str) -> Result<(Vec<String>, Vec<String>), ObserveError> {
-    Ok((
-        names_of::<VolumeObject>(client, driver).await?,
-        names_of::<AttachmentObject>(client, driver).await?,
-    ))
+/// An index of the StorageClasses that are marked as the default, and of nothing else.
+pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
+    let api: Api<classes::ClassObject> = Api::all(client.clone());
+    let classes = api
+        .list(&ListParams::default())
+        .await
+        .map_err(|source| ObserveError::List {
+            plural: "storageclasses".to_owned(),
+            source: Box::new(source),
+        })?;
+    let mut index = Index::default();
+    for class in &classes {
+        index.put(class);
+    }
+    Ok(index)
 }
 
-async fn names_of<K>(client: &Client, driver: &str) -> Result<Vec<String>, ObserveError>
+/// What needs the driver, asked of the API server itself: for decisions that cannot be taken back. Volumes with reclaim policy
+/// Retain are left out with `ignore_retained`.
+pub async fn blockers(
+    client: &Client,
+    driver: &str,
+    ignore_retained: bool,
+    apis: OptionalApis,
+) -> Result<Blockers, ObserveError> {
+    Ok(Blockers {
+        volumes: names_of(client, driver, |volume: &VolumeObject| {
+            !(ignore_retained && volume.is_retained())
+        })
+        .await?,
+        attachments: names_of(client, driver, |_: &AttachmentObject| true).await?,
+        snapshots: if apis.has(OptionalApi::Snapshots) {
+            snapshots_of(client, driver).await?
+        } else {
+            Vec::new()
+        },
+    })
+}
+
+/// VolumeSnapshotContents of the driver.
+async fn snapshots_of(client: &Client, driver: &str) -> Result<Vec<String>, ObserveError> {
+    let plural = "volumesnapshotcontents";
+    let resource = ApiResource {
+        group: "snapshot.storage.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "snapshot.storage.k8s.io/v1".to_owned(),
+        kind: "VolumeSnapshotContent".to_owned(),
+        plural: plural.to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
+    paged(&api, plural, is_ours).await
+}
+
+async fn names_of<K>(client: &Client, driver: &str, counts: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
 where
-    K: Fact<Kept = String> + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Fact + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K::Kept: index::Owned,
 {
-    let plural = K::plural(&()).into_owned();
     let api: Api<K> = Api::all_with(client.clone(), &());
+    let is_ours = |object: &K| object.keep().is_some_and(|kept| kept.driver() == driver) && counts(object);
+    paged(&api, &K::plural(&()), is_ours).await
+}
+
+/// The names of all objects that are meant, sorted.
+async fn paged<K>(api: &Api<K>, plural: &str, is_meant: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
     let mut params = ListParams::default().limit(PAGE);
     let mut names = Vec::new();
     for _ in 0..MOST_PAGES {
         let failed = |source| ObserveError::List {
-            plural: plural.clone(),
+            plural: plural.to_owned(),
             source: Box::new(source),
         };
         let page = api.list(&params).await.map_err(failed)?;
         let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        names.extend(
-            page.iter()
-                .filter(|object| object.keep().as_deref() == Some(driver))
-                .map(ResourceExt::name_any),
-        );
+        names.extend(page.iter().filter(|object| is_meant(object)).map(ResourceExt::name_any));
         let Some(token) = next else {
             names.sort();
             return Ok(names);
         };
         params = params.continue_token(&token);
     }
-    Err(ObserveError::Endless { plural })
+    Err(ObserveError::Endless {
+        plural: plural.to_owned(),
+    })
 }
 
 /// The pod template of a Deployment or DaemonSet.

@@ -10,18 +10,33 @@ use serde::Serialize;
 use crate::resolve::Resolved;
 
 mod access;
+mod classes;
 mod controller;
+mod disruption;
 mod kinds;
 mod metadata;
+mod monitoring;
+mod network_policy;
 mod node;
+mod overrides;
 mod pod;
+mod registrar;
 mod secret;
+mod sidecars;
+mod snapshot_controller;
 mod storage;
 
+pub use classes::{DEFAULT_CLASS_ANNOTATION, MISSING_SINCE_ANNOTATION, VOLUME_TYPE_ANNOTATION};
 pub use kinds::{KINDS, Kind};
-pub use metadata::{MANAGED_BY, MANAGED_BY_LABEL, VERSION_LABEL};
-pub use secret::{CA_FILE, DriverCredentials};
-pub use storage::DEFAULT_CLASS_ANNOTATION;
+pub(crate) use metadata::SNAPSHOT_CONTROLLER;
+pub use metadata::{
+    COMPONENT_LABEL, CONTROLLER_COMPONENT, MANAGED_BY, MANAGED_BY_LABEL, NODE_COMPONENT, VERSION_LABEL,
+};
+pub use overrides::Overridden;
+pub use pod::DRIVER_CONTAINER;
+pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
+pub use secret::DriverCredentials;
+pub(crate) use snapshot_controller::{LEASE as SNAPSHOT_CONTROLLER_LEASE, deployment_name as snapshot_controller_name};
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +51,8 @@ pub enum Stage {
     Node,
     /// StorageClasses: from here on volumes are asked for.
     StorageClasses,
+    /// What Prometheus and Grafana are given.
+    Monitoring,
 }
 
 /// An object to apply: complete, with every field that the operator owns and no other.
@@ -47,20 +64,46 @@ pub struct Operand {
     pub kind: &'static Kind,
     /// The object itself.
     pub object: DynamicObject,
+    /// What is special about keeping it.
+    pub handling: Handling,
+}
+
+/// What is special about keeping an object as it should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handling {
+    /// It is made when it is missing, and never changed.
+    pub create_only: bool,
+    /// It is not made anew when fields differ that cannot be changed.
+    pub keeps_immutable: bool,
+    /// The mark of the default class is put back when somebody else changes it.
+    pub insists_on_default: bool,
 }
 
 impl Operand {
     fn new<K: Resource + Serialize>(stage: Stage, object: &K) -> Result<Self, RenderError> {
         let failed = |source| RenderError { kind: K::KIND, source };
-        let kind = kinds::of(K::API_VERSION, K::KIND).ok_or_else(|| {
-            failed(serde::ser::Error::custom(
-                "the kind is not in the list of those that are made",
-            ))
-        })?;
+        let kind = kinds::of(K::API_VERSION, K::KIND).ok_or_else(|| RenderError::unlisted(K::KIND))?;
         let object = serde_json::to_value(object)
             .and_then(serde_json::from_value::<DynamicObject>)
             .map_err(failed)?;
-        Ok(Self { stage, kind, object })
+        Ok(Self::of_kind(stage, kind, object))
+    }
+
+    fn of_kind(stage: Stage, kind: &'static Kind, object: DynamicObject) -> Self {
+        Self {
+            stage,
+            kind,
+            object,
+            handling: Handling::default(),
+        }
+    }
+
+    /// Whether it belongs to the snapshot-controller.
+    pub fn is_snapshot_controller(&self) -> bool {
+        let labels = self.object.metadata.labels.as_ref();
+        labels
+            .and_then(|labels| labels.get(COMPONENT_LABEL))
+            .is_some_and(|part| part == SNAPSHOT_CONTROLLER)
     }
 
     /// Its name.
@@ -98,27 +141,54 @@ pub struct RenderError {
     source: serde_json::Error,
 }
 
+impl RenderError {
+    fn unlisted(kind: &'static str) -> Self {
+        let source = serde::ser::Error::custom("the kind is not in the list of those that are made");
+        Self { kind, source }
+    }
+}
+
 /// Everything that `resolved` is made of, in the order of its stages.
 ///
 /// Without `credentials` the driver's Secret is left out, and the controller's pods carry no hash of it: they would wait
 /// for the Secret. Whoever applies the objects holds the controller back until there are credentials, and gives the last
 /// good ones while those at hand do not log in.
 pub fn operands(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
+    let mut operands = untouched(resolved, credentials)?;
+    overrides::apply(&resolved.overrides, &mut operands);
+    Ok(operands)
+}
+
+/// What the administrator's own changes of these objects come to: which they change, and which do not fit.
+pub fn overridden(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Overridden, RenderError> {
+    if resolved.overrides.is_empty() {
+        return Ok(Overridden::default());
+    }
+    let mut operands = untouched(resolved, credentials)?;
+    Ok(overrides::apply(&resolved.overrides, &mut operands))
+}
+
+/// As the operator makes them on its own.
+fn untouched(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
     let mut operands = access::operands(resolved)?;
     if let Some(credentials) = credentials {
         operands.push(Operand::new(Stage::Base, &secret::secret(resolved, credentials))?);
     }
     operands.push(Operand::new(Stage::CsiDriver, &storage::csi_driver(resolved))?);
-    operands.push(Operand::new(
-        Stage::Controller,
-        &controller::deployment(resolved, credentials),
-    )?);
-    operands.push(Operand::new(Stage::Node, &node::daemon_set(resolved))?);
-    for class in &resolved.storage_classes {
-        operands.push(Operand::new(
-            Stage::StorageClasses,
-            &storage::storage_class(resolved, class),
-        )?);
+    let controller = controller::deployment(resolved, credentials);
+    let node = node::daemon_set(resolved);
+    if let Some(budget) = disruption::budget(resolved) {
+        operands.push(Operand::new(Stage::Controller, &budget)?);
+    }
+    if let Some(policy) = network_policy::policy(resolved) {
+        operands.push(Operand::new(Stage::Controller, &policy)?);
+    }
+    operands.push(Operand::new(Stage::Controller, &controller)?);
+    operands.push(Operand::new(Stage::Node, &node)?);
+    operands.extend(snapshot_controller::operands(resolved)?);
+    operands.extend(classes::operands(resolved)?);
+    if let (Some(controller), Some(node)) = (&controller.spec, &node.spec) {
+        operands.extend(monitoring::operands(resolved, &controller.template, &node.template)?);
     }
     Ok(operands)
 }

@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     objects::{FIELD_MANAGER, Key, Owner, is_applied, kind, maker_of},
-    operands::{DEFAULT_CLASS_ANNOTATION, Operand, Stage},
+    observe::owns_annotation,
+    operands::{DEFAULT_CLASS_ANNOTATION, Handling, Operand, Stage},
 };
 
 pub(crate) use owned::differences;
@@ -36,6 +37,8 @@ pub struct Desired {
     pub stage: Stage,
     /// All fields that the operator wants to own, the hash annotation included.
     pub object: Value,
+    /// What is special about keeping it.
+    pub handling: Handling,
     hash: String,
 }
 
@@ -53,17 +56,18 @@ impl Desired {
             key,
             stage,
             object,
+            handling: Handling::default(),
             hash,
         }
     }
 
     /// An operand, ready to be compared.
     pub fn from_operand(operand: &Operand) -> Result<Self, serde_json::Error> {
-        Ok(Self::new(
-            Key::from(operand),
-            operand.stage,
-            serde_json::to_value(&operand.object)?,
-        ))
+        let object = serde_json::to_value(&operand.object)?;
+        Ok(Self {
+            handling: operand.handling,
+            ..Self::new(Key::from(operand), operand.stage, object)
+        })
     }
 
     /// The hash of the intent.
@@ -125,8 +129,10 @@ pub enum Action {
         uid: String,
         /// Paths of those fields.
         fields: Vec<String>,
-        /// Annotations that somebody else put on the object and that the new one is to have too.
-        kept: BTreeMap<String, String>,
+        /// The version of the object that was looked at.
+        resource_version: String,
+        /// What somebody else put on the object and the new one is to have too.
+        kept: Kept,
     },
     /// An object of ours is no longer wanted.
     Prune {
@@ -135,6 +141,35 @@ pub enum Action {
         /// Its uid.
         uid: String,
     },
+}
+
+impl Action {
+    /// The object that it is about.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Create(desired)
+            | Self::Update { desired, .. }
+            | Self::Repair { desired, .. }
+            | Self::Recreate { desired, .. } => &desired.key,
+            Self::Prune { key, .. } => key,
+        }
+    }
+}
+
+/// What others put on an object that is made anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Their annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Their labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Kept {
+    /// Whether nobody put anything there.
+    pub fn is_empty(&self) -> bool {
+        self.annotations.is_empty() && self.labels.is_empty()
+    }
 }
 
 /// Something that the operator will not do on its own.
@@ -153,6 +188,22 @@ pub enum Obstacle {
         key: Key,
         /// Paths of those fields.
         fields: Vec<String>,
+    },
+    /// Fields differ that cannot be changed, and the spec does not want the object to be made anew.
+    Refused {
+        /// Which object.
+        key: Key,
+        /// Paths of those fields.
+        fields: Vec<String>,
+    },
+    /// Fields differ that cannot be changed, and the object is made anew as soon as that harms nobody.
+    Waiting {
+        /// Which object.
+        key: Key,
+        /// Paths of those fields.
+        fields: Vec<String>,
+        /// What is in the way.
+        what: String,
     },
 }
 
@@ -211,28 +262,18 @@ pub fn plan(
 
 fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable: &Unrepairable) {
     let uid = uid_of(there);
+    if wanted.handling.create_only {
+        return;
+    }
+    let yielding = yields_default(wanted, there);
+    let wanted = yielding.as_ref().unwrap_or(wanted);
     if is_being_deleted(there) {
         // It is on its way out; the event of its end brings the next reconcile, which makes it anew.
         return;
     }
     let fixed = changed_immutables(wanted, there);
     if !fixed.is_empty() {
-        let (desired, fields) = (wanted.clone(), fixed);
-        match wanted.key.kind {
-            kind::STORAGE_CLASS | kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => {
-                let kept = kept_annotations(&desired.object, there);
-                plan.actions.push(Action::Recreate {
-                    desired,
-                    uid,
-                    fields,
-                    kept,
-                });
-            }
-            _ => plan.obstacles.push(Obstacle::Immutable {
-                key: wanted.key.clone(),
-                fields,
-            }),
-        }
+        plan_recreation(plan, wanted, there, fixed);
         return;
     }
     let applied = there["metadata"]["annotations"][APPLIED_HASH].as_str();
@@ -256,26 +297,82 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
     }
 }
 
-/// The mark of the default StorageClass where an administrator has set it, and not the spec: claims without a class must not
-/// lose theirs because the class is made anew.
-fn kept_annotations(wanted: &Value, there: &Value) -> BTreeMap<String, String> {
-    let value = |object: &Value| {
-        let value = object["metadata"]["annotations"][DEFAULT_CLASS_ANNOTATION].as_str();
-        value.map(str::to_owned)
+/// Fields differ that cannot be changed: the object is made anew where that harms nobody who uses it.
+fn plan_recreation(plan: &mut Plan, wanted: &Desired, there: &Value, fields: Vec<String>) {
+    let key = wanted.key.clone();
+    let is_harmless = match wanted.key.kind {
+        kind::STORAGE_CLASS
+        | kind::ATTRIBUTES_CLASS
+        | kind::GROUP_SNAPSHOT_CLASS
+        | kind::ROLE_BINDING
+        | kind::CLUSTER_ROLE_BINDING => true,
+        // Whether volumes are attached at all decides what happens to those that are.
+        kind::CSI_DRIVER => !fields.iter().any(|field| field == "spec.attachRequired"),
+        _ => false,
     };
-    let path = format!("f:{DEFAULT_CLASS_ANNOTATION}");
-    let is_ours = |entry: &Value| {
-        entry["manager"] == FIELD_MANAGER
-            && entry["operation"] == "Apply"
-            && entry["fieldsV1"]["f:metadata"]["f:annotations"].get(&path).is_some()
-    };
-    let managers = there["metadata"]["managedFields"].as_array();
-    if value(wanted).is_some() || managers.into_iter().flatten().any(is_ours) {
-        return BTreeMap::new();
+    if wanted.handling.keeps_immutable {
+        plan.obstacles.push(Obstacle::Refused { key, fields });
+    } else if is_harmless {
+        let version = &there["metadata"]["resourceVersion"];
+        plan.actions.push(Action::Recreate {
+            desired: wanted.clone(),
+            uid: uid_of(there),
+            fields,
+            resource_version: version.as_str().unwrap_or_default().to_owned(),
+            kept: kept(&wanted.object, there),
+        });
+    } else {
+        plan.obstacles.push(Obstacle::Immutable { key, fields });
     }
-    value(there)
-        .map(|value| BTreeMap::from([(DEFAULT_CLASS_ANNOTATION.to_owned(), value)]))
-        .unwrap_or_default()
+}
+
+/// The class without the mark of the default, where somebody else has put one there: his counts, whatever it says.
+fn yields_default(wanted: &Desired, there: &Value) -> Option<Desired> {
+    let has_mark = |object: &Value| object["metadata"]["annotations"][DEFAULT_CLASS_ANNOTATION].is_string();
+    let is_concerned = wanted.key.kind == kind::STORAGE_CLASS && !wanted.handling.insists_on_default;
+    let is_ours = || own_fields(there).any(|fields| owns_annotation(fields, DEFAULT_CLASS_ANNOTATION));
+    if !is_concerned || !has_mark(&wanted.object) || !has_mark(there) || is_ours() {
+        return None;
+    }
+    let mut wanted = wanted.clone();
+    if let Some(annotations) = wanted.object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(DEFAULT_CLASS_ANNOTATION);
+    }
+    Some(wanted)
+}
+
+/// What the operator itself applied to an object, as the API server tells it.
+fn own_fields(there: &Value) -> impl Iterator<Item = &Value> {
+    let managers = there["metadata"]["managedFields"].as_array();
+    let is_ours = |entry: &&Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
+    managers
+        .into_iter()
+        .flatten()
+        .filter(is_ours)
+        .map(|entry| &entry["fieldsV1"])
+}
+
+/// Labels and annotations of others, such as the mark of the default StorageClass that an administrator has set: they must
+/// not get lost because the object is made anew.
+fn kept(wanted: &Value, there: &Value) -> Kept {
+    // It tells of an object that does not exist any more.
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let of_others = |part: &str| -> BTreeMap<String, String> {
+        let is_ours = |name: &str| {
+            let path = format!("f:{name}");
+            let owned = format!("f:{part}");
+            own_fields(there).any(|fields| fields["f:metadata"][&owned].get(&path).is_some())
+        };
+        let all = there["metadata"][part].as_object().into_iter().flatten();
+        all.filter(|(name, _)| wanted["metadata"][part].get(name.as_str()).is_none())
+            .filter(|(name, _)| *name != LAST_APPLIED && !is_ours(name))
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect()
+    };
+    Kept {
+        annotations: of_others("annotations"),
+        labels: of_others("labels"),
+    }
 }
 
 /// Whether a live object is on its way out.
@@ -300,6 +397,12 @@ fn changed_immutables(wanted: &Desired, there: &Value) -> Vec<String> {
         kind::CSI_DRIVER => &[
             ("/spec/attachRequired", json!(true)),
             ("/spec/volumeLifecycleModes", json!(["Persistent"])),
+        ],
+        kind::ATTRIBUTES_CLASS => &[("/driverName", Value::Null), ("/parameters", Value::Null)],
+        kind::GROUP_SNAPSHOT_CLASS => &[
+            ("/driver", Value::Null),
+            ("/deletionPolicy", Value::Null),
+            ("/parameters", Value::Null),
         ],
         kind::DEPLOYMENT | kind::DAEMON_SET => &[("/spec/selector", Value::Null)],
         kind::ROLE_BINDING | kind::CLUSTER_ROLE_BINDING => &[("/roleRef", Value::Null)],

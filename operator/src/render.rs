@@ -5,11 +5,12 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use cinder_csi_crds::{CinderCSIDriver, to_yaml};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::args::{RenderArgs, VERSION};
 use crate::operands::{DriverCredentials, Operand, RenderError, operands};
-use crate::resolve::{Environment, Problem, resolve};
+use crate::resolve::{ClassFacts, ControllerSight, Environment, Problem, resolve};
 
 /// Why nothing was printed.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +69,17 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         kubernetes_version: None,
         cluster_uid: Some(args.cluster_uid.clone()),
         nodes: args.nodes,
-        images: args.images.image_set(),
+        apis: args.apis(),
+        classes: ClassFacts::default(),
+        // What is rendered with `controller: Deploy` is what is deployed where there is none.
+        snapshot_controller: ControllerSight::Missing,
+        runs_snapshot_controller: false,
+        silent_clouds: std::collections::BTreeSet::new(),
+        zoned_volumes: 0,
+        now: Timestamp::now(),
+        clouds: std::collections::BTreeMap::new(),
+        images: args.images.installed(),
+        neighbours: Vec::new(),
     };
     let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;
     print_all(&operands(&resolved, credentials.as_ref())?, out)
@@ -83,7 +94,7 @@ fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
+pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
     let text = read(path)?;
     let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
         path: path.into(),

@@ -1,19 +1,40 @@
 //! What a spec means in this cluster: every default decided, every doubt said. A pure function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
 use cinder_csi_crds::{
-    CinderCSIDriver, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogLevel, Resources, SidecarSettings, StorageClassItem,
-    TopologyMode,
+    CinderCSIDriver, CinderCSIDriverSpec, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring,
+    MonitoringMode, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
 };
-use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use sha2::{Digest, Sha256};
 
-use crate::images::ImageSet;
+use crate::clouds::CloudFacts;
+use crate::images::{ImageSet, InstalledImages};
+use crate::observe::{OptionalApi, OptionalApis};
+use crate::skew;
+
+mod classes;
+mod controller;
+mod csi_driver;
+pub mod health;
+mod neighbours;
+mod node;
+mod snapshots;
+mod topology;
+
+pub use classes::{Class, ClassFacts, Classes, Marked, OfType, PassedOver};
+pub use controller::{Controller, Sidecar};
+pub use csi_driver::CsiDriver;
+pub use neighbours::Neighbour;
+pub use node::{Node, Registration};
+pub use snapshots::{ControllerSight, Snapshots};
+pub(crate) use topology::interval as topology_interval;
+pub use topology::{DISABLE_TOPOLOGY, Topology};
 
 /// The oldest Kubernetes whose API takes all that the operator makes: since 1.29 the fields of CSIDriver can be changed,
 /// and the CEL rules need 1.30.
@@ -35,8 +56,26 @@ pub struct Environment {
     pub cluster_uid: Option<String>,
     /// How many nodes the cluster has.
     pub nodes: usize,
+    /// The optional APIs that are served.
+    pub apis: OptionalApis,
+    /// What the clouds have told, by their names in the spec. One that was not seen yet is not among them.
+    pub clouds: BTreeMap<String, CloudFacts>,
     /// The images of this installation.
-    pub images: ImageSet,
+    pub images: InstalledImages,
+    /// The other CinderCSIDrivers of the cluster.
+    pub neighbours: Vec<Neighbour>,
+    /// What is known of the StorageClasses of the cluster.
+    pub classes: ClassFacts,
+    /// The snapshot-controller that was seen, other than the one that the operator runs for this driver.
+    pub snapshot_controller: ControllerSight,
+    /// Whether the operator runs a snapshot-controller for this driver.
+    pub runs_snapshot_controller: bool,
+    /// The clouds that did not answer, or not to everything, when they were looked at last.
+    pub silent_clouds: BTreeSet<String>,
+    /// How many PersistentVolumes of the driver are bound to a zone.
+    pub zoned_volumes: usize,
+    /// The present time.
+    pub now: Timestamp,
 }
 
 /// Major and minor version of Kubernetes.
@@ -91,8 +130,24 @@ pub struct Resolved {
     pub cluster_id: String,
     /// How much is logged.
     pub log_level: LogLevel,
-    /// Whether zones are used.
-    pub topology: bool,
+    /// How the driver writes its log.
+    pub log_format: LogFormat,
+    /// The row of the table of sidecars that the cluster's version chooses.
+    pub skew_row: &'static skew::Row,
+    /// How long one request to OpenStack may take, where it is not the driver's own choice.
+    pub request_timeout: Option<Duration>,
+    /// The proxies on the way to OpenStack.
+    pub proxy: Option<Proxy>,
+    /// The CSIDriver object.
+    pub csi_driver: CsiDriver,
+    /// Who may talk to the controller's pods.
+    pub network_policy: NetworkPolicy,
+    /// The administrator's own changes of the objects.
+    pub overrides: Vec<Override>,
+    /// Zones.
+    pub topology: Topology,
+    /// The optional APIs that are served.
+    pub apis: OptionalApis,
     /// The images.
     pub images: ImageSet,
     /// When they are pulled.
@@ -104,78 +159,15 @@ pub struct Resolved {
     /// The nodes' pods.
     pub node: Node,
     /// The StorageClasses.
-    pub storage_classes: Vec<StorageClassItem>,
-}
-
-/// The controller's pods.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Controller {
-    /// How many.
-    pub replicas: i32,
-    /// On which nodes.
-    pub node_selector: BTreeMap<String, String>,
-    /// In spite of which taints.
-    pub tolerations: Option<Vec<Toleration>>,
-    /// Near or far from what.
-    pub affinity: Option<Affinity>,
-    /// How important.
-    pub priority_class_name: String,
-    /// Resources of the driver's container.
-    pub resources: Option<Resources>,
-    /// csi-provisioner.
-    pub provisioner: Sidecar,
-    /// csi-attacher.
-    pub attacher: Sidecar,
-}
-
-/// How a sidecar works. Times are written as Go reads them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sidecar {
-    /// For one answer of the driver.
-    pub timeout: String,
-    /// Volumes at once.
-    pub worker_threads: i32,
-    /// Between two tries.
-    pub retry_interval_max: String,
-    /// Requests per second to the Kubernetes API.
-    pub kube_api_qps: i32,
-    /// Requests at once to the Kubernetes API.
-    pub kube_api_burst: i32,
-    /// Resources of the container.
-    pub resources: Option<Resources>,
-}
-
-/// The nodes' pods.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    /// What the pods do about the kubelet's registry of plugins.
-    pub registration: Registration,
-    /// The kubelet's root directory.
-    pub kubelet_dir: String,
-    /// Port of the driver's HTTP server on every node.
-    pub http_port: u16,
-    /// On which nodes.
-    pub node_selector: BTreeMap<String, String>,
-    /// In spite of which taints.
-    pub tolerations: Option<Vec<Toleration>>,
-    /// Near or far from what.
-    pub affinity: Option<Affinity>,
-    /// How important.
-    pub priority_class_name: String,
-    /// Resources of the driver's container.
-    pub resources: Option<Resources>,
-    /// How many nodes may be without the driver during an update.
-    pub max_unavailable: IntOrString,
-}
-
-/// What the pods on the nodes do about the kubelet's registry of plugins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Registration {
-    /// They register the driver.
-    #[default]
-    Register,
-    /// They end the registration, as the step before the driver is taken away.
-    Unregister,
+    pub storage_classes: Classes,
+    /// Snapshots.
+    pub snapshots: Snapshots,
+    /// The VolumeAttributesClasses; none where the cluster does not know any.
+    pub attributes_classes: Vec<VolumeAttributesClassItem>,
+    /// Fields of the spec with classes of kinds that the cluster does not know.
+    pub unknown_classes: Vec<String>,
+    /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
+    pub monitoring: Option<Monitoring>,
 }
 
 /// Decides every default of `driver`'s spec, or says all that stands against it.
@@ -184,20 +176,40 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
     let driver_name = driver.metadata.name.clone().unwrap_or_default();
     let cluster_id = spec.cluster_id.clone().or_else(|| env.cluster_uid.clone());
 
-    let problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
+    let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
+    problems.extend(controller::problems(&spec.controller));
+    problems.extend(neighbours::problems(driver, &env.neighbours));
+    problems.extend(topology::problem(&spec.topology));
+    let storage_classes = decide_classes(driver, &driver_name, env).unwrap_or_else(|problem| {
+        problems.push(problem);
+        Classes::default()
+    });
     let (Some(cluster_id), true) = (cluster_id, problems.is_empty()) else {
         return Err(problems);
     };
 
+    let snapshots = snapshots::snapshots(
+        &spec.snapshots,
+        &usual_class(driver),
+        env.apis,
+        &env.snapshot_controller,
+        env.runs_snapshot_controller,
+    );
+    let images = ImageSet::choose(
+        &env.operator_version,
+        env.kubernetes_version,
+        spec.sidecar_policy,
+        &env.images,
+        &spec.images,
+    );
     Ok(Resolved {
-        slug: slug(&driver_name),
+        slug: slug_of(driver),
         owner: driver.controller_owner_ref(&()),
         namespace: env.namespace.clone(),
         version: env.operator_version.clone(),
         cluster_id,
         log_level: spec.log_level,
-        topology: spec.topology.mode == TopologyMode::Enabled,
-        images: env.images.overridden_by(&spec.images.overrides),
+        topology: decide_topology(driver, env),
         pull_policy: spec.images.pull_policy,
         pull_secrets: spec
             .images
@@ -205,32 +217,27 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
             .iter()
             .map(|secret| secret.name.clone())
             .collect(),
-        controller: Controller {
-            replicas: spec.controller.replicas.unwrap_or(if env.nodes >= 2 { 2 } else { 1 }),
-            node_selector: spec.controller.node_selector.clone(),
-            tolerations: spec.controller.tolerations.clone(),
-            affinity: spec.controller.affinity.clone(),
-            priority_class_name: spec.controller.priority_class_name.clone(),
-            resources: spec.controller.resources.clone(),
-            provisioner: sidecar(&spec.controller.sidecars.provisioner, "3m", "30m"),
-            attacher: sidecar(&spec.controller.sidecars.attacher, "5m", "5m"),
+        controller: controller::controller(&spec.controller, env, &images, snapshots.enabled),
+        node: node::node(spec, &driver_name),
+        log_format: spec.log_format,
+        skew_row: skew::row(env.kubernetes_version),
+        request_timeout: spec.block_storage.request_timeout.as_deref().and_then(duration),
+        proxy: spec.proxy.clone(),
+        csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
+        network_policy: spec.network_policy.clone(),
+        overrides: spec.overrides.clone(),
+        apis: env.apis,
+        images,
+        monitoring: (spec.monitoring.mode != MonitoringMode::Disabled && env.apis.has(OptionalApi::Monitoring))
+            .then(|| spec.monitoring.clone()),
+        storage_classes,
+        snapshots,
+        unknown_classes: unknown_classes(spec, env.apis),
+        attributes_classes: if env.apis.has(OptionalApi::VolumeAttributesClasses) {
+            spec.volume_attributes_classes.items.clone()
+        } else {
+            Vec::new()
         },
-        node: Node {
-            registration: Registration::Register,
-            kubelet_dir: spec.node.kubelet_dir.clone(),
-            http_port: spec.node.http_port,
-            node_selector: spec.node.node_selector.clone(),
-            tolerations: spec.node.tolerations.clone(),
-            affinity: spec.node.affinity.clone(),
-            priority_class_name: spec.node.priority_class_name.clone(),
-            resources: spec.node.resources.clone(),
-            max_unavailable: spec.node.max_unavailable.clone(),
-        },
-        storage_classes: spec
-            .storage_classes
-            .items
-            .clone()
-            .unwrap_or_else(|| vec![usual_class(&driver_name)]),
         driver_name,
     })
 }
@@ -271,31 +278,52 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     problems
 }
 
-fn sidecar(settings: &SidecarSettings, timeout: &str, retry_interval_max: &str) -> Sidecar {
-    Sidecar {
-        timeout: settings.timeout.clone().unwrap_or_else(|| timeout.into()),
-        worker_threads: settings.worker_threads.unwrap_or(100),
-        retry_interval_max: settings
-            .retry_interval_max
-            .clone()
-            .unwrap_or_else(|| retry_interval_max.into()),
-        kube_api_qps: settings.kube_api_qps.unwrap_or(20),
-        kube_api_burst: settings.kube_api_burst.unwrap_or(100),
-        resources: settings.resources.clone(),
+/// The class of a driver whose spec says nothing about classes. StorageClasses of two drivers cannot share a name.
+fn usual_class(driver: &CinderCSIDriver) -> String {
+    if driver.metadata.name.as_deref() == Some(DEFAULT_DRIVER_NAME) {
+        "cinder".into()
+    } else {
+        slug_of(driver)
     }
 }
 
-/// The class of a driver whose spec says nothing about classes. StorageClasses of two drivers cannot share a name.
-fn usual_class(driver_name: &str) -> StorageClassItem {
-    let name = if driver_name == DEFAULT_DRIVER_NAME {
-        "cinder".into()
-    } else {
-        slug(driver_name)
-    };
-    StorageClassItem {
-        name,
-        ..StorageClassItem::default()
-    }
+/// Classes that the cluster has no place for. Snapshot classes are told of by condition SnapshotsReady.
+fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String> {
+    let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
+    let field = || "spec.volumeAttributesClasses".to_owned();
+    is_unknown.then(field).into_iter().collect()
+}
+
+fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment) -> Result<Classes, Problem> {
+    let spec = &driver.spec;
+    let facts = spec.clouds.first().and_then(|cloud| env.clouds.get(&cloud.name));
+    let status = driver.status.as_ref();
+    let usual = usual_class(driver);
+    classes::classes(&classes::Question {
+        driver_name,
+        prefix: &format!("{usual}-"),
+        usual_class: &usual,
+        spec: &spec.storage_classes,
+        before: status.and_then(|status| status.storage_classes.as_ref()),
+        facts: &env.classes,
+        volume_types: facts.map(|facts| facts.volume_types.as_slice()),
+        now: env.now,
+    })
+}
+
+fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
+    let metadata = &driver.metadata;
+    let annotations = metadata.annotations.as_ref();
+    let confirmation = annotations.and_then(|annotations| annotations.get(topology::DISABLE_TOPOLOGY));
+    topology::topology(&topology::Question {
+        spec: &driver.spec.topology,
+        is_consistent: topology::is_consistent(&driver.spec.clouds, &env.clouds, &env.silent_clouds),
+        before: driver.status.as_ref().and_then(|status| status.topology.as_ref()),
+        made: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        zoned_volumes: env.zoned_volumes,
+        is_confirmed: confirmation.is_some() && confirmation == metadata.uid.as_ref(),
+        now: env.now,
+    })
 }
 
 /// The beginning of the names of a driver's objects: short for the usual driver, unique for every other one.
@@ -304,6 +332,18 @@ fn slug(driver_name: &str) -> String {
         return "cinder-csi".into();
     }
     format!("cinder-csi-{}", hex(&Sha256::digest(driver_name)[..4]))
+}
+
+/// The beginning of the names of a driver's objects, as its spec wants it.
+pub(crate) fn slug_of(driver: &CinderCSIDriver) -> String {
+    let given = driver.spec.instance_name.clone();
+    given.unwrap_or_else(|| slug(driver.metadata.name.as_deref().unwrap_or_default()))
+}
+
+/// A time such as 90s; the API server has checked how it is written.
+fn duration(text: &str) -> Option<Duration> {
+    let time: k8s_openapi::jiff::SignedDuration = text.parse().ok()?;
+    Duration::try_from(time).ok()
 }
 
 /// Bytes in hexadecimal.

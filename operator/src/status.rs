@@ -3,9 +3,11 @@
 //! Reasons are part of the API and stable; messages name the thing, what is wrong with it and what to do. Nothing in a status
 //! changes by itself: no times but those of transitions, no counters of attempts.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use cinder_csi_crds::{
-    Blocker, CinderCSIDriverStatus, CloudStatus, ConditionType, ControllerStatus, DeletionStatus, ManagementState,
-    NodesStatus, VolumesStatus,
+    CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, ManagementState, NodesStatus,
+    PendingChanges,
 };
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -14,17 +16,34 @@ use k8s_openapi::{
 
 use crate::{
     apply::FailedWrite,
+    diagnosis::Stuck,
     events::Notice,
     observe::NodesView,
     plan::Obstacle,
-    resolve::Problem,
-    teardown::{blockers_sentence, listed},
+    reference,
+    resolve::{Problem, health::HealthSettings},
+    rollout::{Gate, NodeRollout},
+    teardown::{Blockers, listed},
 };
 
+mod classes;
+mod clouds;
+mod drift;
 mod issues;
+mod monitoring;
+mod pods;
+mod removal;
+mod rollout;
+mod volumes;
 mod workload;
 
+pub use classes::ClassesView;
+pub use clouds::{CloudView, EXPIRING, expiring, mismatched_zones};
+pub use drift::Drift;
 pub(crate) use issues::Issue;
+pub use monitoring::MonitoringView;
+pub use pods::PodsView;
+pub use volumes::news;
 pub use workload::Workload;
 
 /// How many names a list in the status holds.
@@ -32,19 +51,6 @@ const NAMED: usize = 10;
 
 /// The longest message of a condition that the API server takes.
 const LONGEST_MESSAGE: usize = 32_768;
-
-/// A cloud as it was found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CloudView {
-    /// Its name in the spec.
-    pub name: String,
-    /// Whether the credentials that the Secret holds now log in.
-    pub authenticated: bool,
-    /// Why not.
-    pub refusal: Option<Problem>,
-    /// Hash of the credentials in use; `None` when none have ever been good.
-    pub hash: Option<String>,
-}
 
 fn counted(names: &[String]) -> i32 {
     i32::try_from(names.len()).unwrap_or(i32::MAX)
@@ -88,25 +94,64 @@ pub struct Seen {
     pub volumes: Vec<String>,
     /// VolumeAttachments, sorted.
     pub attachments: Vec<String>,
+    /// Whether Prometheus gets something.
+    pub monitoring: MonitoringView,
+    /// What the spec has come to, when nothing stands against it.
+    pub pods: Option<PodsView>,
+    /// What was decided about classes, snapshots and zones.
+    pub classes: Option<ClassesView>,
     /// How far a removal is, when one was asked for.
     pub removal: Option<Removal>,
+    /// What a removal waits for.
+    pub blockers: Blockers,
+    /// What a removal does about that.
+    pub deletion_policy: DeletionPolicy,
+    /// The versions in place, and whether another one may come.
+    pub gate: Gate,
+    /// How long until the window for updates opens.
+    pub opens_in: Option<Duration>,
+    /// The pods on the nodes, once they were judged.
+    pub node_rollout: Option<NodeRollout>,
+    /// Whether node pods that are out of date are left to the administrator.
+    pub leaves_pods: bool,
+    /// What somebody else changed.
+    pub drift: Drift,
+    /// What would be changed under DryRun.
+    pub pending: Option<PendingChanges>,
+    /// How clouds and volumes are looked after.
+    pub health: HealthSettings,
+    /// Whether zones are used.
+    pub has_topology: bool,
+    /// The zones of Nova that the nodes are in.
+    pub node_zones: BTreeSet<String>,
+    /// Operations on volumes that take longer than they may, the oldest first.
+    pub stuck: Vec<Stuck>,
+    /// How many others there are, younger than those.
+    pub stuck_others: usize,
+    /// Whether the controller's pods do not use the credentials that they were given, even after they were replaced.
+    pub reload_failed: bool,
 }
 
 /// Makes the status. Transition times stay where a condition's status did not change.
 pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
-    let issues = issues::of(seen);
-    let verdicts = [
-        (ConditionType::Available, available(seen, &issues)),
-        (ConditionType::Progressing, progressing(seen, &issues)),
-        (ConditionType::Degraded, degraded(seen, &issues)),
-    ];
-    let conditions = verdicts
-        .map(|(type_, verdict)| condition(previous, seen, type_, verdict, now))
-        .into();
+    let issues = issues::of(seen, |cloud| clouds::is_young(previous, cloud, now));
+    let cut_off = clouds::cut_off(previous, seen, now);
+    let verdict_of = |type_: ConditionType| match (type_, judge(type_, previous, seen, &issues, now), &cut_off) {
+        (ConditionType::Available, ("True", ..), Some(cut_off)) => cut_off.clone(),
+        (_, verdict, _) => verdict,
+    };
+    let conditions = ConditionType::ALL
+        .iter()
+        .map(|type_| condition(previous, seen, *type_, verdict_of(*type_), now))
+        .collect();
     let is_gone = seen.removal == Some(Removal::Finished);
     CinderCSIDriverStatus {
         observed_generation: seen.generation,
-        version: if is_gone { None } else { version(previous, seen) },
+        version: if is_gone {
+            None
+        } else {
+            rollout::version(seen).or_else(|| previous.and_then(|previous| previous.version.clone()))
+        },
         conditions,
         controller: seen.controller.as_ref().map(|controller| ControllerStatus {
             desired: controller.desired,
@@ -117,53 +162,59 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
             registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
             unregistered: seen.nodes.unregistered.iter().take(NAMED).cloned().collect(),
         }),
-        clouds: seen
-            .clouds
-            .iter()
-            .map(|cloud| CloudStatus {
-                name: cloud.name.clone(),
-                authenticated: cloud.authenticated,
-                secret_hash: cloud.hash.as_ref().map(|hash| hash.chars().take(16).collect()),
-            })
-            .collect(),
-        volumes: Some(VolumesStatus {
-            persistent_volumes: counted(&seen.volumes),
-            attachments: counted(&seen.attachments),
-        }),
-        deletion: deletion(seen),
+        clouds: clouds::statuses(seen, now),
+        volumes: Some(volumes::status(seen)),
+        topology: classes::topology(previous, seen.classes.as_ref()).filter(|_| !is_gone),
+        storage_classes: classes::storage_classes(previous, seen.classes.as_ref()).filter(|_| !is_gone),
+        deletion: removal::deletion(seen),
+        kubernetes_version: seen.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
+        skew_row: seen.pods.as_ref().map(|pods| pods.skew_row.clone()),
+        sidecars: seen.pods.as_ref().map(|pods| pods.sidecars.clone()).unwrap_or_default(),
+        unsupported_fields: seen
+            .pods
+            .as_ref()
+            .map(|pods| pods.unsupported.clone())
+            .unwrap_or_default(),
+        target_version: Some(seen.gate.target.clone()).filter(|target| !target.is_empty() && !is_gone),
+        components: rollout::components(seen),
+        rollout: rollout::rollout(seen),
+        pending_changes: seen.pending.clone(),
     }
 }
 
-/// The version is the one in place everywhere; while an update runs it stays the old one. It is read from what runs and not
-/// from this program: an update may be held up, or not be wanted at all.
-fn version(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> Option<String> {
-    let in_place = |workload: &Option<Workload>| {
-        let rolled_out = workload.as_ref().filter(|workload| workload.is_rolled_out());
-        rolled_out.and_then(|workload| workload.version.clone())
-    };
-    match (in_place(&seen.controller), in_place(&seen.daemon_set)) {
-        (Some(controller), Some(node)) if controller == node => Some(controller),
-        _ => previous.and_then(|previous| previous.version.clone()),
+fn judge(
+    type_: ConditionType,
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    issues: &[Issue],
+    now: Timestamp,
+) -> Verdict {
+    match type_ {
+        ConditionType::Available => available(seen, issues),
+        ConditionType::Progressing => progressing(seen, issues),
+        ConditionType::Degraded => degraded(seen, issues),
+        ConditionType::Upgradeable => rollout::upgradeable(seen, issues),
+        ConditionType::ReconciliationPaused => rollout::paused(seen),
+        ConditionType::DriftDetected => drift::drift(previous, seen, now),
+        ConditionType::DeletionBlocked => removal::blocked(seen),
+        ConditionType::CredentialsValid => clouds::credentials_valid(seen, now),
+        ConditionType::BackendReachable => clouds::backend_reachable(seen),
+        ConditionType::TopologyConsistent => clouds::topology_consistent(seen),
+        ConditionType::QuotaSufficient => clouds::quota_sufficient(seen),
+        ConditionType::VolumesHealthy => volumes::volumes_healthy(seen),
+        ConditionType::InsecureConfiguration => clouds::insecure_configuration(seen),
+        ConditionType::OverridesActive => pods::overrides_active(seen.pods.as_ref()),
+        ConditionType::SnapshotsReady => classes::snapshots_ready(seen.classes.as_ref()),
+        ConditionType::MonitoringReady => monitoring::ready(seen.monitoring),
     }
 }
 
-fn deletion(seen: &Seen) -> Option<DeletionStatus> {
-    // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
-    if seen.removal != Some(Removal::Blocked) {
-        return None;
-    }
-    let blocker = |kind: &str, names: &[String]| Blocker {
-        kind: kind.to_owned(),
-        count: counted(names),
-        names: names.iter().take(NAMED).cloned().collect(),
-    };
-    let blockers = [
-        blocker("PersistentVolume", &seen.volumes),
-        blocker("VolumeAttachment", &seen.attachments),
-    ];
-    Some(DeletionStatus {
-        blockers: blockers.into_iter().filter(|blocker| blocker.count > 0).collect(),
-    })
+/// Whether the state lets nothing be changed.
+fn is_paused(seen: &Seen) -> bool {
+    matches!(
+        seen.state,
+        ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged
+    )
 }
 
 /// Status, reason and message of a condition.
@@ -257,17 +308,13 @@ fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
 fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
     match &seen.removal {
         Some(Removal::Blocked) => {
-            return verdict(
-                "True",
-                "DeletionBlocked",
-                blockers_sentence(&seen.volumes, &seen.attachments),
-            );
+            return verdict("True", "DeletionBlocked", seen.blockers.sentence(seen.deletion_policy));
         }
         Some(Removal::Held) => {
             return verdict(
                 "False",
                 "DeletionHeld",
-                "the object is being deleted, and spec.managementState is Unmanaged: \
+                "the object is being deleted, and spec.managementState lets nothing be changed: \
                 nothing is taken away; set it to Managed to let the removal begin",
             );
         }
@@ -281,12 +328,12 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
         Some(Removal::Finished) => return verdict("False", "Removed", "nothing is left to do"),
         None => {}
     }
-    if seen.state == ManagementState::Unmanaged {
-        return verdict(
-            "False",
-            "Unmanaged",
-            "spec.managementState is Unmanaged: the operator reports and changes nothing",
-        );
+    if is_paused(seen) {
+        let (_, reason, message) = rollout::paused(seen);
+        return verdict("False", &reason, message);
+    }
+    if let Some(verdict) = rollout::progress(seen) {
+        return verdict;
     }
     let mut parts = Vec::new();
     if let Some(controller) = seen
@@ -303,16 +350,7 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
             controller.updated, controller.desired, controller.available
         ));
     }
-    if let Some(daemon_set) = seen
-        .daemon_set
-        .as_ref()
-        .filter(|daemon_set| !daemon_set.is_rolled_out())
-    {
-        parts.push(format!(
-            "node pods: {} of {} updated, {} available",
-            daemon_set.updated, daemon_set.desired, daemon_set.available
-        ));
-    }
+    parts.extend(rollout::node_progress(seen));
     if !seen.nodes.unregistered.is_empty() {
         parts.push(format!(
             "nodes: {} of {} registered",
@@ -361,6 +399,10 @@ fn condition(
     (status, reason, message): Verdict,
     now: Timestamp,
 ) -> Condition {
+    debug_assert!(
+        reference::knows_condition(type_, status, &reason),
+        "{type_}={status} ({reason}) is not in the reference"
+    );
     let old = previous.and_then(|previous| find(previous, type_));
     let last_transition_time = match old {
         Some(old) if old.status == status => old.last_transition_time.clone(),
@@ -395,16 +437,38 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         let old = previous.and_then(|previous| find(previous, *type_));
         let new = find(next, *type_)?;
         let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
-        // The first status of a healthy kind is no news.
-        let is_quiet_start = old.is_none() && new.reason == "AsExpected";
-        // That nothing is under way is said by Available or Degraded already.
-        let is_told_elsewhere = *type_ == ConditionType::Progressing && new.status != "True";
+        // The first status of a healthy kind is no news, and of the special conditions only a change to or from trouble is.
+        let is_headline = matches!(
+            type_,
+            ConditionType::Available
+                | ConditionType::Progressing
+                | ConditionType::Degraded
+                | ConditionType::OverridesActive
+        );
+        let is_good = |condition: &Condition| condition.status == type_.good_status();
+        let is_quiet_start = old.is_none() && (new.reason == "AsExpected" || !is_headline && is_good(new))
+            || !is_headline && is_good(new) && old.is_some_and(is_good);
+        // That nothing is under way is said by Available or Degraded already, and what blocks a removal by Progressing.
+        let is_told_elsewhere =
+            *type_ == ConditionType::DeletionBlocked || *type_ == ConditionType::Progressing && new.status != "True";
         (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))
     };
-    ConditionType::ALL.iter().filter_map(changed).collect()
+    let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
+    notices.extend(classes::notices(previous, next));
+    let rotations = clouds::rotations(previous, next).into_iter();
+    notices.extend(rotations.map(|(reason, note)| Notice::normal(reason, "Observe", note)));
+    notices
 }
 
 fn notice(type_: ConditionType, new: &Condition) -> Notice {
+    if let Some((severity, reason)) = clouds::event(type_, &new.status, &new.reason) {
+        return Notice {
+            severity,
+            reason,
+            action: "Observe",
+            note: new.message.clone(),
+        };
+    }
     let reason = match (type_, new.status.as_str(), new.reason.as_str()) {
         (ConditionType::Available, "True", _) => "Available",
         (ConditionType::Available, ..) => "NotAvailable",
@@ -412,9 +476,17 @@ fn notice(type_: ConditionType, new: &Condition) -> Notice {
         (ConditionType::Progressing, ..) => "Progressing",
         (ConditionType::Degraded, "True", _) => "Degraded",
         (ConditionType::Degraded, ..) => "NotDegraded",
+        (ConditionType::OverridesActive, "True", "OverrideFailed") => "OverrideFailed",
+        (ConditionType::OverridesActive, "True", _) => "OverridesActive",
+        (ConditionType::OverridesActive, ..) => "OverridesGone",
+        (_, status, _) if status == type_.good_status() => "ConditionMet",
+        _ => "ConditionNotMet",
     };
     let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
-    let is_bad = matches!(reason, "NotAvailable" | "Degraded" | "DeletionBlocked");
+    let is_bad = matches!(
+        reason,
+        "NotAvailable" | "Degraded" | "DeletionBlocked" | "OverrideFailed" | "ConditionNotMet"
+    );
     if is_bad {
         Notice::warning(reason, "Observe", note)
     } else {

@@ -3,19 +3,25 @@
 //! Every step is derived from what exists, never from memory: an operator that is killed in the middle goes on where it was.
 //! The order is
 //!
-//! 1. nothing, while a PersistentVolume or VolumeAttachment of the driver exists: it needs the driver to go away in order;
-//! 2. StorageClasses: nobody asks for new volumes any more;
+//! 1. nothing, while a PersistentVolume, VolumeAttachment or VolumeSnapshotContent of the driver exists: it needs the driver
+//!    to go away in order (policy Block, and policy Force until it is acknowledged);
+//! 2. classes: nobody asks for new volumes and snapshots any more;
 //! 3. the controller, and the end of its pods;
 //! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
 //!    registration for the next one. So the DaemonSet is first rolled to pods that end the registration on purpose, and the
-//!    step is over when no CSINode names the driver, or after [`UNREGISTER_LIMIT`] (when only nodes are left that are not
-//!    Ready, after [`NOT_READY_LIMIT`]);
+//!    step is over when no CSINode names the driver, or after `spec.deletion.drainTimeout` (when only nodes are left that
+//!    are not Ready, after [`NOT_READY_LIMIT`]);
 //! 5. the DaemonSet, and the end of its pods;
 //! 6. accounts, roles, the Secret;
 //! 7. the CSIDriver object, which pods with volumes must never miss.
+//!
+//! The controller goes only when no VolumeAttachment is left, so that no volume stays attached to a server for ever.
+//!
+//! Under policy Orphan nothing goes: the marks by which the operator knows its objects are taken off them.
 
 use std::{collections::BTreeMap, time::Duration};
 
+use cinder_csi_crds::DeletionPolicy;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -27,8 +33,17 @@ use crate::{
 /// Annotation on the DaemonSet: since when its pods end the registration.
 pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
 
-/// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
-pub const UNREGISTER_LIMIT: Duration = Duration::from_mins(5);
+/// Annotation by which an administrator says that the driver may go though volumes of it are left. Its value is the uid of the
+/// object, so that it cannot come along with a copied manifest.
+pub const FORCE_DELETE: &str = "csi.openstack.org/force-delete";
+
+/// Kinds by which people ask for volumes and snapshots.
+const CLASSES: [&str; 4] = [
+    kind::STORAGE_CLASS,
+    "VolumeAttributesClass",
+    "VolumeGroupSnapshotClass",
+    "VolumeSnapshotClass",
+];
 
 /// How long nodes that are not Ready may take: one that is only a moment away is not left behind, one that is down for good
 /// does not hold the removal up.
@@ -37,10 +52,14 @@ pub const NOT_READY_LIMIT: Duration = Duration::from_mins(1);
 /// What the next step is judged by.
 #[derive(Debug)]
 pub struct Remains<'a> {
-    /// PersistentVolumes of the driver, sorted.
-    pub volumes: &'a [String],
-    /// VolumeAttachments of the driver, sorted.
-    pub attachments: &'a [String],
+    /// What needs the driver.
+    pub blockers: &'a Blockers,
+    /// What is done about that.
+    pub policy: DeletionPolicy,
+    /// Whether the administrator has acknowledged policy Force.
+    pub is_forced: bool,
+    /// How long kubelets may take to forget the driver. A node whose pod does not start must not hold the removal for ever.
+    pub drain_timeout: Duration,
     /// Objects of this instance that exist.
     pub live: &'a BTreeMap<Key, Value>,
     /// Ready nodes whose kubelet knows the driver.
@@ -56,12 +75,12 @@ pub struct Remains<'a> {
 /// One step of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Volumes exist.
-    Blocked {
-        /// PersistentVolumes, sorted.
-        volumes: Vec<String>,
-        /// VolumeAttachments, sorted.
-        attachments: Vec<String>,
+    /// Something needs the driver.
+    Blocked,
+    /// The marks of ownership are to be taken off these.
+    Release {
+        /// The objects with their uids.
+        objects: Vec<(Key, String)>,
     },
     /// These are to be deleted; the API server removes them after what depends on them.
     Delete {
@@ -85,16 +104,23 @@ pub fn next_step(remains: &Remains<'_>) -> Step {
     if remains.live.is_empty() {
         return Step::Finished;
     }
-    if !(remains.volumes.is_empty() && remains.attachments.is_empty()) {
-        return Step::Blocked {
-            volumes: remains.volumes.to_vec(),
-            attachments: remains.attachments.to_vec(),
+    if remains.policy == DeletionPolicy::Orphan {
+        let objects = remains.live.iter().map(|(key, object)| (key.clone(), uid_of(object)));
+        return Step::Release {
+            objects: objects.collect(),
         };
     }
+    if !remains.blockers.is_empty() && !remains.is_forced {
+        return Step::Blocked;
+    }
     let of = |kind: &str| -> Vec<(&Key, &Value)> { remains.live.iter().filter(|(key, _)| key.kind == kind).collect() };
-    let classes = of(kind::STORAGE_CLASS);
+    let classes: Vec<_> = remains
+        .live
+        .iter()
+        .filter(|(key, _)| CLASSES.contains(&key.kind))
+        .collect();
     if !classes.is_empty() {
-        return delete_or_wait(&classes, "the StorageClasses to go");
+        return delete_or_wait(&classes, "the classes to go");
     }
     let controller = of(kind::DEPLOYMENT);
     if !controller.is_empty() {
@@ -130,9 +156,9 @@ fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Opti
         return None;
     }
     let limit = if remains.registered.is_empty() {
-        NOT_READY_LIMIT
+        NOT_READY_LIMIT.min(remains.drain_timeout)
     } else {
-        UNREGISTER_LIMIT
+        remains.drain_timeout
     };
     let since = |(_, object): &(&Key, &Value)| unregistering_since(object);
     let Some(since) = daemon_sets.iter().map(since).min().flatten() else {
@@ -189,28 +215,49 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-/// The sentence about what stands in the way.
-pub(crate) fn blockers_sentence(volumes: &[String], attachments: &[String]) -> String {
-    let mut parts = Vec::new();
-    if !volumes.is_empty() {
-        parts.push(format!(
-            "{} PersistentVolume(s) of it exist: {}",
-            volumes.len(),
-            listed(volumes)
-        ));
+/// What needs the driver: names by kind, sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blockers {
+    /// PersistentVolumes.
+    pub volumes: Vec<String>,
+    /// VolumeAttachments.
+    pub attachments: Vec<String>,
+    /// VolumeSnapshotContents.
+    pub snapshots: Vec<String>,
+}
+
+impl Blockers {
+    /// The kinds, for gauges.
+    pub const KINDS: [&'static str; 3] = ["PersistentVolume", "VolumeAttachment", "VolumeSnapshotContent"];
+
+    /// Whether nothing does.
+    pub fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.attachments.is_empty() && self.snapshots.is_empty()
     }
-    if !attachments.is_empty() {
-        parts.push(format!(
-            "{} VolumeAttachment(s) of it exist: {}",
-            attachments.len(),
-            listed(attachments)
-        ));
+
+    /// Kinds of which there is something, with the names.
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
+        let all = [&self.volumes, &self.attachments, &self.snapshots];
+        Self::KINDS.into_iter().zip(all).filter(|(_, names)| !names.is_empty())
     }
-    format!(
-        "the driver stays while {}. Delete the claims and pods that use these volumes; a PersistentVolume with reclaim policy \
-         Retain is deleted by hand and leaves its data in Cinder",
-        parts.join("; ")
-    )
+
+    /// The sentence about what stands in the way, and what to do.
+    pub fn sentence(&self, policy: DeletionPolicy) -> String {
+        let parts: Vec<String> = self
+            .by_kind()
+            .map(|(kind, names)| format!("{} {kind}(s) of it exist: {}", names.len(), listed(names)))
+            .collect();
+        let remedy = match policy {
+            DeletionPolicy::Force => format!(
+                "spec.deletion.policy is Force; to take the driver away from under them, set the annotation {FORCE_DELETE} to this \
+                 object's uid"
+            ),
+            _ => "Delete the claims, pods and snapshots that use them; a PersistentVolume with reclaim policy Retain is deleted by \
+                  hand and leaves its data in Cinder"
+                .to_owned(),
+        };
+        format!("the driver stays while {}. {remedy}", parts.join("; "))
+    }
 }
 
 #[cfg(test)]
@@ -240,16 +287,35 @@ mod tests {
         kinds.iter().map(entry).collect()
     }
 
-    fn step(live: &BTreeMap<Key, Value>, registered: &[String]) -> Step {
-        next_step(&Remains {
-            volumes: &[],
-            attachments: &[],
+    /// Nothing needs the driver, and nothing is left of it.
+    fn mk_remains<'a>(blockers: &'a Blockers, live: &'a BTreeMap<Key, Value>) -> Remains<'a> {
+        Remains {
+            blockers,
+            policy: DeletionPolicy::Block,
+            is_forced: false,
+            drain_timeout: Duration::from_mins(5),
             live,
-            registered,
+            registered: &[],
             out_of_reach: &[],
             can_unregister: true,
             now: now(),
+        }
+    }
+
+    fn step(live: &BTreeMap<Key, Value>, registered: &[String]) -> Step {
+        next_step(&Remains {
+            registered,
+            ..mk_remains(&Blockers::default(), live)
         })
+    }
+
+    fn mk_blockers(volumes: &[&str], attachments: &[&str], snapshots: &[&str]) -> Blockers {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Blockers {
+            volumes: own(volumes),
+            attachments: own(attachments),
+            snapshots: own(snapshots),
+        }
     }
 
     fn deletes(step: &Step) -> Vec<&'static str> {
@@ -260,43 +326,42 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_volume(&["pv1"], &[])]
-    #[case::an_attachment(&[], &["va1"])]
-    fn nothing_is_deleted_while_a_volume_or_an_attachment_exists(
-        #[case] volumes: &[&str],
-        #[case] attachments: &[&str],
-    ) {
-        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let (volumes, attachments, live) = (own(volumes), own(attachments), mk_live(&ALL));
+    #[case::a_volume(mk_blockers(&["pv1"], &[], &[]))]
+    #[case::an_attachment(mk_blockers(&[], &["va1"], &[]))]
+    #[case::a_snapshot(mk_blockers(&[], &[], &["s1"]))]
+    fn nothing_is_deleted_while_something_needs_the_driver(#[case] blockers: Blockers) {
+        let live = mk_live(&ALL);
+        let remains = mk_remains(&blockers, &live);
+        assert_eq!(next_step(&remains), Step::Blocked);
+        let unacknowledged = Remains {
+            policy: DeletionPolicy::Force,
+            ..remains
+        };
+        assert_eq!(next_step(&unacknowledged), Step::Blocked);
+        let forced = Remains {
+            is_forced: true,
+            ..unacknowledged
+        };
+        assert_eq!(deletes(&next_step(&forced)), [kind::STORAGE_CLASS]);
+    }
+
+    #[test]
+    fn orphans_are_released_and_not_deleted_whatever_needs_them() {
+        let (live, blockers) = (mk_live(&ALL), mk_blockers(&["pv1"], &[], &[]));
         let remains = Remains {
-            volumes: &volumes,
-            attachments: &attachments,
-            live: &live,
-            registered: &[],
-            out_of_reach: &[],
-            can_unregister: true,
-            now: now(),
+            policy: DeletionPolicy::Orphan,
+            ..mk_remains(&blockers, &live)
         };
-        let expected = Step::Blocked {
-            volumes: volumes.clone(),
-            attachments: attachments.clone(),
+        let Step::Release { objects } = next_step(&remains) else {
+            panic!("not released")
         };
-        assert_eq!(next_step(&remains), expected);
+        assert_eq!(objects.len(), ALL.len());
     }
 
     #[test]
     fn volumes_of_another_installation_hold_nothing_that_made_nothing() {
-        let volumes = ["pv1".to_owned()];
-        let remains = Remains {
-            volumes: &volumes,
-            attachments: &[],
-            live: &mk_live(&[]),
-            registered: &[],
-            out_of_reach: &[],
-            can_unregister: true,
-            now: now(),
-        };
-        assert_eq!(next_step(&remains), Step::Finished);
+        let blockers = mk_blockers(&["pv1"], &[], &[]);
+        assert_eq!(next_step(&mk_remains(&blockers, &mk_live(&[]))), Step::Finished);
     }
 
     #[test]
@@ -361,14 +426,11 @@ mod tests {
             );
         }
         let registered = ["n1".to_owned()];
+        let blockers = Blockers::default();
         let remains = Remains {
-            volumes: &[],
-            attachments: &[],
-            live: &live,
             registered: &registered,
-            out_of_reach: &[],
             can_unregister,
-            now: now(),
+            ..mk_remains(&blockers, &live)
         };
         assert_eq!(next_step(&remains), expected);
     }
@@ -383,14 +445,10 @@ mod tests {
             hasten_unregistration(daemon_set, since);
         }
         let out_of_reach = ["n1".to_owned()];
+        let blockers = Blockers::default();
         let remains = Remains {
-            volumes: &[],
-            attachments: &[],
-            live: &live,
-            registered: &[],
             out_of_reach: &out_of_reach,
-            can_unregister: true,
-            now: now(),
+            ..mk_remains(&blockers, &live)
         };
         let step = next_step(&remains);
         assert_eq!(matches!(step, Step::Wait { .. }), waits, "{step:?}");
@@ -399,7 +457,11 @@ mod tests {
     #[test]
     fn a_sentence_names_ten_and_counts_the_rest() {
         let names: Vec<String> = (1..=12).map(|number| format!("pv{number}")).collect();
-        let sentence = blockers_sentence(&names, &[]);
+        let blockers = Blockers {
+            volumes: names,
+            ..Blockers::default()
+        };
+        let sentence = blockers.sentence(DeletionPolicy::Block);
         assert!(
             sentence.contains("12 PersistentVolume(s)") && sentence.contains("pv10 and 2 more"),
             "{sentence}"

@@ -1,6 +1,11 @@
 //! Puts the parts together: client, metrics, admin server, leader election, watches, controller.
 
-use std::{future::ready, io, sync::Arc};
+use std::{
+    future::ready,
+    io::{self, Write as _},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use cinder_cloud::CloudOptions;
 use cinder_csi_crds::{CinderCSIDriver, GROUP, INSTANCE_LABEL};
@@ -16,7 +21,7 @@ use kube::{
     api::{DynamicObject, ListParams, PartialObjectMeta},
     runtime::{
         Controller, Predicate, PredicateConfig, WatchStreamExt, controller, predicates, reflector,
-        reflector::{ObjectRef, Store},
+        reflector::{ObjectRef, Store, store::Writer},
         watcher,
     },
 };
@@ -25,16 +30,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    args::{Args, Command, RunArgs, VERSION},
+    args::{Args, Command, DiagnoseArgs, DiffFormat, RunArgs, VERSION},
+    clouds::Clouds,
     controller::{Context, Parts, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
+    diagnosis, diff,
     error::Error,
     events::Events,
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
     observe::{Cluster, Concerns},
     operands::KINDS,
+    reload::{self, PlainHttp, Reloads},
     render,
+    scrape::{Certificate, KubernetesAccess, ScrapeServer},
 };
 
 /// Name under which the operator reports events and competes for its Lease.
@@ -53,12 +62,48 @@ const CONCURRENCY: u16 = 4;
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Does what the command line says.
-pub async fn execute(args: Args) -> Result<(), Error> {
+pub async fn execute(args: Args) -> Result<ExitCode, Error> {
     match args.command {
-        Command::Run(args) => run(args).await,
-        Command::Crd => Ok(render::crd(&mut io::stdout().lock())?),
-        Command::Render(args) => Ok(render::render(&args, &mut io::stdout().lock())?),
+        Command::Run(args) => run(args).await?,
+        Command::Crd => render::crd(&mut io::stdout().lock())?,
+        Command::Render(args) => render::render(&args, &mut io::stdout().lock())?,
+        Command::Diff(args) => {
+            rustls::crypto::ring::default_provider()
+                .install_default()
+                .map_err(|_| Error::TlsProvider)?;
+            let mut out = Vec::new();
+            let differs = diff::diff(&args, &client().await?, &mut out).await?;
+            io::stdout().lock().write_all(&out).map_err(diff::DiffError::Print)?;
+            return Ok(ExitCode::from(u8::from(differs)));
+        }
+        Command::Diagnose(args) => {
+            rustls::crypto::ring::default_provider()
+                .install_default()
+                .map_err(|_| Error::TlsProvider)?;
+            let text = diagnose(&args, &client().await?).await?;
+            io::stdout().lock().write_all(text.as_bytes()).map_err(Error::Print)?;
+        }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `diagnose` prints.
+pub(crate) async fn diagnose(args: &DiagnoseArgs, client: &Client) -> Result<String, Error> {
+    let namespace = args.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
+    let report = Box::pin(diagnosis::cli::report(
+        client,
+        namespace,
+        &args.claim,
+        &args.operator_namespace,
+    ))
+    .await?;
+    Ok(match args.output {
+        DiffFormat::Text => report.to_string(),
+        DiffFormat::Json => format!(
+            "{}\n",
+            serde_json::to_string_pretty(&report).map_err(diagnosis::cli::DiagnoseError::Decode)?
+        ),
+    })
 }
 
 /// Runs the operator until a signal or the loss of the Lease.
@@ -84,6 +129,11 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let client = client().await?;
 
     let (phase, phases) = watch::channel(Phase::Starting);
+    let metrics_server = if args.insecure_metrics {
+        None
+    } else {
+        Some(scrape_server(&args, registry.clone(), client.clone(), &shutdown).await?)
+    };
     let admin = admin_server(&args, registry, phases, &shutdown).await?;
     check_crd(&client).await?;
 
@@ -117,8 +167,10 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     };
     shutdown.cancel();
     // It ends within its own drain time.
-    if let Err(error) = admin.await {
-        warn!(%error, "the admin server ended badly");
+    for server in [Some(admin), metrics_server].into_iter().flatten() {
+        if let Err(error) = server.await {
+            warn!(%error, "an HTTP server ended badly");
+        }
     }
     info!("ended");
     result
@@ -143,7 +195,11 @@ async fn admin_server(
         address: args.admin_address.clone(),
         source,
     };
-    let server = AdminServer::new(registry).readiness(move || {
+    let mut server = AdminServer::new(registry);
+    if !args.insecure_metrics {
+        server = server.without_metrics();
+    }
+    let server = server.readiness(move || {
         let phase = *phases.borrow();
         ready(match phase {
             Phase::Starting => Err("starting".to_owned()),
@@ -154,6 +210,27 @@ async fn admin_server(
     });
     let bound = server.bind(&args.admin_address).await.map_err(failed)?;
     info!(address = %bound.local_addr(), "admin server listens");
+    Ok(tokio::spawn(bound.serve(shutdown.clone())))
+}
+
+async fn scrape_server(
+    args: &RunArgs,
+    registry: Registry,
+    client: Client,
+    shutdown: &CancellationToken,
+) -> Result<tokio::task::JoinHandle<io::Result<()>>, Error> {
+    let certificate = match (&args.metrics_certificate, &args.metrics_key) {
+        (Some(certificate), Some(key)) => Certificate::from_files(certificate, key),
+        _ => Certificate::self_signed(&format!("{PROGRAM}-metrics.{}.svc", args.namespace)),
+    }?;
+    let access = Arc::new(KubernetesAccess::new(client));
+    let bound = ScrapeServer::bind(&args.metrics_address, certificate, registry, access)
+        .await
+        .map_err(|source| Error::MetricsServer {
+            address: args.metrics_address.clone(),
+            source,
+        })?;
+    info!(address = %bound.local_addr(), "metrics are served over TLS");
     Ok(tokio::spawn(bound.serve(shutdown.clone())))
 }
 
@@ -186,7 +263,7 @@ async fn lead(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     phase.send_replace(Phase::Listing);
-    let (mut cluster, woken) = Cluster::watch(&client);
+    let (mut cluster, woken) = Cluster::watch(&client, &args.namespace);
     tokio::select! {
         known = cluster.wait_until_known() => known?,
         () = shutdown.cancelled() => return Ok(()),
@@ -199,21 +276,27 @@ async fn lead(
         observer: Arc::clone(&metrics) as Arc<dyn cinder_cloud::Observer>,
         ..CloudOptions::default()
     };
+    let (clouds, seen) = Clouds::new(options.clone(), Arc::clone(&metrics));
+    let (store, writer) = reflector::store::<Watched>();
     let context = Context::new(
         client.clone(),
         Parts {
             cluster,
             events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics)),
             metrics,
-            checker: Checker::new(Box::new(RealKeystone { options }), args.credentials_check_interval),
+            checker: Checker::new(Box::new(RealKeystone { options })),
+            clouds,
+            reloads: Reloads::new(Box::new(PlainHttp), reload::LIMIT),
             namespace: args.namespace.clone(),
-            images: args.images.image_set(),
+            images: args.images.installed(),
+            drivers: store.clone(),
             idle_interval: args.credentials_check_interval,
             reconcile_timeout: args.reconcile_timeout,
+            registration_deadline: args.registration_deadline,
         },
     );
     let stopped = shutdown.clone();
-    let work = controller(&client, &args.namespace, woken)
+    let work = controller(&client, &args.namespace, [woken, seen], store, writer)
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, error_policy, Arc::new(context))
         .for_each(|result| {
@@ -236,9 +319,14 @@ async fn lead(
 }
 
 /// The controller with everything that wakes it.
-fn controller(client: &Client, namespace: &str, woken: mpsc::Receiver<Concerns>) -> Controller<Watched> {
+fn controller(
+    client: &Client,
+    namespace: &str,
+    [woken, seen]: [mpsc::Receiver<Concerns>; 2],
+    store: Store<Watched>,
+    writer: Writer<Watched>,
+) -> Controller<Watched> {
     let drivers: Api<Watched> = Api::all_with(client.clone(), &());
-    let (store, writer) = reflector::store::<Watched>();
     let changes = watcher(drivers, watcher::Config::default())
         .default_backoff()
         .reflect(writer)
@@ -256,8 +344,10 @@ fn controller(client: &Client, namespace: &str, woken: mpsc::Receiver<Concerns>)
                 .debounce(DEBOUNCE)
                 .concurrency(CONCURRENCY),
         )
-        .reconcile_on(concerned(woken, store.clone()));
-    for kind in &KINDS {
+        .reconcile_on(concerned(woken, store.clone()))
+        .reconcile_on(concerned(seen, store.clone()));
+    // What may be absent is watched where it is looked for.
+    for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
         let resource = kind.api_resource();
         let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
             Api::namespaced_with(client.clone(), namespace, &resource)
@@ -285,7 +375,9 @@ fn controller(client: &Client, namespace: &str, woken: mpsc::Receiver<Concerns>)
 fn using(drivers: &Store<Watched>, name: &str) -> Vec<ObjectRef<Watched>> {
     let uses = |driver: &CinderCSIDriver| {
         driver.spec.clouds.iter().any(|cloud| {
+            let client = cloud.client_cert_secret_ref.as_ref();
             cloud.credentials_secret_ref.name == name
+                || client.is_some_and(|reference| reference.name == name)
                 || cloud
                     .ca_bundle_ref
                     .as_ref()

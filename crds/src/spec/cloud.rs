@@ -1,5 +1,7 @@
 //! Where a cloud's credentials and certificates are.
 
+use std::collections::BTreeMap;
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::OBJECT_NAME;
 
 /// An OpenStack cloud. Every reference is to an object in the operator's own namespace.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!(has(self.insecureSkipTLSVerify) && self.insecureSkipTLSVerify) || !has(self.caBundleRef)")
+    .message("insecureSkipTLSVerify turns off what caBundleRef is for: give one of them"))]
 pub struct Cloud {
     /// Name of this cloud, for messages and for the status.
     #[serde(default = "default_cloud")]
@@ -32,6 +36,31 @@ pub struct Cloud {
     /// driver's image serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
+
+    /// Which endpoints of the catalogue are used, where the credentials' file names none or another kind is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint_type: Option<EndpointType>,
+
+    /// A Secret of type kubernetes.io/tls (keys tls.crt and tls.key) with the certificate that is shown to a cloud that asks
+    /// its clients for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cert_secret_ref: Option<ClientCertRef>,
+
+    /// Whether any certificate of the cloud is accepted. Whoever sits between can then read the credentials; condition
+    /// InsecureConfiguration says so. For laboratories.
+    #[serde(rename = "insecureSkipTLSVerify", default)]
+    pub insecure_skip_tls_verify: bool,
+
+    /// The zone of Cinder for each zone of Nova that has another name there. Zones that are not named have the same name in
+    /// both.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = 64,
+        "additionalProperties" = serde_json::json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+    ))]
+    #[x_kube(validation = Rule::new("self.all(zone, zone.size() > 0 && !zone.contains('='))")
+        .message("the zones of Nova on the left must have names, and without =: the driver's configuration could not tell where they end"))]
+    pub availability_zone_map: BTreeMap<String, String>,
 }
 
 impl Cloud {
@@ -46,8 +75,33 @@ impl Cloud {
             cloud_name: default_cloud_name(),
             region: None,
             ca_bundle_ref: None,
+            endpoint_type: None,
+            client_cert_secret_ref: None,
+            insecure_skip_tls_verify: false,
+            availability_zone_map: BTreeMap::new(),
         }
     }
+}
+
+/// Which of a service's endpoints.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EndpointType {
+    /// The one for users.
+    Public,
+    /// The one inside the cloud's own network.
+    Internal,
+    /// The one for administrators.
+    Admin,
+}
+
+/// A Secret of type kubernetes.io/tls in the operator's namespace.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientCertRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
+    pub name: String,
 }
 
 /// A key of a Secret in the operator's namespace.

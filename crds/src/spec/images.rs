@@ -10,6 +10,15 @@ use super::OBJECT_NAME;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Images {
+    /// Registry that mirrors the images, with a path where it has one, as in mirror.example.org/k8s: it takes the place of
+    /// registry.k8s.io and ghcr.io in the names of images that this version of the operator chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 255),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([-a-z0-9._]*[a-z0-9])?)*$")
+    )]
+    pub registry: Option<String>,
+
     /// Images to use in place of those that this version of the operator was tested with.
     #[serde(default)]
     pub overrides: ImageOverrides,
@@ -43,6 +52,36 @@ pub struct ImageOverrides {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub attacher: Option<String>,
+
+    /// The sidecar csi-resizer, version 1.14 or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub resizer: Option<String>,
+
+    /// The sidecar csi-snapshotter, version 8 or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub snapshotter: Option<String>,
+
+    /// The sidecar csi-external-health-monitor-controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub health_monitor: Option<String>,
+
+    /// The sidecar node-driver-registrar, for node.registration Sidecar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub registrar: Option<String>,
+
+    /// The sidecar livenessprobe, for node.registration Sidecar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub liveness_probe: Option<String>,
+
+    /// The snapshot-controller, where the operator runs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub snapshot_controller: Option<String>,
 }
 
 /// A name of an object in the operator's namespace.

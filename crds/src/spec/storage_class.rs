@@ -12,7 +12,19 @@ use super::OBJECT_NAME;
 /// The StorageClasses that the operator keeps.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(
+    "!has(self.default) || !has(self.default.name) || !has(self.items) || !self.items.exists(c, has(c.isDefault) && c.isDefault && c.name != self.default.name)"
+).message("default.name and isDefault of an item name two classes: name one of them"))]
 pub struct StorageClasses {
+    /// What the operator does with the classes: Managed keeps them as the spec wants them, Unmanaged makes each once and
+    /// then leaves it to others, Removed takes them away. Volumes that were made from a class stay in any case.
+    #[serde(default)]
+    pub state: ClassesState,
+
+    /// The class of claims that name none.
+    #[serde(default)]
+    pub default: DefaultStorageClass,
+
     /// One entry per class. When it is not given: one class with Cinder's default volume type, named cinder (or, for a
     /// driver of another name, as everything else that is made for it). An empty list means no class.
     // No default in the schema: server-side apply would merge it with the classes that somebody names later.
@@ -24,10 +36,89 @@ pub struct StorageClasses {
             .message("at most one StorageClass can be the default")
     )]
     pub items: Option<Vec<StorageClassItem>>,
+
+    /// Classes made from the volume types of the first cloud.
+    #[serde(default)]
+    pub from_volume_types: FromVolumeTypes,
+}
+
+/// What the operator does with StorageClasses.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClassesState {
+    /// They are made and kept as the spec wants them.
+    #[default]
+    Managed,
+    /// Each is made once; what becomes of it then is left to others, its deletion too.
+    Unmanaged,
+    /// They are taken away.
+    Removed,
+}
+
+/// The class of claims that name none.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.name) || !has(self.policy) || self.policy != 'Never'")
+    .message("with policy Never no class is made the default: leave name out"))]
+pub struct DefaultStorageClass {
+    /// Whether a class of this driver is marked as the default. IfNoneExists: while no other class of the cluster is, and
+    /// a mark that somebody else has put on the class (true or false) stays. Always: the same, but the mark on the class is
+    /// put back when somebody changes it. Never: the operator marks none. A second default is never made: while another
+    /// class is the default, that one is it.
+    #[serde(default)]
+    pub policy: DefaultClassPolicy,
+
+    /// Name of the class. When it is not given: the item with isDefault, else the first item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
+    pub name: Option<String>,
+}
+
+/// When a class is marked as the default.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultClassPolicy {
+    /// While there is no other, and nobody else has marked the class.
+    #[default]
+    IfNoneExists,
+    /// While there is no other, whatever somebody else writes on the class.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// StorageClasses made from volume types.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct FromVolumeTypes {
+    /// Whether each volume type that the project may use gets a StorageClass. The class of a type that is gone from the
+    /// cloud is removed after 24 hours; volumes stay.
+    #[serde(default)]
+    pub enabled: bool,
+
+    /// Only types whose whole name matches this regular expression (RE2) get a class. When it is not given, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    #[x_kube(validation = Rule::new("'x'.matches(self) in [true, false]").message("include must be a regular expression"))]
+    pub include: Option<String>,
+
+    /// Types whose whole name matches this regular expression (RE2) get none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    #[x_kube(validation = Rule::new("'x'.matches(self) in [true, false]").message("exclude must be a regular expression"))]
+    pub exclude: Option<String>,
+
+    /// What the names of these classes begin with. When it is not given: cinder- (or, for a driver of another name, what
+    /// the names of all its objects begin with). The rest is the type's name in lower case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[-a-z0-9])?$"))]
+    pub name_prefix: Option<String>,
+
+    /// What becomes of the volumes of these classes when their claims are deleted.
+    #[serde(default)]
+    pub reclaim_policy: ReclaimPolicy,
 }
 
 /// One StorageClass.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClassItem {
     /// Name of the StorageClass.
@@ -37,7 +128,7 @@ pub struct StorageClassItem {
     )]
     pub name: String,
 
-    /// Whether claims that name no class get this one. When it is false, the mark on the class is left to others.
+    /// Whether this is the class of claims that name none, as default.policy tells.
     #[serde(default)]
     pub is_default: bool,
 
@@ -76,10 +167,54 @@ pub struct StorageClassItem {
     #[schemars(length(max = 32))]
     pub mount_options: Vec<String>,
 
+    /// Whether the volumes of the class can grow.
+    #[serde(default = "yes")]
+    pub allow_volume_expansion: bool,
+
+    /// What happens when provisioner, parameters, reclaimPolicy or volumeBindingMode change, which Kubernetes lets nobody
+    /// change on a class that exists. Recreate: the class is deleted and made anew in one step, with the labels and
+    /// annotations of others; volumes keep what they were made with. Refuse: it stays, and condition Degraded tells.
+    #[serde(default)]
+    pub on_immutable_change: ImmutableChange,
+
     /// The zones where volumes of the class may be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub allowed_topologies: Vec<TopologySelectorTerm>,
+}
+
+impl StorageClassItem {
+    /// A class of this name with the defaults of the schema in everything else.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            is_default: false,
+            volume_type: None,
+            availability: None,
+            fs_type: FsType::default(),
+            extra_parameters: BTreeMap::new(),
+            reclaim_policy: ReclaimPolicy::default(),
+            volume_binding_mode: VolumeBindingMode::default(),
+            mount_options: Vec::new(),
+            allow_volume_expansion: yes(),
+            on_immutable_change: ImmutableChange::default(),
+            allowed_topologies: Vec::new(),
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What happens when fields change that Kubernetes lets nobody change.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImmutableChange {
+    /// The object is deleted and made anew.
+    #[default]
+    Recreate,
+    /// It stays as it is, and the status tells.
+    Refuse,
 }
 
 /// The file systems that the driver can make.

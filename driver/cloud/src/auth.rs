@@ -1,6 +1,7 @@
 //! Keystone: tokens, and where the services are.
 
 mod body;
+mod credential;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! One cloud, ready to use: the crate's front door.
 
+mod facts;
 mod groups;
 mod modify;
 mod snapshots;
@@ -27,6 +28,8 @@ use crate::readonly::Writing;
 use crate::room::known::Known;
 use crate::transport::Transport;
 use crate::watch::{Progress, ServerRecords, Watch};
+
+pub use facts::{CloudService, CredentialFacts};
 
 /// What a login told.
 #[derive(Debug, Clone, PartialEq, Eq)]

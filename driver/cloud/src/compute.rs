@@ -1,6 +1,7 @@
 //! Nova, typed: servers and their volume attachments.
 
 mod servers;
+mod zones;
 
 use reqwest::Method;
 use serde::Deserialize;

@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
 pub use file::{Configuration, credentials_hash, loaded_hash};
@@ -37,8 +37,21 @@ pub struct CloudConfig {
     pub topology: TopologyOptions,
     /// Section `[Metadata]`.
     pub metadata: MetadataOptions,
+    /// The proxies on the way to the cloud, besides those of the environment. Not in any file: whoever embeds the client sets them.
+    pub proxies: Proxies,
     /// What was read and has no effect: unknown sections and keys. For the log.
     pub warnings: Vec<String>,
+}
+
+/// Proxies on the way to a cloud. Without any, those that the environment of the process names are used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// URL of the proxy for http endpoints.
+    pub http: Option<String>,
+    /// URL of the proxy for https endpoints.
+    pub https: Option<String>,
+    /// What is reached without them: hosts, domains and networks, by commas.
+    pub direct: String,
 }
 
 /// Who logs in.
@@ -163,6 +176,8 @@ pub struct Tls {
     pub insecure: bool,
     /// A client certificate, with its chain, and its key, as PEM files.
     pub client: Option<ClientCertificate>,
+    /// The same, inline. It has no place in a `cloud.conf`: whoever writes one puts it into files.
+    pub client_pem: Option<ClientPem>,
 }
 
 /// A client certificate (mutual TLS). Both may be one file.
@@ -173,6 +188,29 @@ pub struct ClientCertificate {
     /// The private key.
     pub key_file: PathBuf,
 }
+
+/// A client certificate with its key, inline. Its `Debug` shows neither.
+#[derive(Clone)]
+pub struct ClientPem {
+    /// The certificate and its chain.
+    pub certificate: String,
+    /// The private key.
+    pub key: SecretString,
+}
+
+impl fmt::Debug for ClientPem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientPem").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for ClientPem {
+    fn eq(&self, other: &Self) -> bool {
+        self.certificate == other.certificate && self.key.expose_secret() == other.key.expose_secret()
+    }
+}
+
+impl Eq for ClientPem {}
 
 /// Section `[Topology]`, our own: where a cloud's volumes can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use reqwest::Client;
+use secrecy::ExposeSecret;
 
-use crate::config::{ClientCertificate, CloudConfig};
+use crate::config::{ClientCertificate, ClientPem, CloudConfig};
 use crate::error::CloudError;
 use crate::options::CloudOptions;
 
@@ -44,6 +45,15 @@ pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Resul
     }
     if let Some(client) = &config.tls.client {
         builder = builder.identity(identity(client)?);
+    } else if let Some(client) = &config.tls.client_pem {
+        builder = builder.identity(inline_identity(client)?);
+    }
+    let direct = reqwest::NoProxy::from_string(&config.proxies.direct);
+    let http = config.proxies.http.iter().map(|url| (url, reqwest::Proxy::http(url)));
+    let https = config.proxies.https.iter().map(|url| (url, reqwest::Proxy::https(url)));
+    for (url, proxy) in http.chain(https) {
+        let proxy = proxy.map_err(|error| CloudError::Setup(format!("the proxy {url}: {}", chain(&error))))?;
+        builder = builder.proxy(proxy.no_proxy(direct.clone()));
     }
     if config.tls.insecure {
         builder = builder.danger_accept_invalid_certs(true);
@@ -69,6 +79,14 @@ fn identity(client: &ClientCertificate) -> Result<reqwest::Identity, CloudError>
             client.cert_file.display(),
             client.key_file.display()
         ))
+    })
+}
+
+fn inline_identity(client: &ClientPem) -> Result<reqwest::Identity, CloudError> {
+    let pem = format!("{}\n{}", client.certificate, client.key.expose_secret());
+    // The error's own text may quote the key.
+    reqwest::Identity::from_pem(pem.as_bytes()).map_err(|_| {
+        CloudError::Setup("the client certificate and its key are not PEM that belongs together".to_owned())
     })
 }
 
@@ -133,6 +151,36 @@ mod tests {
         assert_eq!(
             retry_after(&headers("retry-after", value)),
             seconds.map(Duration::from_secs)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_to_the_proxy_that_was_chosen_and_not_where_it_is_to_go_directly() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = proxy.local_addr().expect("bound");
+        let mut config = CloudConfig::from_cloud_conf(
+            "[Global]\nauth-url=http://k\napplication-credential-id=i\napplication-credential-secret=s\n",
+        )
+        .expect("good");
+        config.proxies.http = Some(format!("http://{address}"));
+        config.proxies.direct = "direct.invalid".to_owned();
+        let client = http_client(&config, &CloudOptions::default()).expect("a client");
+
+        let answer = tokio::spawn(client.get("http://keystone.invalid/v3").send());
+        let (mut connection, _) = proxy.accept().await.expect("the request");
+        let mut head = [0; 64];
+        let read = connection.read(&mut head).await.expect("read");
+        connection
+            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .await
+            .expect("answered");
+
+        assert!(head[..read].starts_with(b"GET http://keystone.invalid/v3"), "{head:?}");
+        assert_eq!(answer.await.expect("no panic").expect("an answer").status(), 204);
+        assert!(
+            client.get("http://direct.invalid/").send().await.is_err(),
+            "there is no such host"
         );
     }
 

@@ -49,10 +49,10 @@ mod volumes;
 mod watch;
 
 pub use block_storage::{
-    Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Snapshot, SnapshotStatus, Source, Volume,
+    Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source, Volume,
     VolumeAttachment, VolumePage, VolumeStatus, VolumeType,
 };
-pub use cloud::{AttachOptions, Attached, Cloud, Login};
+pub use cloud::{AttachOptions, Attached, Cloud, CloudService, CredentialFacts, Login};
 pub use compute::Server;
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Interface, TopologyOptions};
 pub use error::{CloudError, Failure, ObjectKind, Obstacle};

@@ -313,6 +313,19 @@ impl Transport {
             .copied()
     }
 
+    /// The same, asked anew; an answer is kept for the others.
+    pub(crate) async fn ask_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+        match self.connection().version_of(service) {
+            None => Ok(None),
+            Some(known) => {
+                let version = self.discover(service).await?;
+                // Who asked meanwhile has kept the same.
+                let _ = known.set(version);
+                Ok(version)
+            }
+        }
+    }
+
     async fn discover(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
         let mut request = Request::new(service, "version_get", Method::GET, &[], service.name().to_owned());
         request.version_root = true;

@@ -32,7 +32,7 @@ type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Syn
 /// An admin server that does not listen yet.
 #[must_use = "it does not listen before `bind`"]
 pub struct AdminServer {
-    metrics: Metrics,
+    metrics: Option<Metrics>,
     liveness: Check,
     readiness: Check,
     note: Note,
@@ -52,7 +52,7 @@ impl AdminServer {
     /// Serves `metrics`; both checks pass until others are given.
     pub fn new(metrics: Metrics) -> Self {
         Self {
-            metrics,
+            metrics: Some(metrics),
             liveness: Arc::new(|| Box::pin(async { Ok(()) })),
             readiness: Arc::new(|| Box::pin(async { Ok(()) })),
             note: Arc::new(|| None),
@@ -93,6 +93,12 @@ impl AdminServer {
         self
     }
 
+    /// Serves no `/metrics`, for a program that serves them elsewhere.
+    pub fn without_metrics(mut self) -> Self {
+        self.metrics = None;
+        self
+    }
+
     /// Adds a page. `path` must not be one of the three that are there already.
     pub fn route(mut self, path: &str, handler: MethodRouter) -> Self {
         self.extra = self.extra.route(path, handler);
@@ -113,8 +119,13 @@ impl AdminServer {
         let metrics = self.metrics;
         let limit = self.check_timeout;
         let (liveness, readiness, note) = (self.liveness, self.readiness, self.note);
-        self.extra
-            .route("/metrics", get(move || async move { write_metrics(&metrics) }))
+        let pages = match metrics {
+            Some(metrics) => self
+                .extra
+                .route("/metrics", get(move || async move { write_metrics(&metrics) })),
+            None => self.extra,
+        };
+        pages
             .route(
                 "/healthz",
                 get(move || run_check("liveness", liveness(), limit, || None)),
@@ -234,6 +245,13 @@ mod tests {
         assert_eq!(running.get("/healthz").await, (200, "ok\n".to_owned()));
         assert_eq!(running.get("/readyz").await, (200, "ok\n".to_owned()));
         assert_eq!(running.get("/else").await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn metrics_that_are_served_elsewhere_are_not_served_here() {
+        let running = run(server().without_metrics()).await;
+        assert_eq!(running.get("/metrics").await.0, 404);
+        assert_eq!(running.get("/healthz").await.0, 200);
     }
 
     #[tokio::test]

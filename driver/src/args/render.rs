@@ -53,6 +53,9 @@ impl Args {
         argv.given("instance-id", self.instance_id.as_ref());
         argv.given("availability-zone", self.availability_zone.as_ref());
         argv.differing("metadata-url", &self.metadata_url, &defaults.metadata_url);
+        for source in &self.search_order {
+            argv.push("search-order", source);
+        }
         argv.given("max-volumes-per-node", self.max_volumes_per_node.as_ref());
         argv.differing("default-fs-type", self.default_fs_type, defaults.default_fs_type);
         for (key, template) in &self.volume_metadata {

@@ -36,6 +36,7 @@ fn everything_changed() -> Args {
         instance_id: Some("0d3c2d6e-9a1b-4f2b-8f7e-2f9d6d1f0b11".into()),
         availability_zone: Some("zone one".into()),
         metadata_url: "http://127.0.0.1:8775".into(),
+        search_order: vec!["metadataService".into(), "dmi".into()],
         max_volumes_per_node: Some(25),
         default_fs_type: FsType::Xfs,
         volume_metadata: vec![("owner".into(), "${pvc.namespace}, ${pvc.name}".into())],

@@ -8,22 +8,25 @@ use std::{
 };
 
 use cinder_csi_crds::CinderCSIDriver;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
+use kube::{Api, Client, ResourceExt, runtime::reflector::Store};
 use tokio::time::Instant;
 
-use super::condition_names;
+use super::{Watched, condition_names};
 use crate::{
     apply::Writer,
     args::VERSION,
+    clouds::Clouds,
     credentials::Checker,
+    diagnosis::Inquiries,
     error::ReconcileError,
     events::Events,
-    images::ImageSet,
+    images::InstalledImages,
     metrics::Metrics,
-    observe::Cluster,
+    observe::{Cluster, Index},
     plan::Unrepairable,
-    resolve::{Environment, KubernetesVersion},
+    reload::Reloads,
+    resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Neighbour},
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -46,14 +49,24 @@ pub struct Context {
     pub cluster: Cluster,
     /// Tries credentials.
     pub checker: Checker,
+    /// The clouds, as they were seen.
+    pub clouds: Clouds,
+    /// Whether drivers use the credentials that they were given.
+    pub reloads: Reloads,
+    /// What the clouds say of operations that take too long.
+    pub inquiries: Inquiries,
     /// The operator's namespace.
     pub namespace: String,
     /// The images of this installation.
-    pub images: ImageSet,
+    pub images: InstalledImages,
+    /// Every CinderCSIDriver of the cluster.
+    pub drivers: Store<Watched>,
     /// The longest time between two looks at an object where nothing happens.
     pub idle_interval: Duration,
     /// The longest time that one reconcile may take.
     pub reconcile_timeout: Duration,
+    /// How long a new node pod may take to be Ready and registered.
+    pub registration_deadline: Duration,
     facts: Mutex<Option<(Facts, Instant)>>,
     memories: Mutex<HashMap<String, Memory>>,
 }
@@ -90,14 +103,22 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// Tries credentials.
     pub checker: Checker,
+    /// The clouds, as they were seen.
+    pub clouds: Clouds,
+    /// Whether drivers use the credentials that they were given.
+    pub reloads: Reloads,
     /// The operator's namespace.
     pub namespace: String,
     /// The images of this installation.
-    pub images: ImageSet,
+    pub images: InstalledImages,
+    /// Every CinderCSIDriver of the cluster.
+    pub drivers: Store<Watched>,
     /// The longest time between two looks at an object where nothing happens.
     pub idle_interval: Duration,
     /// The longest time that one reconcile may take.
     pub reconcile_timeout: Duration,
+    /// How long a new node pod may take to be Ready and registered.
+    pub registration_deadline: Duration,
 }
 
 impl Context {
@@ -110,17 +131,22 @@ impl Context {
             metrics: parts.metrics,
             cluster: parts.cluster,
             checker: parts.checker,
+            clouds: parts.clouds,
+            reloads: parts.reloads,
+            inquiries: Inquiries::default(),
             namespace: parts.namespace,
             images: parts.images,
+            drivers: parts.drivers,
             idle_interval: parts.idle_interval,
             reconcile_timeout: parts.reconcile_timeout,
+            registration_deadline: parts.registration_deadline,
             facts: Mutex::default(),
             memories: Mutex::default(),
         }
     }
 
     /// What the resolver needs to know of the cluster.
-    pub(super) async fn environment(&self) -> Result<Environment, ReconcileError> {
+    pub(super) async fn environment(&self, driver: &str) -> Result<Environment, ReconcileError> {
         let facts = self.facts().await?;
         Ok(Environment {
             namespace: self.namespace.clone(),
@@ -128,8 +154,27 @@ impl Context {
             kubernetes_version: facts.kubernetes_version,
             cluster_uid: facts.cluster_uid,
             nodes: self.cluster.read(|index| index.nodes().len()),
+            apis: self.cluster.apis(),
+            clouds: self.clouds.facts(driver),
             images: self.images.clone(),
+            neighbours: self.neighbours(),
+            classes: ClassFacts {
+                marked: self.cluster.read(Index::default_classes),
+                ..ClassFacts::default()
+            },
+            snapshot_controller: ControllerSight::Unseen,
+            runs_snapshot_controller: false,
+            silent_clouds: std::collections::BTreeSet::new(),
+            zoned_volumes: 0,
+            now: Timestamp::now(),
         })
+    }
+
+    /// What the drivers of the cluster take for themselves, also the one that is looked at.
+    fn neighbours(&self) -> Vec<Neighbour> {
+        let drivers = self.drivers.state();
+        let known = drivers.iter().filter_map(|driver| driver.0.as_ref().ok());
+        known.map(Neighbour::of).collect()
     }
 
     async fn facts(&self) -> Result<Facts, ReconcileError> {
@@ -189,6 +234,9 @@ impl Context {
         let clouds: Vec<String> = driver.spec.clouds.iter().map(|cloud| cloud.name.clone()).collect();
         self.metrics.forget(&name, &condition_names(), &clouds);
         self.checker.forget(&name);
+        self.clouds.forget(&name);
+        self.reloads.forget(&name);
+        self.inquiries.forget(&name);
         self.memories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

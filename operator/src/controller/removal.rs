@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use cinder_csi_crds::{Deletion, DeletionPolicy};
 use k8s_openapi::jiff::Timestamp;
-use kube::{Resource, runtime::controller::Action};
+use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tracing::debug;
 
@@ -17,11 +18,14 @@ use crate::{
     plan::{Desired, uid_of},
     resolve::{Registration, Resolved, resolve},
     status::{Removal, Seen},
-    teardown::{Remains, Step, hasten_unregistration, listed, next_step},
+    teardown::{FORCE_DELETE, Remains, Step, hasten_unregistration, listed, next_step},
 };
 
 /// How long until a step that takes its time is looked at again, should no watch tell of its end before.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// As the CRD's default.
+const DRAIN_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// More steps than a removal has; what is left after them is done by the next reconcile.
 const MOST_STEPS: usize = 10;
@@ -29,8 +33,8 @@ const MOST_STEPS: usize = 10;
 impl Pass<'_> {
     /// Takes the driver away, as far as it can be now.
     pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
-        let context = self.context;
-        let unregistering = resolve(self.driver, &context.environment().await?)
+        let (context, deletion) = (self.context, &self.driver.spec.deletion);
+        let unregistering = resolve(self.driver, &context.environment(&self.owner.name).await?)
             .ok()
             .map(|mut resolved| {
                 resolved.node.registration = Registration::Unregister;
@@ -39,17 +43,23 @@ impl Pass<'_> {
         let mut notices = Vec::new();
         for _ in 0..MOST_STEPS {
             let mut seen = self.seen();
-            if seen.volumes.is_empty() && seen.attachments.is_empty() {
-                // The index may lag behind, and what follows cannot be taken back.
-                (seen.volumes, seen.attachments) = observe::blockers(&context.client, &self.owner.name).await?;
-            }
-            let live = observe::live(&context.client, &self.owner, &context.namespace).await?;
+            // The index may lag behind, and what follows cannot be taken back.
+            seen.blockers = observe::blockers(
+                &context.client,
+                &self.owner.name,
+                deletion.ignore_retained,
+                context.cluster.apis(),
+            )
+            .await?;
+            let live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
             let (registered, out_of_reach) = context
                 .cluster
                 .read(|index| index.registered_by_readiness(&self.owner.name));
             let step = next_step(&Remains {
-                volumes: &seen.volumes,
-                attachments: &seen.attachments,
+                blockers: &seen.blockers,
+                policy: deletion.policy,
+                is_forced: self.is_forced(),
+                drain_timeout: drain_timeout(deletion),
                 live: &live,
                 registered: &registered,
                 out_of_reach: &out_of_reach,
@@ -59,7 +69,14 @@ impl Pass<'_> {
             debug!(driver = self.owner.name, ?step, "removal");
             match step {
                 // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
-                Step::Blocked { .. } => return self.maintain(Some(Removal::Blocked), true).await,
+                Step::Blocked => {
+                    let blocked = Seen {
+                        removal: Some(Removal::Blocked),
+                        ..seen
+                    };
+                    return self.maintain(blocked, true).await;
+                }
+                Step::Release { objects } => self.release(objects, &mut notices).await?,
                 Step::Delete { objects } => {
                     if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
                         notices.extend(left_behind(&registered, &out_of_reach));
@@ -111,6 +128,24 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Whether the administrator has acknowledged, on this very object, that volumes lose their driver.
+    fn is_forced(&self) -> bool {
+        let acknowledged = self.driver.annotations().get(FORCE_DELETE);
+        self.driver.spec.deletion.policy == DeletionPolicy::Force && acknowledged == Some(&self.owner.uid)
+    }
+
+    /// Takes the marks off the objects by which they are known to be the operator's. They go on as they are.
+    async fn release(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {
+        for (key, uid) in objects {
+            let released = self.context.writer.release(&key, &uid).await;
+            released.map_err(|source| ReconcileError::Release { key, source })?;
+        }
+        let note =
+            "spec.deletion.policy is Orphan: the driver goes on running, and the operator no longer looks after it";
+        notices.push(Notice::normal("Released", "Remove", note));
+        Ok(())
+    }
+
     /// Rolls the DaemonSet to pods that end the registration with the kubelet.
     async fn unregister(&self, resolved: &Resolved, live: &BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
         for operand in operands(resolved, None)?
@@ -148,6 +183,14 @@ impl Pass<'_> {
         self.context.forget(self.driver);
         Ok(Action::await_change())
     }
+}
+
+/// How long the nodes may take to forget the driver. What the CRD's pattern lets through and is no time counts as the default.
+fn drain_timeout(deletion: &Deletion) -> Duration {
+    let signed: Option<jiff::SignedDuration> = deletion.drain_timeout.parse().ok();
+    signed
+        .and_then(|signed| Duration::try_from(signed).ok())
+        .unwrap_or(DRAIN_TIMEOUT)
 }
 
 /// A word about nodes whose kubelet still lists the driver when its pods go.

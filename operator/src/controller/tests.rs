@@ -1,19 +1,22 @@
 mod api;
+mod classes;
 
 use std::sync::Mutex;
 
 use cinder_cloud::{CloudConfig, CloudError, Failure};
-use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType};
+use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, TopologyMode};
 use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::*;
 use crate::{
+    clouds::Clouds,
     credentials::{Checker, Keystone},
     events::Events,
-    images::ImageSet,
+    images::InstalledImages,
     metrics::Metrics,
     observe::{Cluster, Index},
+    reload::{self, PlainHttp, Reloads},
 };
 use api::{Api, DRIVER};
 
@@ -94,12 +97,16 @@ impl World {
             Parts {
                 cluster: Cluster::fixed(index),
                 events: Events::new(api.client.clone(), "operator", "pod", Arc::clone(&metrics)),
+                clouds: Clouds::blind(Arc::clone(&metrics)),
+                reloads: Reloads::new(Box::new(PlainHttp), reload::LIMIT),
                 metrics,
-                checker: Checker::new(Box::new(Door::default()), Duration::from_mins(5)),
+                checker: Checker::new(Box::new(Door::default())),
                 namespace: "cinder-csi".to_owned(),
-                images: ImageSet::built_in("0.0.1"),
+                images: InstalledImages::default(),
+                drivers: kube::runtime::reflector::store().0,
                 idle_interval: Duration::from_mins(5),
                 reconcile_timeout: Duration::from_secs(10),
+                registration_deadline: Duration::from_mins(10),
             },
         );
         let world = Self {
@@ -155,7 +162,10 @@ impl World {
 fn mk_spec() -> CinderCSIDriverSpec {
     let mut cloud = CloudSpec::from_secret("openstack-credentials");
     cloud.credentials_secret_ref.key = "cloud.conf".to_owned();
-    CinderCSIDriverSpec::new(vec![cloud])
+    let mut spec = CinderCSIDriverSpec::new(vec![cloud]);
+    // Nobody here tells which zones there are.
+    spec.topology.mode = TopologyMode::Enabled;
+    spec
 }
 
 fn deletes(writes: &[String]) -> Vec<&str> {
@@ -189,7 +199,10 @@ async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
     world.api.take_writes();
     world.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
     world.reconcile().await.expect("reconciled");
-    assert_eq!(world.api.take_writes(), [format!("PATCH {DEPLOYMENT}")]);
+    assert_eq!(
+        world.api.take_writes(),
+        [format!("PATCH {DEPLOYMENT}"), format!("PATCH {DRIVER}/status")]
+    );
     assert!(
         world
             .api
@@ -197,6 +210,7 @@ async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
             .iter()
             .any(|event| event.contains("DriftRepaired") && event.contains("spec.replicas"))
     );
+    assert_eq!(world.condition(ConditionType::DriftDetected).0, "True/FieldConflict");
 }
 
 #[tokio::test]
@@ -286,7 +300,11 @@ async fn a_reconcile_that_was_cut_short_is_finished_by_the_next() {
 
 #[tokio::test]
 async fn a_deletion_waits_for_a_volume_and_names_it() {
-    let world = World::new(mk_spec(), mk_index(&["pv-with-data"], true));
+    let world = World::managed();
+    world.api.put(
+        "/api/v1/persistentvolumes/pv-with-data",
+        json!({"metadata": {"name": "pv-with-data"}, "spec": {"csi": {"driver": NAME}}}),
+    );
     world.reconcile().await.expect("reconciled");
     world.delete();
     world.api.take_writes();
@@ -303,20 +321,6 @@ async fn a_deletion_waits_for_a_volume_and_names_it() {
         1,
         "{events:?}"
     );
-}
-
-#[tokio::test]
-async fn a_volume_that_only_the_api_server_knows_blocks_too() {
-    let world = World::managed();
-    world.reconcile().await.expect("reconciled");
-    world.api.put(
-        "/api/v1/persistentvolumes/new",
-        json!({"metadata": {"name": "new"}, "spec": {"csi": {"driver": NAME}}}),
-    );
-    world.delete();
-    world.api.take_writes();
-    world.reconcile().await.expect("reconciled");
-    assert_eq!(deletes(&world.api.take_writes()), Vec::<&str>::new());
 }
 
 #[tokio::test]

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use cinder_cloud::{CloudConfig, CloudError, ConfigError};
-use cinder_csi_crds::{CaBundleKind, Cloud as CloudSpec};
+use cinder_cloud::{
+    CloudConfig, CloudError, ConfigError, Interface,
+    config::{ClientPem, Proxies},
+};
+use cinder_csi_crds::{BlockStorage, CaBundleKind, CinderCSIDriverSpec, Cloud as CloudSpec, EndpointType, Proxy};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use tracing::warn;
 
 use super::LOGIN_LIMIT;
-use crate::{
-    operands::{CA_FILE, DriverCredentials},
-    resolve::Problem,
-};
+use crate::{operands::DriverCredentials, resolve::Problem};
 
 /// Credentials that have not been tried.
 #[derive(Debug)]
@@ -31,6 +31,17 @@ pub struct Source {
     pub namespace: String,
     /// What the spec says.
     pub spec: CloudSpec,
+    /// How the driver is to use Cinder.
+    pub block_storage: BlockStorage,
+    /// The proxies on the way to the cloud.
+    pub proxies: Proxies,
+}
+
+impl Candidate {
+    /// How it logs in, in one word.
+    pub fn auth_method(&self) -> &'static str {
+        super::auth_method(&self.config)
+    }
 }
 
 impl Source {
@@ -40,7 +51,17 @@ impl Source {
             cloud: spec.name.clone(),
             namespace: namespace.to_owned(),
             spec: spec.clone(),
+            block_storage: BlockStorage::default(),
+            proxies: Proxies::default(),
         }
+    }
+
+    /// The same with what the driver's spec says for all its clouds.
+    #[must_use]
+    pub fn with_options_of(mut self, driver: &CinderCSIDriverSpec) -> Self {
+        self.block_storage = driver.block_storage.clone();
+        self.proxies = proxies(driver.proxy.as_ref());
+        self
     }
 
     fn secret(&self) -> String {
@@ -95,7 +116,33 @@ impl Source {
             )
         })?;
         let ca_pem = self.read_ca(client, &secrets).await?;
-        self.understand(text, ca_pem)
+        let client_pem = self.read_client_certificate(&secrets).await?;
+        self.understand(text, ca_pem, client_pem)
+    }
+
+    async fn read_client_certificate(&self, secrets: &Api<Secret>) -> Result<Option<ClientPem>, Problem> {
+        let Some(reference) = &self.spec.client_cert_secret_ref else {
+            return Ok(None);
+        };
+        let place = format!("Secret {}/{}", self.namespace, reference.name);
+        let secret = secrets
+            .get_opt(&reference.name)
+            .await
+            .map_err(|error| self.unreadable(&place, &error))?;
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+        let (Some(certificate), Some(key)) = (text("tls.crt"), text("tls.key")) else {
+            let message = format!(
+                "{place} with the client certificate of cloud {} does not exist or lacks tls.crt or tls.key; create it \
+                 (`kubectl create secret tls`), or change spec.clouds[].clientCertSecretRef",
+                self.cloud
+            );
+            return Err(problem("ClientCertificateMissing", message));
+        };
+        Ok(Some(ClientPem {
+            certificate,
+            key: key.into(),
+        }))
     }
 
     async fn read_ca(&self, client: &Client, secrets: &Api<Secret>) -> Result<Option<String>, Problem> {
@@ -152,7 +199,12 @@ impl Source {
     }
 
     /// Turns the text of the Secret into what the driver is given.
-    pub(super) fn understand(&self, text: &str, ca_pem: Option<String>) -> Result<Candidate, Problem> {
+    pub(super) fn understand(
+        &self,
+        text: &str,
+        ca_pem: Option<String>,
+        client_pem: Option<ClientPem>,
+    ) -> Result<Candidate, Problem> {
         // The CRD lets only names with these endings in.
         let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
             .extension()
@@ -166,6 +218,25 @@ impl Source {
         if let Some(region) = &self.spec.region {
             config.region = Some(region.clone());
         }
+        if let Some(endpoint_type) = self.spec.endpoint_type {
+            config.interface = match endpoint_type {
+                EndpointType::Public => Interface::Public,
+                EndpointType::Internal => Interface::Internal,
+                EndpointType::Admin => Interface::Admin,
+            };
+        }
+        config.tls.insecure |= self.spec.insecure_skip_tls_verify;
+        config.proxies = self.proxies.clone();
+        let options = &mut config.block_storage;
+        // A raw device that grew would keep its old size otherwise.
+        options.rescan_on_resize = self.block_storage.rescan_on_resize.unwrap_or(true);
+        options.ignore_volume_az = self.block_storage.ignore_volume_az.unwrap_or(options.ignore_volume_az);
+        options.ignore_volume_microversion = self
+            .block_storage
+            .ignore_volume_microversion
+            .unwrap_or(options.ignore_volume_microversion);
+        let zones = self.spec.availability_zone_map.clone();
+        config.topology.zone_map.extend(zones);
         for warning in &config.warnings {
             warn!(
                 cloud = self.cloud,
@@ -189,9 +260,22 @@ impl Source {
                 ),
             ));
         }
-        let pem = config.tls.ca_pem.clone();
-        let cloud_conf = config.to_cloud_conf(pem.as_ref().map(|_| CA_FILE));
-        let credentials = DriverCredentials::new(cloud_conf.into(), pem);
+        if let Some(pair) = client_pem {
+            config.tls.client = None;
+            config.tls.client_pem = Some(pair);
+        }
+        if let Some(client) = &config.tls.client {
+            return Err(problem(
+                "ClientCertificateMissing",
+                format!(
+                    "{} names the client certificate {}, which the driver's pods do not have; put it into a Secret of type \
+                     kubernetes.io/tls and name that in spec.clouds[].clientCertSecretRef",
+                    self.key(),
+                    client.cert_file.display()
+                ),
+            ));
+        }
+        let credentials = DriverCredentials::of_cloud(&config);
         Ok(Candidate {
             auth_url: config.auth_url.clone(),
             config,
@@ -232,8 +316,13 @@ impl Source {
         match error {
             // A 404 from the place where Keystone should be says nothing about the credentials.
             CloudError::Auth(failure) | CloudError::Forbidden(failure) if matches!(failure.status, Some(401 | 403)) => {
+                let is_forbidden = failure.status == Some(403);
                 problem(
-                    "CredentialsRejected",
+                    if is_forbidden {
+                        "CredentialsForbidden"
+                    } else {
+                        "CredentialsRejected"
+                    },
                     format!(
                         "Keystone at {auth_url} does not accept the credentials in {}, cloud {}: {}. Check user or application credential, \
                  project, domain and whether the credential has expired, and mend the Secret",
@@ -287,6 +376,16 @@ impl Source {
                 LOGIN_LIMIT.as_secs()
             ),
         )
+    }
+}
+
+/// The proxies of a spec, as the client takes them.
+pub(crate) fn proxies(spec: Option<&Proxy>) -> Proxies {
+    let Some(spec) = spec else { return Proxies::default() };
+    Proxies {
+        http: spec.http_proxy.clone(),
+        https: spec.https_proxy.clone(),
+        direct: spec.no_proxy.join(","),
     }
 }
 

@@ -1,6 +1,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use cinder_cloud::Failure;
+use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
 use rstest::rstest;
 
@@ -74,16 +75,22 @@ fn mk_yaml(password: &str) -> String {
 }
 
 fn mk_candidate(password: &str) -> Result<Candidate, Problem> {
-    mk_source().understand(&mk_yaml(password), None)
+    mk_source().understand(&mk_yaml(password), None, None)
 }
 
 fn mk_checker(keystone: &Scripted) -> Checker {
-    Checker::new(Box::new(keystone.clone()), 5 * MINUTE)
+    Checker::new(Box::new(keystone.clone()))
 }
 
 async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {
     checker
-        .check("d", &mk_source(), mk_candidate(password), last_good.cloned())
+        .check(
+            "d",
+            &mk_source(),
+            mk_candidate(password),
+            last_good.cloned(),
+            5 * MINUTE,
+        )
         .await
 }
 
@@ -172,7 +179,7 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
     );
     let good = mk_candidate("good").expect("readable").credentials;
     let verdict = mk_checker(&keystone)
-        .check("d", &mk_source(), Err(missing), Some(good.clone()))
+        .check("d", &mk_source(), Err(missing), Some(good.clone()), 5 * MINUTE)
         .await;
     assert_eq!(keystone.logins(), 0);
     assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
@@ -194,7 +201,7 @@ fn what_cannot_be_understood_is_named_with_the_place_to_mend(
     #[case] reason: &str,
     #[case] part: &str,
 ) {
-    let problem = mk_source().understand(text, None).expect_err("not usable");
+    let problem = mk_source().understand(text, None, None).expect_err("not usable");
     assert_eq!(problem.reason, reason, "{}", problem.message);
     assert!(problem.message.contains(part), "{}", problem.message);
 }
@@ -206,13 +213,33 @@ fn a_region_of_the_spec_goes_before_that_of_the_secret() {
         ..CloudSpec::from_secret("s")
     };
     let candidate = Source::new("ns", &spec)
-        .understand(&mk_yaml("x"), None)
+        .understand(&mk_yaml("x"), None, None)
         .expect("readable");
     assert_eq!(candidate.config.region.as_deref(), Some("two"));
     assert_ne!(
         candidate.credentials.hash(),
         mk_candidate("x").expect("readable").credentials.hash()
     );
+}
+
+#[test]
+fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
+    let mut driver = CinderCSIDriverSpec::new(vec![CloudSpec::from_secret("s")]);
+    driver.block_storage.ignore_volume_az = Some(true);
+    driver.proxy = Some(cinder_csi_crds::Proxy {
+        https_proxy: Some("http://proxy.example.org:3128".to_owned()),
+        no_proxy: vec!["a.example.org".to_owned(), "10.0.0.0/8".to_owned()],
+        ..cinder_csi_crds::Proxy::default()
+    });
+    let read = |source: &Source| source.understand(&mk_yaml("x"), None, None).expect("readable").config;
+
+    let (usual, chosen) = (read(&mk_source()), read(&mk_source().with_options_of(&driver)));
+
+    assert!(usual.block_storage.rescan_on_resize && !usual.block_storage.ignore_volume_az);
+    assert!(chosen.block_storage.ignore_volume_az);
+    assert_eq!(usual.proxies, cinder_cloud::config::Proxies::default());
+    assert_eq!(chosen.proxies.https.as_deref(), Some("http://proxy.example.org:3128"));
+    assert_eq!(chosen.proxies.direct, "a.example.org,10.0.0.0/8");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,48 +4,18 @@
 //! The index is fed by watches (see [`super::watches`]) and is a cache: decisions that cannot be taken back ask the API
 //! server again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use k8s_openapi::api::{
-    core::v1::{Node, PersistentVolume},
-    storage::v1::{CSINode, VolumeAttachment},
-};
+use k8s_openapi::api::{core::v1::Node, storage::v1::CSINode};
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
-use super::nodes::{NodeFacts, taint_facts};
-
-/// A PersistentVolume, as far as it matters.
-#[derive(Debug, Clone, Deserialize, Resource)]
-#[resource(inherit = PersistentVolume)]
-pub(crate) struct VolumeObject {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: VolumeSpec,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct VolumeSpec {
-    csi: Option<CsiSource>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct CsiSource {
-    driver: String,
-}
-
-/// A VolumeAttachment, as far as it matters.
-#[derive(Debug, Clone, Deserialize, Resource)]
-#[resource(inherit = VolumeAttachment)]
-pub(crate) struct AttachmentObject {
-    metadata: ObjectMeta,
-    spec: AttachmentSpec,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct AttachmentSpec {
-    attacher: String,
-}
+use super::{
+    nodes::{NodeFacts, taint_facts},
+    pods::KeptPod,
+    volumes::{AttachmentFact, ClaimFact, VolumeFact},
+};
+use crate::resolve::Marked;
 
 /// A CSINode, as far as it matters.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -65,6 +35,24 @@ struct RegistrationSpec {
 #[derive(Debug, Clone, Deserialize)]
 struct RegisteredDriver {
     name: String,
+    #[serde(default, rename = "nodeID")]
+    node_id: String,
+    #[serde(default)]
+    allocatable: Option<Allocatable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Allocatable {
+    count: Option<u32>,
+}
+
+/// A driver as a kubelet has registered it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// The node, as the driver calls it: the server's id in Nova.
+    pub node_id: String,
+    /// How many volumes of the driver it may have.
+    pub limit: Option<u32>,
 }
 
 /// Turns a watched object into what the index keeps of it.
@@ -115,57 +103,35 @@ impl Default for Concerns {
     }
 }
 
-impl Fact for VolumeObject {
-    type Kept = String;
-
-    fn keep(&self) -> Option<String> {
-        self.spec.csi.as_ref().map(|csi| csi.driver.clone())
-    }
-
-    fn concerns(driver: &String) -> Concerns {
-        Concerns::Drivers(BTreeSet::from([driver.clone()]))
-    }
-
-    fn table(index: &mut Index) -> &mut HashMap<String, String> {
-        &mut index.volumes
-    }
-}
-
-impl Fact for AttachmentObject {
-    type Kept = String;
-
-    fn keep(&self) -> Option<String> {
-        Some(self.spec.attacher.clone())
-    }
-
-    fn concerns(driver: &String) -> Concerns {
-        Concerns::Drivers(BTreeSet::from([driver.clone()]))
-    }
-
-    fn table(index: &mut Index) -> &mut HashMap<String, String> {
-        &mut index.attachments
-    }
+/// What belongs to a driver.
+pub(crate) trait Owned {
+    /// Its name.
+    fn driver(&self) -> &str;
 }
 
 impl Fact for RegistrationObject {
-    type Kept = BTreeSet<String>;
+    type Kept = BTreeMap<String, Registered>;
 
-    fn keep(&self) -> Option<BTreeSet<String>> {
+    fn keep(&self) -> Option<BTreeMap<String, Registered>> {
+        let registered = |driver: &RegisteredDriver| Registered {
+            node_id: driver.node_id.clone(),
+            limit: driver.allocatable.as_ref().and_then(|allocatable| allocatable.count),
+        };
         Some(
             self.spec
                 .drivers
                 .iter()
                 .flatten()
-                .map(|driver| driver.name.clone())
+                .map(|driver| (driver.name.clone(), registered(driver)))
                 .collect(),
         )
     }
 
-    fn concerns(drivers: &BTreeSet<String>) -> Concerns {
-        Concerns::Drivers(drivers.clone())
+    fn concerns(drivers: &BTreeMap<String, Registered>) -> Concerns {
+        Concerns::Drivers(drivers.keys().cloned().collect())
     }
 
-    fn table(index: &mut Index) -> &mut HashMap<String, BTreeSet<String>> {
+    fn table(index: &mut Index) -> &mut HashMap<String, BTreeMap<String, Registered>> {
         &mut index.registrations
     }
 }
@@ -228,15 +194,43 @@ impl Fact for NodeObject {
 #[derive(Debug, Default)]
 pub struct Index {
     nodes: HashMap<String, NodeFacts>,
-    registrations: HashMap<String, BTreeSet<String>>,
-    volumes: HashMap<String, String>,
-    attachments: HashMap<String, String>,
+    registrations: HashMap<String, BTreeMap<String, Registered>>,
+    pub(super) volumes: HashMap<String, VolumeFact>,
+    pub(super) claims: HashMap<String, ClaimFact>,
+    marked_classes: HashMap<String, Marked>,
+    pub(super) attachments: HashMap<String, AttachmentFact>,
+    pods: HashMap<String, KeptPod>,
 }
 
 impl Index {
+    pub(super) fn marked_classes(&mut self) -> &mut HashMap<String, Marked> {
+        &mut self.marked_classes
+    }
+
+    /// The StorageClasses that are marked as the default, the oldest first.
+    pub fn default_classes(&self) -> Vec<Marked> {
+        let mut marked: Vec<_> = self.marked_classes.values().cloned().collect();
+        marked.sort();
+        marked
+    }
+
+    /// How many PersistentVolumes of the driver can only be used on some nodes.
+    pub fn zoned_volumes_of(&self, driver: &str) -> usize {
+        let is_zoned = |volume: &&VolumeFact| volume.driver == driver && volume.is_zoned;
+        self.volumes.values().filter(is_zoned).count()
+    }
+
+    pub(super) fn pods(&mut self) -> &mut HashMap<String, KeptPod> {
+        &mut self.pods
+    }
+
+    pub(super) fn kept_pods(&self) -> impl Iterator<Item = &KeptPod> {
+        self.pods.values()
+    }
+
     /// Takes an object in; says whom that concerns, which is nobody when nothing changed.
     pub(crate) fn put<K: Fact>(&mut self, object: &K) -> Concerns {
-        let name = object.meta().name.clone().unwrap_or_default();
+        let name = key_of(object.meta());
         let Some(kept) = object.keep() else {
             return self.remove::<K>(&name);
         };
@@ -272,7 +266,9 @@ impl Index {
 
     /// The nodes whose kubelet has the driver registered.
     pub fn registered_on(&self, driver: &str) -> BTreeSet<String> {
-        let has = |(node, drivers): (&String, &BTreeSet<String>)| drivers.contains(driver).then(|| node.clone());
+        let has = |(node, drivers): (&String, &BTreeMap<String, Registered>)| {
+            drivers.contains_key(driver).then(|| node.clone())
+        };
         self.registrations.iter().filter_map(has).collect()
     }
 
@@ -280,6 +276,23 @@ impl Index {
     pub fn registered_by_readiness(&self, driver: &str) -> (Vec<String>, Vec<String>) {
         let is_ready = |name: &String| self.nodes.get(name).is_some_and(|node| node.ready);
         self.registered_on(driver).into_iter().partition(is_ready)
+    }
+
+    /// The registration of the driver on a node.
+    pub fn registration(&self, node: &str, driver: &str) -> Option<&Registered> {
+        self.registrations.get(node)?.get(driver)
+    }
+
+    /// The node that the driver calls so.
+    pub fn node_of(&self, driver: &str, node_id: &str) -> Option<&str> {
+        let mut all = self.registrations.iter();
+        let (node, _) = all.find(|(_, drivers)| drivers.get(driver).is_some_and(|one| one.node_id == node_id))?;
+        Some(node)
+    }
+
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<&NodeFacts> {
+        self.nodes.get(name)
     }
 
     /// The PersistentVolumes of the driver, sorted.
@@ -293,10 +306,19 @@ impl Index {
     }
 }
 
-fn names_of(table: &HashMap<String, String>, driver: &str) -> Vec<String> {
+/// The name of an object in the index.
+pub(super) fn key_of(meta: &ObjectMeta) -> String {
+    let name = meta.name.as_deref().unwrap_or_default();
+    match &meta.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
     let mut names: Vec<String> = table
         .iter()
-        .filter(|(_, owner)| *owner == driver)
+        .filter(|(_, kept)| kept.driver() == driver)
         .map(|(name, _)| name.clone())
         .collect();
     names.sort();
@@ -308,6 +330,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::observe::VolumeObject;
 
     fn mk<K: serde::de::DeserializeOwned>(value: Value) -> K {
         serde_json::from_value(value).expect("an object")

@@ -64,6 +64,12 @@ pub fn view(nodes: &[NodeFacts], template: &PodSpec, registered_on: &BTreeSet<St
     view
 }
 
+/// The Ready nodes where a DaemonSet with this template wants a pod.
+pub fn ready_nodes(nodes: &[NodeFacts], template: &PodSpec) -> BTreeSet<String> {
+    let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
+    wanted.map(|node| node.name.clone()).collect()
+}
+
 /// Whether a DaemonSet with this template wants a pod on the node.
 fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
     let selected = template

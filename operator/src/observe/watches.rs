@@ -7,9 +7,11 @@ use std::{
     time::Duration,
 };
 
+use cinder_csi_crds::INSTANCE_LABEL;
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
+    api::ObjectMeta,
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
@@ -21,7 +23,13 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::index::{AttachmentObject, Concerns, Fact, Index, NodeObject, RegistrationObject, VolumeObject};
+use super::{
+    OptionalApis, apis,
+    classes::ClassObject,
+    index::{Concerns, Fact, Index, NodeObject, RegistrationObject, key_of},
+    pods::PodObject,
+    volumes::{AttachmentObject, ClaimObject, VolumeObject},
+};
 
 /// How long changes are gathered before the controller hears of them: a hundred volumes that come at once are one wake-up.
 const GATHER: Duration = Duration::from_secs(1);
@@ -50,22 +58,28 @@ pub enum WatchError {
 pub struct Cluster {
     index: Arc<RwLock<Index>>,
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
+    apis: watch::Receiver<OptionalApis>,
     watches: JoinSet<()>,
 }
 
 impl Cluster {
-    /// Starts the watches. What comes out of the channel is whom changes concern.
-    pub(crate) fn watch(client: &Client) -> (Self, mpsc::Receiver<Concerns>) {
+    /// Starts the watches; `namespace` is where the driver runs. What comes out of the channel is whom changes concern.
+    pub(crate) fn watch(client: &Client, namespace: &str) -> (Self, mpsc::Receiver<Concerns>) {
         let (wake, woken) = mpsc::channel(16);
         let mut cluster = Self {
             index: Arc::default(),
             ready: Vec::new(),
+            apis: watch::channel(OptionalApis::default()).1,
             watches: JoinSet::new(),
         };
         cluster.start::<NodeObject>("nodes", client, &wake);
         cluster.start::<RegistrationObject>("csinodes", client, &wake);
         cluster.start::<VolumeObject>("persistentvolumes", client, &wake);
         cluster.start::<AttachmentObject>("volumeattachments", client, &wake);
+        cluster.start::<ClaimObject>("persistentvolumeclaims", client, &wake);
+        cluster.start::<ClassObject>("storageclasses", client, &wake);
+        cluster.start_pods(client, namespace, &wake);
+        cluster.start_looking_for_apis(client, namespace, wake);
         (cluster, woken)
     }
 
@@ -75,6 +89,7 @@ impl Cluster {
         Self {
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
+            apis: watch::channel(OptionalApis::default()).1,
             watches: JoinSet::new(),
         }
     }
@@ -90,6 +105,26 @@ impl Cluster {
         let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
         self.watches
             .spawn(follow(kind, events, Arc::clone(&self.index), is_ready, wake.clone()));
+    }
+
+    /// The driver's own pods: those of the operator's namespace with the instance label, and no others.
+    fn start_pods(&mut self, client: &Client, namespace: &str, wake: &mpsc::Sender<Concerns>) {
+        let (is_ready, ready) = watch::channel(false);
+        self.ready.push(("pods", ready));
+        let api: Api<DeserializeGuard<PodObject>> = Api::namespaced(client.clone(), namespace);
+        let ours = watcher::Config::default().labels(INSTANCE_LABEL);
+        let events = watcher(api, ours).default_backoff().boxed();
+        self.watches
+            .spawn(follow("pods", events, Arc::clone(&self.index), is_ready, wake.clone()));
+    }
+
+    fn start_looking_for_apis(&mut self, client: &Client, namespace: &str, wake: mpsc::Sender<Concerns>) {
+        let (is_ready, ready) = watch::channel(false);
+        self.ready.push(("API groups", ready));
+        let (told, apis) = watch::channel(OptionalApis::default());
+        self.apis = apis;
+        self.watches
+            .spawn(apis::follow(client.clone(), namespace.to_owned(), told, is_ready, wake));
     }
 
     /// Waits until every first list has come.
@@ -111,6 +146,11 @@ impl Cluster {
             kinds: missing.join(", "),
             limit: FIRST_LIST_LIMIT,
         })
+    }
+
+    /// The optional APIs that are served, as they were seen last.
+    pub fn apis(&self) -> OptionalApis {
+        *self.apis.borrow()
     }
 
     /// Reads the index. Nothing may wait inside.
@@ -185,7 +225,7 @@ fn take_in<K: Fact>(
             Concerns::default()
         }
         Event::InitApply(object) => {
-            listed.insert(object.name_any());
+            listed.insert(key_of(&metadata_of(&object)));
             put(index, &object)
         }
         Event::InitDone => {
@@ -195,7 +235,15 @@ fn take_in<K: Fact>(
             concerned
         }
         Event::Apply(object) => put(index, &object),
-        Event::Delete(object) => index.remove::<K>(&object.name_any()),
+        Event::Delete(object) => index.remove::<K>(&key_of(&metadata_of(&object))),
+    }
+}
+
+/// The metadata of an object, also of one that cannot be read.
+fn metadata_of<K: Fact>(object: &DeserializeGuard<K>) -> ObjectMeta {
+    match &object.0 {
+        Ok(object) => object.meta().clone(),
+        Err(invalid) => invalid.metadata.clone(),
     }
 }
 

@@ -1,37 +1,33 @@
-//! The controller: the driver with credentials, csi-provisioner and csi-attacher around one socket.
+//! The controller: the driver with credentials, and the sidecars around one socket.
 
-use std::collections::BTreeMap;
-
-use cinder_csi_driver::args::Args;
+use cinder_csi_driver::args::{Args, DEFAULT_REQUEST_TIMEOUT};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
     Affinity, ConfigMapProjection, Container, EmptyDirVolumeSource, KeyToPath, PodAffinityTerm, PodAntiAffinity,
     PodSecurityContext, PodSpec, PodTemplateSpec, ProjectedVolumeSource, SecretVolumeSource,
-    ServiceAccountTokenProjection, Toleration, Volume, VolumeProjection, WeightedPodAffinityTerm,
+    ServiceAccountTokenProjection, Toleration, TopologySpreadConstraint, Volume, VolumeProjection,
+    WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::metadata::{self, Component};
-use super::secret::{self, CREDENTIALS_HASH_ANNOTATION, DriverCredentials};
-use super::{access, pod};
-use crate::resolve::{Resolved, Sidecar};
+use super::secret::{self, DriverCredentials};
+use super::{access, pod, sidecars};
+use crate::images;
+use crate::resolve::Resolved;
 
-const SOCKET_DIR: &str = "/csi";
-const SOCKET: &str = "/csi/csi.sock";
-const SOCKET_VOLUME: &str = "socket";
+pub(super) const SOCKET_DIR: &str = "/csi";
+pub(super) const SOCKET: &str = "/csi/csi.sock";
+pub(super) const SOCKET_VOLUME: &str = "socket";
 const CONFIG_VOLUME: &str = "cloud-config";
-const TOKEN_VOLUME: &str = "kube-api-access";
+pub(super) const TOKEN_VOLUME: &str = "kube-api-access";
 /// Where every Kubernetes client looks for its token.
-const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The kubelet renews the token long before it ends.
 const TOKEN_SECONDS: i64 = 3607;
 /// A user without any file or right of its own.
-const UNPRIVILEGED_USER: i64 = 65532;
+pub(super) const UNPRIVILEGED_USER: i64 = 65532;
 
-const DRIVER_PORT: i32 = 8080;
-const PROVISIONER_PORT: i32 = 8081;
-const ATTACHER_PORT: i32 = 8082;
 const MEMORY: &str = "32Mi";
 
 pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Deployment {
@@ -40,14 +36,25 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
         spec: Some(DeploymentSpec {
             replicas: Some(resolved.controller.replicas),
             selector: metadata::selector(resolved, Component::Controller),
-            strategy: Some(strategy(resolved.controller.replicas)),
+            strategy: Some(DeploymentStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_unavailable: Some(resolved.controller.max_unavailable.clone()),
+                    max_surge: Some(resolved.controller.max_surge.clone()),
+                }),
+            }),
             revision_history_limit: Some(3),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(metadata::pod_labels(resolved, Component::Controller)),
-                    annotations: credentials.map(|credentials| {
-                        BTreeMap::from([(CREDENTIALS_HASH_ANNOTATION.to_owned(), credentials.hash().to_owned())])
-                    }),
+                    labels: Some(pod::labels(
+                        resolved,
+                        Component::Controller,
+                        &resolved.controller.pod_labels,
+                    )),
+                    annotations: pod::annotations(
+                        &resolved.controller.pod_annotations,
+                        credentials.and_then(DriverCredentials::pod_annotations),
+                    ),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod_spec(resolved)),
@@ -55,18 +62,6 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
             ..DeploymentSpec::default()
         }),
         ..Deployment::default()
-    }
-}
-
-/// One pod serves until its successor does. Several are replaced one by one, without a further one that might find no node.
-fn strategy(replicas: i32) -> DeploymentStrategy {
-    let (max_unavailable, max_surge) = if replicas > 1 { (1, 0) } else { (0, 1) };
-    DeploymentStrategy {
-        type_: Some("RollingUpdate".into()),
-        rolling_update: Some(RollingUpdateDeployment {
-            max_unavailable: Some(IntOrString::Int(max_unavailable)),
-            max_surge: Some(IntOrString::Int(max_surge)),
-        }),
     }
 }
 
@@ -80,7 +75,12 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         priority_class_name: Some(controller.priority_class_name.clone()),
         node_selector: Some(pod::node_selector(&controller.node_selector)),
         tolerations: Some(controller.tolerations.clone().unwrap_or_else(control_plane_taints)),
-        affinity: Some(controller.affinity.clone().unwrap_or_else(|| apart(resolved))),
+        affinity: Some(
+            controller
+                .affinity
+                .clone()
+                .unwrap_or_else(|| apart(resolved, Component::Controller)),
+        ),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
             run_as_user: Some(UNPRIVILEGED_USER),
@@ -90,7 +90,18 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
             seccomp_profile: Some(pod::seccomp()),
             ..PodSecurityContext::default()
         }),
-        containers: vec![driver(resolved), provisioner(resolved), attacher(resolved)],
+        topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| spread(resolved))),
+        host_network: controller.host_network.then_some(true),
+        host_aliases: (!controller.host_aliases.is_empty()).then(|| controller.host_aliases.clone()),
+        dns_policy: Some(controller.dns_policy.as_str().into()),
+        containers: std::iter::once(driver(resolved))
+            .chain(
+                controller
+                    .sidecars
+                    .iter()
+                    .map(|settings| sidecars::container(resolved, settings)),
+            )
+            .collect(),
         volumes: Some(volumes(resolved)),
         ..PodSpec::default()
     }
@@ -101,91 +112,29 @@ fn driver(resolved: &Resolved) -> Container {
         endpoint: format!("unix://{SOCKET}"),
         cloud_config: vec![secret::CLOUD_CONF_FILE.into()],
         cluster: resolved.cluster_id.clone(),
-        http_endpoint: format!(":{DRIVER_PORT}"),
+        http_endpoint: format!(":{}", resolved.controller.http_port),
         provide_node_service: false,
+        request_timeout: resolved.request_timeout.unwrap_or(DEFAULT_REQUEST_TIMEOUT),
         ..pod::driver_args(resolved)
     };
     Container {
         name: pod::DRIVER_CONTAINER.into(),
-        image: Some(resolved.images.driver.clone()),
+        image: Some(resolved.images.name(images::Component::Driver)),
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args.to_argv()),
-        ports: Some(vec![pod::port(pod::DRIVER_PORT, DRIVER_PORT)]),
+        env: pod::proxy(resolved),
+        ports: Some(vec![pod::port(
+            pod::DRIVER_PORT,
+            i32::from(resolved.controller.http_port),
+        )]),
         liveness_probe: Some(pod::liveness(pod::DRIVER_PORT, "/healthz")),
         readiness_probe: Some(pod::probe(pod::DRIVER_PORT, "/readyz")),
         resources: Some(pod::resources(resolved.controller.resources.as_ref(), MEMORY)),
         security_context: Some(pod::unprivileged()),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![
             pod::mount(SOCKET_VOLUME, SOCKET_DIR),
             pod::read_only(CONFIG_VOLUME, secret::DIRECTORY),
-        ]),
-        ..Container::default()
-    }
-}
-
-fn provisioner(resolved: &Resolved) -> Container {
-    let own = [
-        // For the metadata of the volumes in Cinder: names of claim and volume.
-        "--extra-create-metadata".to_owned(),
-        // For classes that somebody else made without a file system.
-        "--default-fstype=ext4".to_owned(),
-    ];
-    sidecar(
-        resolved,
-        "csi-provisioner",
-        &resolved.images.provisioner,
-        PROVISIONER_PORT,
-        &resolved.controller.provisioner,
-        own,
-    )
-}
-
-fn attacher(resolved: &Resolved) -> Container {
-    let own = ["--default-fstype=ext4".to_owned()];
-    sidecar(
-        resolved,
-        "csi-attacher",
-        &resolved.images.attacher,
-        ATTACHER_PORT,
-        &resolved.controller.attacher,
-        own,
-    )
-}
-
-fn sidecar(
-    resolved: &Resolved,
-    name: &str,
-    image: &str,
-    port: i32,
-    settings: &Sidecar,
-    own: impl IntoIterator<Item = String>,
-) -> Container {
-    let mut args = vec![
-        format!("--csi-address={SOCKET}"),
-        format!("--timeout={}", settings.timeout),
-        format!("--worker-threads={}", settings.worker_threads),
-        format!("--retry-interval-max={}", settings.retry_interval_max),
-        format!("--kube-api-qps={}", settings.kube_api_qps),
-        format!("--kube-api-burst={}", settings.kube_api_burst),
-        "--leader-election".into(),
-        format!("--leader-election-namespace={}", resolved.namespace),
-        format!("--http-endpoint=:{port}"),
-        format!("--v={}", pod::verbosity(resolved.log_level)),
-    ];
-    args.extend(own);
-    Container {
-        name: name.into(),
-        image: Some(image.into()),
-        image_pull_policy: Some(resolved.pull_policy.as_str().into()),
-        args: Some(args),
-        ports: Some(vec![pod::port(name, port)]),
-        // A sidecar that can no longer renew its lease must make room for another one.
-        liveness_probe: Some(pod::liveness(name, "/healthz/leader-election")),
-        resources: Some(pod::resources(settings.resources.as_ref(), MEMORY)),
-        security_context: Some(pod::unprivileged()),
-        volume_mounts: Some(vec![
-            pod::mount(SOCKET_VOLUME, SOCKET_DIR),
-            pod::read_only(TOKEN_VOLUME, TOKEN_DIR),
         ]),
         ..Container::default()
     }
@@ -207,12 +156,17 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
             }),
             ..Volume::default()
         },
-        Volume {
-            name: TOKEN_VOLUME.into(),
-            projected: Some(api_access()),
-            ..Volume::default()
-        },
+        token_volume(),
     ]
+}
+
+/// What a client of the Kubernetes API needs.
+pub(super) fn token_volume() -> Volume {
+    Volume {
+        name: TOKEN_VOLUME.into(),
+        projected: Some(api_access()),
+        ..Volume::default()
+    }
 }
 
 /// What Kubernetes mounts into every container on its own, unless it is told not to: token, authority, in one directory.
@@ -245,22 +199,22 @@ fn api_access() -> ProjectedVolumeSource {
 }
 
 /// The pods run on control plane nodes too: in small clusters there are no others to spare.
-fn control_plane_taints() -> Vec<Toleration> {
+pub(super) fn control_plane_taints() -> Vec<Toleration> {
     vec![
         pod::tolerate(Some("node-role.kubernetes.io/control-plane")),
         pod::tolerate(Some("CriticalAddonsOnly")),
     ]
 }
 
-/// The pods of this driver avoid each other's nodes, where there is a choice.
-fn apart(resolved: &Resolved) -> Affinity {
+/// The pods of a component avoid each other's nodes, where there is a choice.
+pub(super) fn apart(resolved: &Resolved, component: Component) -> Affinity {
     Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {
             preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
                 weight: 100,
                 pod_affinity_term: PodAffinityTerm {
                     topology_key: "kubernetes.io/hostname".into(),
-                    label_selector: Some(metadata::selector(resolved, Component::Controller)),
+                    label_selector: Some(metadata::selector(resolved, component)),
                     ..PodAffinityTerm::default()
                 },
             }]),
@@ -268,4 +222,15 @@ fn apart(resolved: &Resolved) -> Affinity {
         }),
         ..Affinity::default()
     }
+}
+
+/// Over the zones of the cluster, where there is a choice.
+fn spread(resolved: &Resolved) -> Vec<TopologySpreadConstraint> {
+    vec![TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: "topology.kubernetes.io/zone".into(),
+        when_unsatisfiable: "ScheduleAnyway".into(),
+        label_selector: Some(metadata::selector(resolved, Component::Controller)),
+        ..TopologySpreadConstraint::default()
+    }]
 }

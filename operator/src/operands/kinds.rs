@@ -2,6 +2,8 @@
 
 use kube::api::ApiResource;
 
+use crate::observe::{OptionalApi, OptionalApis};
+
 /// A kind of object, as the API server knows it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
@@ -15,9 +17,24 @@ pub struct Kind {
     pub plural: &'static str,
     /// Whether objects live in a namespace.
     pub namespaced: bool,
+    /// The API without which the kind does not exist, where not every cluster serves it.
+    pub optional: Option<OptionalApi>,
 }
 
 impl Kind {
+    /// The same kind, known only where `api` is served.
+    const fn only_with(self, api: OptionalApi) -> Self {
+        Self {
+            optional: Some(api),
+            ..self
+        }
+    }
+
+    /// Whether a cluster with these optional APIs knows the kind.
+    pub fn is_served(&self, apis: OptionalApis) -> bool {
+        self.optional.is_none_or(|api| apis.has(api))
+    }
+
     /// For clients of objects without a type.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {
@@ -51,12 +68,13 @@ const fn kind(
         kind,
         plural,
         namespaced,
+        optional: None,
     }
 }
 
 /// Every kind that was ever made: what is no longer wanted is looked for among these, so a kind stays in the list when the
 /// last object of it goes.
-pub static KINDS: [Kind; 10] = [
+pub static KINDS: &[Kind] = &[
     kind("", "v1", "ServiceAccount", "serviceaccounts", true),
     kind("", "v1", "Secret", "secrets", true),
     kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
@@ -70,9 +88,39 @@ pub static KINDS: [Kind; 10] = [
         false,
     ),
     kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+    kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
     kind("apps", "v1", "Deployment", "deployments", true),
     kind("apps", "v1", "DaemonSet", "daemonsets", true),
     kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
+    kind(
+        "storage.k8s.io",
+        "v1",
+        "VolumeAttributesClass",
+        "volumeattributesclasses",
+        false,
+    )
+    .only_with(OptionalApi::VolumeAttributesClasses),
+    kind(
+        "snapshot.storage.k8s.io",
+        "v1",
+        "VolumeSnapshotClass",
+        "volumesnapshotclasses",
+        false,
+    )
+    .only_with(OptionalApi::Snapshots),
+    kind(
+        "groupsnapshot.storage.k8s.io",
+        "v1",
+        "VolumeGroupSnapshotClass",
+        "volumegroupsnapshotclasses",
+        false,
+    )
+    .only_with(OptionalApi::GroupSnapshots),
+    kind("", "v1", "Service", "services", true),
+    kind("", "v1", "ConfigMap", "configmaps", true),
+    kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", true).only_with(OptionalApi::Monitoring),
+    kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", true).only_with(OptionalApi::Monitoring),
 ];
 
 /// The kind of this API version and name.

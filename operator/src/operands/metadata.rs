@@ -14,7 +14,14 @@ pub const MANAGED_BY: &str = "cinder-csi-operator";
 /// The usual label for the version of an application.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// The usual label for the part of an application.
-const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+/// Its value on what talks to OpenStack.
+pub const CONTROLLER_COMPONENT: &str = "controller";
+/// Its value on what runs on the nodes.
+pub const NODE_COMPONENT: &str = "node";
+
+/// The value of that label on everything of the snapshot-controller.
+pub(crate) const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 
 /// A part of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +32,20 @@ pub(super) enum Component {
     Node,
     /// StorageClasses and the CSIDriver.
     Storage,
+    /// The snapshot-controller, which serves every CSI driver of the cluster.
+    SnapshotController,
+    /// What Prometheus and Grafana are given.
+    Monitoring,
 }
 
 impl Component {
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::Controller => "controller",
-            Self::Node => "node",
+            Self::Controller => CONTROLLER_COMPONENT,
+            Self::Node => NODE_COMPONENT,
             Self::Storage => "storage",
+            Self::SnapshotController => SNAPSHOT_CONTROLLER,
+            Self::Monitoring => "monitoring",
         }
     }
 }

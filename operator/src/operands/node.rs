@@ -1,17 +1,18 @@
 //! The nodes: the driver alone, which mounts volumes and registers itself with the kubelet. It has no credentials and no
 //! access to the Kubernetes API.
 
+use cinder_csi_crds::NodeRegistration;
 use cinder_csi_driver::args::Args;
 use cinder_csi_driver::node::CLOUD_INIT_DIR;
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
-    Container, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Volume, VolumeMount,
+    Container, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::metadata::{self, Component};
-use super::{access, pod};
+use super::{access, pod, registrar};
+use crate::images;
 use crate::resolve::{Registration, Resolved};
 
 const KUBELET_VOLUME: &str = "kubelet-dir";
@@ -19,6 +20,10 @@ const DEVICES_VOLUME: &str = "devices";
 const DEVICES_DIR: &str = "/dev";
 const CLOUD_INIT_VOLUME: &str = "cloud-init";
 const MEMORY: &str = "16Mi";
+/// The directory of the driver's socket, for the containers beside it.
+pub(super) const PLUGIN_VOLUME: &str = "plugin-dir";
+/// The kubelet's registry of plugins.
+pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
 
 pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
     DaemonSet {
@@ -26,18 +31,16 @@ pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
         spec: Some(DaemonSetSpec {
             selector: metadata::selector(resolved, Component::Node),
             update_strategy: Some(DaemonSetUpdateStrategy {
-                type_: Some("RollingUpdate".into()),
-                rolling_update: Some(RollingUpdateDaemonSet {
-                    max_unavailable: Some(resolved.node.max_unavailable.clone()),
-                    // Never two pods on a node: they would serve the same sockets, and the one that ends would take the
-                    // other's registration with it.
-                    max_surge: Some(IntOrString::Int(0)),
-                }),
+                // The operator itself replaces pods (see `rollout`): by their registration, and never two on a node, which
+                // would serve the same sockets.
+                type_: Some("OnDelete".into()),
+                rolling_update: None,
             }),
             revision_history_limit: Some(3),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(metadata::pod_labels(resolved, Component::Node)),
+                    labels: Some(pod::labels(resolved, Component::Node, &resolved.node.pod_labels)),
+                    annotations: pod::annotations(&resolved.node.pod_annotations, None),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod_spec(resolved)),
@@ -56,26 +59,70 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         image_pull_secrets: pod::pull_secrets(resolved),
         priority_class_name: Some(node.priority_class_name.clone()),
         node_selector: Some(pod::node_selector(&node.node_selector)),
-        tolerations: Some(node.tolerations.clone().unwrap_or_else(|| vec![pod::tolerate(None)])),
+        tolerations: Some(tolerations(resolved)),
         affinity: node.affinity.clone(),
         // The metadata service, which knows the instance's id and zone, answers only on the instance's own network.
         host_network: Some(true),
         dns_policy: Some("ClusterFirstWithHostNet".into()),
-        containers: vec![driver(resolved)],
-        volumes: Some(vec![
-            host_path(KUBELET_VOLUME, &node.kubelet_dir),
-            host_path(DEVICES_VOLUME, DEVICES_DIR),
-            Volume {
-                host_path: Some(HostPathVolumeSource {
-                    path: CLOUD_INIT_DIR.into(),
-                    // Not every image has cloud-init.
-                    type_: Some("DirectoryOrCreate".into()),
-                }),
-                ..host_path(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
-            },
-        ]),
+        containers: containers(resolved),
+        volumes: Some(volumes(resolved)),
         ..PodSpec::default()
     }
+}
+
+fn volumes(resolved: &Resolved) -> Vec<Volume> {
+    let node = &resolved.node;
+    let mut volumes = vec![
+        host_path(KUBELET_VOLUME, &node.kubelet_dir),
+        host_path(DEVICES_VOLUME, DEVICES_DIR),
+        Volume {
+            host_path: Some(HostPathVolumeSource {
+                path: CLOUD_INIT_DIR.into(),
+                // Not every image has cloud-init.
+                type_: Some("DirectoryOrCreate".into()),
+            }),
+            ..host_path(CLOUD_INIT_VOLUME, CLOUD_INIT_DIR)
+        },
+    ];
+    if node.registrar == NodeRegistration::Sidecar {
+        volumes.extend([
+            Volume {
+                host_path: Some(HostPathVolumeSource {
+                    path: format!("{}/plugins/{}", node.kubelet_dir, resolved.driver_name),
+                    type_: Some("DirectoryOrCreate".into()),
+                }),
+                name: PLUGIN_VOLUME.into(),
+                ..Volume::default()
+            },
+            host_path(REGISTRY_VOLUME, &format!("{}/plugins_registry", node.kubelet_dir)),
+        ]);
+    }
+    volumes
+}
+
+/// The driver, and what stands beside it where it does not register itself.
+fn containers(resolved: &Resolved) -> Vec<Container> {
+    let mut containers = vec![driver(resolved)];
+    // Before the driver is taken away nothing must register it: at its end the registrar removes its socket.
+    if is_registered_by_sidecar(resolved) {
+        containers.extend(registrar::containers(resolved));
+    }
+    containers
+}
+
+fn is_registered_by_sidecar(resolved: &Resolved) -> bool {
+    resolved.node.registrar == NodeRegistration::Sidecar && resolved.node.registration == Registration::Register
+}
+
+/// Every taint, or those that the administrator chose and the one that goes only when the driver is there.
+fn tolerations(resolved: &Resolved) -> Vec<Toleration> {
+    let Some(mut tolerations) = resolved.node.tolerations.clone() else {
+        return vec![pod::tolerate(None)];
+    };
+    if let Some(key) = &resolved.node.startup_taint {
+        tolerations.push(pod::tolerate(Some(key)));
+    }
+    tolerations
 }
 
 fn driver(resolved: &Resolved) -> Container {
@@ -84,18 +131,31 @@ fn driver(resolved: &Resolved) -> Container {
         endpoint: format!("unix://{}/plugins/{}/csi.sock", node.kubelet_dir, resolved.driver_name),
         http_endpoint: format!(":{}", node.http_port),
         provide_controller_service: false,
-        register: node.registration == Registration::Register,
-        unregister: node.registration == Registration::Unregister,
+        register: node.registration == Registration::Register && node.registrar == NodeRegistration::Integrated,
+        // Also beside the registrar: a registration that the driver once made itself would stand beside the registrar's, and the
+        // kubelet would lose the driver when that goes.
+        unregister: node.registration == Registration::Unregister || node.registrar == NodeRegistration::Sidecar,
+        max_volumes_per_node: node.max_volumes,
+        additional_topology: resolved.topology.additional.clone().into_iter().collect(),
+        search_order: node
+            .search_order
+            .iter()
+            .map(|source| source.as_str().to_owned())
+            .collect(),
         kubelet_dir: node.kubelet_dir.clone().into(),
         ..pod::driver_args(resolved)
     };
     Container {
         name: pod::DRIVER_CONTAINER.into(),
-        image: Some(resolved.images.driver.clone()),
+        image: Some(resolved.images.name(images::Component::Driver)),
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args.to_argv()),
         ports: Some(vec![pod::port(pod::DRIVER_PORT, i32::from(node.http_port))]),
-        liveness_probe: Some(pod::liveness(pod::DRIVER_PORT, "/healthz")),
+        liveness_probe: Some(if is_registered_by_sidecar(resolved) {
+            pod::liveness(registrar::LIVENESS_PORT, "/healthz")
+        } else {
+            pod::liveness(pod::DRIVER_PORT, "/healthz")
+        }),
         readiness_probe: Some(pod::probe(pod::DRIVER_PORT, "/readyz")),
         resources: Some(pod::resources(node.resources.as_ref(), MEMORY)),
         security_context: Some(SecurityContext {
@@ -107,6 +167,7 @@ fn driver(resolved: &Resolved) -> Container {
             read_only_root_filesystem: Some(true),
             ..SecurityContext::default()
         }),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
         volume_mounts: Some(vec![
             VolumeMount {
                 // Mounted where the host has it: the kubelet names paths as they are on the host.

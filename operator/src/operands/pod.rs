@@ -2,33 +2,89 @@
 
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{LogLevel, Resources};
-use cinder_csi_driver::args::Args;
+use cinder_csi_crds::{LogFormat, LogLevel, Resources};
+use cinder_csi_driver::args::{self, Args};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ContainerPort, HTTPGetAction, LocalObjectReference, Probe, ResourceRequirements, SeccompProfile,
-    SecurityContext, Toleration, VolumeMount,
+    Capabilities, ContainerPort, EnvVar, HTTPGetAction, LocalObjectReference, Probe, ResourceRequirements,
+    SeccompProfile, SecurityContext, Toleration, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::metadata::{self, Component};
 use crate::resolve::Resolved;
 
 /// Name of the container with the driver in both kinds of pod.
-pub(super) const DRIVER_CONTAINER: &str = "cinder-csi-driver";
+pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
 /// Name of a container's port for checks and metrics.
-pub(super) const DRIVER_PORT: &str = "http";
+pub const DRIVER_PORT: &str = "http";
 
 /// The arguments that both roles of the driver share.
 pub(super) fn driver_args(resolved: &Resolved) -> Args {
     Args {
         driver_name: resolved.driver_name.clone(),
-        with_topology: resolved.topology,
+        with_topology: resolved.topology.enabled,
         verbosity: match resolved.log_level {
             LogLevel::Normal => None,
             level => Some(verbosity(level)),
         },
+        log_format: match resolved.log_format {
+            LogFormat::Json => args::LogFormat::Json,
+            LogFormat::Text => args::LogFormat::Text,
+        },
         ..Args::default()
     }
+}
+
+/// Labels of a pod: the administrator's, and ours over them.
+pub(super) fn labels(
+    resolved: &Resolved,
+    component: Component,
+    given: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut labels = given.clone();
+    labels.extend(metadata::pod_labels(resolved, component));
+    labels
+}
+
+/// Annotations of a pod: the administrator's, and ours over them; none rather than an empty map.
+pub(super) fn annotations(
+    given: &BTreeMap<String, String>,
+    own: Option<BTreeMap<String, String>>,
+) -> Option<BTreeMap<String, String>> {
+    let mut annotations = given.clone();
+    annotations.extend(own.unwrap_or_default());
+    (!annotations.is_empty()).then_some(annotations)
+}
+
+/// The proxies for the one container that talks to OpenStack.
+///
+/// What is near is reached without them in any case: the metadata service in both of its addresses, Services by name, and the
+/// Kubernetes API, whose address the kubelet puts in place of the variable. The range of Services is not known to anybody.
+pub(super) fn proxy(resolved: &Resolved) -> Option<Vec<EnvVar>> {
+    const NEAR: [&str; 4] = [
+        "169.254.169.254",
+        "[fe80::a9fe:a9fe]",
+        ".svc",
+        "$(KUBERNETES_SERVICE_HOST)",
+    ];
+    let proxy = resolved.proxy.as_ref()?;
+    let direct: Vec<&str> = NEAR
+        .into_iter()
+        .chain(proxy.no_proxy.iter().map(String::as_str))
+        .collect();
+    let variable = |name: &str, value: &str| EnvVar {
+        name: name.into(),
+        value: Some(value.into()),
+        ..EnvVar::default()
+    };
+    let given = [("HTTP_PROXY", &proxy.http_proxy), ("HTTPS_PROXY", &proxy.https_proxy)];
+    let mut variables: Vec<EnvVar> = given
+        .into_iter()
+        .filter_map(|(name, url)| Some(variable(name, url.as_ref()?)))
+        .collect();
+    variables.push(variable("NO_PROXY", &direct.join(",")));
+    Some(variables)
 }
 
 /// A log level as the sidecars count it, which is klog's way.

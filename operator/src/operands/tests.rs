@@ -6,10 +6,14 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{DriverCredentials, MANAGED_BY, MANAGED_BY_LABEL, Operand, operands};
+use crate::images::Component;
 use crate::resolve::tests::{mk_driver, mk_environment};
 use crate::resolve::{Registration, Resolved, resolve};
 
 mod access;
+mod classes;
+mod monitoring;
+mod pods;
 
 /// The usual driver, as it is in a cluster.
 fn mk_in_cluster() -> CinderCSIDriver {
@@ -83,7 +87,7 @@ fn a_spec_with_everything_becomes_these_objects() {
             "affinity": { "nodeAffinity": {} },
             "priorityClassName": "higher",
             "resources": { "limits": { "memory": "64Mi" } },
-            "maxUnavailable": 3,
+            "update": { "maxUnavailable": 3 },
         },
         "storageClasses": { "items": [
             { "name": "fast", "isDefault": true, "volumeType": "ssd", "availability": "az1", "fsType": "xfs",
@@ -163,11 +167,14 @@ fn the_driver_with_the_credentials_has_no_access_to_the_api() {
             .collect::<Vec<_>>()
     };
     assert_eq!(with("cloud-config"), ["cinder-csi-driver"]);
-    assert_eq!(with("kube-api-access"), ["csi-provisioner", "csi-attacher"]);
+    assert_eq!(
+        with("kube-api-access"),
+        ["csi-provisioner", "csi-attacher", "csi-resizer"]
+    );
 }
 
 #[test]
-fn new_credentials_replace_the_controllers_pods_and_nothing_else() {
+fn new_credentials_change_the_secret_and_replace_no_pod() {
     let resolved = mk_resolved(&mk_in_cluster());
     let before = operands(&resolved, Some(&mk_credentials())).unwrap();
     let after = operands(&resolved, Some(&DriverCredentials::new("[Global]\n".into(), None))).unwrap();
@@ -179,7 +186,7 @@ fn new_credentials_replace_the_controllers_pods_and_nothing_else() {
         .map(|(a, _)| a.kind.kind)
         .collect();
 
-    assert_eq!(changed, ["Secret", "Deployment"]);
+    assert_eq!(changed, ["Secret"]);
 }
 
 #[test]
@@ -249,9 +256,8 @@ fn a_class_that_is_not_the_default_leaves_the_mark_to_others() {
     const MARK: &str = "storageclass.kubernetes.io/is-default-class";
     let mut driver = mk_in_cluster();
     let class = |name: &str, is_default| StorageClassItem {
-        name: name.into(),
         is_default,
-        ..StorageClassItem::default()
+        ..StorageClassItem::named(name)
     };
     driver.spec.storage_classes.items = Some(vec![class("usual", true), class("other", false)]);
 
@@ -277,6 +283,8 @@ fn a_class_that_is_not_the_default_leaves_the_mark_to_others() {
 fn a_release_of_the_operator_with_the_same_images_replaces_no_pod() {
     let driver = mk_in_cluster();
     let mut environment = mk_environment();
+    let image = (Component::Driver, "mirror/driver@sha256:1".to_owned());
+    environment.images = std::iter::once(image).collect();
     let template = |environment: &_| {
         let operands = operands(&resolve(&driver, environment).unwrap(), Some(&mk_credentials())).unwrap();
         ["Deployment", "DaemonSet"].map(|kind| only(&operands, kind)["spec"]["template"].clone())
@@ -291,10 +299,7 @@ fn a_release_of_the_operator_with_the_same_images_replaces_no_pod() {
 #[test]
 fn a_class_carries_only_the_parameters_that_were_given() {
     let mut driver = mk_in_cluster();
-    let plain = StorageClassItem {
-        name: "plain".into(),
-        ..StorageClassItem::default()
-    };
+    let plain = StorageClassItem::named("plain");
     driver.spec.storage_classes.items = Some(vec![plain]);
 
     let operands = mk_operands(&driver);

@@ -201,7 +201,8 @@ fn a_storage_class_whose_fixed_fields_changed_is_made_anew(#[case] field: &str, 
             desired,
             uid: "live-uid".to_owned(),
             fields,
-            kept: BTreeMap::new(),
+            resource_version: "7".to_owned(),
+            kept: Kept::default(),
         }]
     );
 }
@@ -222,7 +223,123 @@ fn a_class_that_is_made_anew_stays_the_default_if_a_person_made_it_that(#[case] 
     let Some(Action::Recreate { kept, .. }) = plan.actions.first() else {
         panic!("{plan:?}")
     };
-    assert_eq!(kept.contains_key(DEFAULT_CLASS_ANNOTATION), stays);
+    assert_eq!(kept.annotations.contains_key(DEFAULT_CLASS_ANNOTATION), stays);
+}
+
+#[test]
+fn labels_and_annotations_of_others_survive_a_re_creation_and_ours_do_not() {
+    let desired = mk_class();
+    let mut live = mk_live(&desired);
+    live["reclaimPolicy"] = json!("Retain");
+    live["metadata"]["labels"]["team"] = json!("storage");
+    live["metadata"]["labels"]["old"] = json!("ours");
+    live["metadata"]["annotations"]["note"] = json!("do not touch");
+    live["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!("{}");
+    live["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:metadata": {"f:labels": {"f:old": {}}}});
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    let Some(Action::Recreate { kept, .. }) = plan.actions.first() else {
+        panic!("{plan:?}")
+    };
+    let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    let expected = Kept {
+        annotations: one("note", "do not touch"),
+        labels: one("team", "storage"),
+    };
+    assert_eq!(*kept, expected);
+}
+
+#[test]
+fn a_class_that_is_not_to_be_made_anew_stays_and_is_told_of() {
+    let mut desired = mk_class();
+    desired.handling.keeps_immutable = true;
+    let mut live = mk_live(&desired);
+    live["reclaimPolicy"] = json!("Retain");
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    let expected = Obstacle::Refused {
+        key: desired.key,
+        fields: vec!["reclaimPolicy".to_owned()],
+    };
+    assert_eq!((plan.actions, plan.obstacles), (vec![], vec![expected]));
+}
+
+#[test]
+fn a_class_that_is_left_to_others_is_made_and_never_changed() {
+    let mut desired = mk_class();
+    desired.handling.create_only = true;
+    let mut live = mk_live(&desired);
+    live["reclaimPolicy"] = json!("Retain");
+    live["allowVolumeExpansion"] = json!(false);
+    assert_eq!(
+        plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]),
+        Plan::default()
+    );
+    assert_eq!(
+        plan_for(std::slice::from_ref(&desired), []).actions,
+        [Action::Create(desired)]
+    );
+}
+
+#[rstest]
+#[case::a_person_said_no(Some(("kubectl-annotate", "false")), false, false)]
+#[case::a_person_said_yes(Some(("kubectl-annotate", "true")), false, false)]
+#[case::a_person_said_no_and_the_spec_insists(Some(("kubectl-annotate", "false")), true, true)]
+#[case::a_person_took_it_off(None, false, true)]
+#[case::it_is_ours(Some(("cinder-csi-operator", "true")), false, false)]
+fn the_mark_of_a_person_on_the_default_class_counts(
+    #[case] mark: Option<(&str, &str)>,
+    #[case] insists: bool,
+    #[case] is_written: bool,
+) {
+    let mut fields = mk_class().object;
+    fields["metadata"]["annotations"] = json!({(DEFAULT_CLASS_ANNOTATION): "true"});
+    let mut desired = Desired::new(mk_key(kind::STORAGE_CLASS, "fast"), Stage::Base, fields);
+    desired.handling.insists_on_default = insists;
+    let mut live = mk_live(&desired);
+    let annotations = &mut live["metadata"]["annotations"];
+    match mark {
+        Some((_, value)) => annotations[DEFAULT_CLASS_ANNOTATION] = json!(value),
+        None => drop(
+            annotations
+                .as_object_mut()
+                .and_then(|all| all.remove(DEFAULT_CLASS_ANNOTATION)),
+        ),
+    }
+    if let Some((manager, _)) = mark {
+        let path = format!("f:{DEFAULT_CLASS_ANNOTATION}");
+        let fields = json!({"f:metadata": {"f:annotations": {(path): {}}}});
+        let operation = if manager == FIELD_MANAGER { "Apply" } else { "Update" };
+        let entry = json!({"manager": manager, "operation": operation, "fieldsV1": fields});
+        let managers = live["metadata"]["managedFields"].as_array_mut().expect("managers");
+        managers.push(entry);
+    }
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    assert_eq!(!plan.actions.is_empty(), is_written, "{plan:?}");
+}
+
+#[rstest]
+#[case::attributes(kind::ATTRIBUTES_CLASS, json!({"driverName": "d", "parameters": {"type": "ssd"}}), "parameters", json!({"type": "hdd"}))]
+#[case::group(kind::GROUP_SNAPSHOT_CLASS, json!({"driver": "d", "deletionPolicy": "Delete"}), "deletionPolicy", json!("Retain"))]
+fn classes_that_cannot_be_changed_are_made_anew(
+    #[case] kind: &'static str,
+    #[case] wanted: Value,
+    #[case] field: &str,
+    #[case] there: Value,
+) {
+    let desired = mk_desired(kind, "gold", &wanted);
+    let mut live = mk_live(&desired);
+    live[field] = there;
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    assert!(matches!(plan.actions[..], [Action::Recreate { .. }]), "{plan:?}");
+}
+
+#[test]
+fn a_csi_driver_of_other_lifecycle_modes_is_made_anew() {
+    let wanted = json!({"spec": {"attachRequired": true, "volumeLifecycleModes": ["Persistent"]}});
+    let desired = mk_desired(kind::CSI_DRIVER, "d", &wanted);
+    let mut live = mk_live(&desired);
+    live["spec"]["volumeLifecycleModes"] = json!(["Persistent", "Ephemeral"]);
+    let plan = plan_for(std::slice::from_ref(&desired), [(desired.key.clone(), live)]);
+    assert!(matches!(plan.actions[..], [Action::Recreate { .. }]), "{plan:?}");
 }
 
 #[rstest]
@@ -280,4 +397,51 @@ fn the_hash_of_a_secret_tells_nothing_about_its_values() {
         matches!(&plan.actions[..], [Action::Repair { fields, .. }] if fields == &["data.cloud.conf"]),
         "{plan:?}"
     );
+}
+
+/// The pointers of all scalars below `value` that are neither empty nor the key of a list's element.
+fn scalars(value: &Value, pointer: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, below) in fields {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                scalars(below, &format!("{pointer}/{name}"), found);
+            }
+        }
+        Value::Array(elements) => {
+            for (index, below) in elements.iter().enumerate() {
+                scalars(below, &format!("{pointer}/{index}"), found);
+            }
+        }
+        _ => found.push(pointer.to_owned()),
+    }
+}
+
+#[test]
+fn a_change_of_any_field_of_any_operand_is_found() {
+    use crate::operands::operands;
+    use crate::resolve::resolve;
+    use crate::resolve::tests::{mk_driver, mk_environment};
+
+    let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).expect("resolved");
+    let mut compared = 0;
+    for operand in operands(&resolved, None).expect("operands") {
+        let wanted = serde_json::to_value(&operand.object).expect("JSON");
+        let mut pointers = Vec::new();
+        scalars(&wanted, "", &mut pointers);
+        for pointer in pointers {
+            let mut live = wanted.clone();
+            let field = live.pointer_mut(&pointer).expect("a field");
+            *field = match field {
+                Value::Bool(value) => json!(!*value),
+                Value::Number(number) => json!(number.as_i64().unwrap_or_default() + 1),
+                Value::String(text) => json!(format!("{text}x")),
+                other => panic!("{pointer}: {other}"),
+            };
+            let found = differences(&wanted, &live, usize::MAX);
+            assert_eq!(found.len(), 1, "{operand}{pointer}: {found:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 300, "only {compared} fields");
 }

@@ -1,8 +1,13 @@
+use std::collections::BTreeMap;
+
 use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, Cloud};
 use rstest::rstest;
 
-use super::{Environment, KubernetesVersion, resolve};
-use crate::images::ImageSet;
+use k8s_openapi::jiff::Timestamp;
+
+use super::{ClassFacts, ControllerSight, Environment, KubernetesVersion, resolve};
+use crate::images::InstalledImages;
+use crate::observe::OptionalApis;
 
 pub(crate) fn mk_driver(name: &str) -> CinderCSIDriver {
     CinderCSIDriver::new(
@@ -18,7 +23,16 @@ pub(crate) fn mk_environment() -> Environment {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor: 36 }),
         cluster_uid: Some("0ca5a8c2-7a55-4a1c-8b3c-5b1f0f2d1e11".into()),
         nodes: 3,
-        images: ImageSet::built_in("0.1.0"),
+        apis: OptionalApis::default(),
+        classes: ClassFacts::default(),
+        snapshot_controller: ControllerSight::default(),
+        runs_snapshot_controller: false,
+        silent_clouds: std::collections::BTreeSet::new(),
+        zoned_volumes: 0,
+        now: Timestamp::UNIX_EPOCH,
+        clouds: BTreeMap::new(),
+        images: InstalledImages::default(),
+        neighbours: Vec::new(),
     }
 }
 
@@ -124,4 +138,26 @@ fn the_version_of_the_api_server_is_read_as_numbers(
     #[case] expected: Option<KubernetesVersion>,
 ) {
     assert_eq!(KubernetesVersion::parse(major, minor), expected);
+}
+
+#[test]
+fn classes_of_a_kind_that_the_cluster_does_not_know_are_left_out_and_told_of() {
+    let mut driver = mk_driver("cinder.csi.openstack.org");
+    driver.spec.volume_attributes_classes =
+        serde_json::from_value(serde_json::json!({ "items": [{ "name": "gold", "parameters": { "type": "ssd" } }] }))
+            .unwrap();
+    let old = resolve(&driver, &mk_environment()).unwrap();
+    assert_eq!(old.unknown_classes, ["spec.volumeAttributesClasses"]);
+    assert!(old.attributes_classes.is_empty());
+
+    let environment = Environment {
+        apis: OptionalApis {
+            volume_attributes_classes: true,
+            ..OptionalApis::default()
+        },
+        ..mk_environment()
+    };
+    let new = resolve(&driver, &environment).unwrap();
+    assert!(new.unknown_classes.is_empty());
+    assert_eq!(new.attributes_classes.len(), 1);
 }

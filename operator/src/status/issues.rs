@@ -1,6 +1,6 @@
 //! What needs a human, the gravest first.
 
-use super::Seen;
+use super::{CloudView, Seen, rollout};
 use crate::{
     objects::{Key, kind},
     plan::Obstacle,
@@ -15,13 +15,13 @@ pub(crate) struct Issue {
     pub(crate) message: String,
 }
 
-/// All issues, the gravest first.
-pub(crate) fn of(seen: &Seen) -> Vec<Issue> {
+/// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
+pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issue> {
     let problems = seen.problems.iter().map(|problem| Issue {
         reason: problem.reason,
         message: problem.message.clone(),
     });
-    let refusals = seen.clouds.iter().filter_map(|cloud| {
+    let refusals = seen.clouds.iter().filter(|cloud| !is_young(cloud)).filter_map(|cloud| {
         let refusal = cloud.refusal.as_ref()?;
         let consequence = match &cloud.hash {
             Some(_) => "The driver goes on with the credentials that were accepted last",
@@ -46,11 +46,22 @@ pub(crate) fn of(seen: &Seen) -> Vec<Issue> {
             ),
         })
     });
+    let not_loaded = seen.reload_failed.then(|| Issue {
+        reason: "CredentialsNotLoaded",
+        message:
+            "the controller's pods do not say that they use the credentials that they were given, even after they were \
+                  replaced; their logs and /readyz say why, or the operator cannot reach their port for /metrics"
+                .to_owned(),
+    });
+    let classes = seen.classes.iter().flat_map(super::classes::issues);
     problems
         .chain(seen.obstacles.iter().map(obstacle))
         .chain(refusals)
         .chain(failures)
         .chain(stalled)
+        .chain(classes)
+        .chain(rollout::issues(seen))
+        .chain(not_loaded)
         .collect()
 }
 
@@ -66,6 +77,22 @@ fn obstacle(obstacle: &Obstacle) -> Issue {
         Obstacle::Foreign { key, maker } => Issue {
             reason: "ForeignObject",
             message: format!("{key} exists, was made by {maker} and is left alone. {}", remedy(key)),
+        },
+        Obstacle::Refused { key, fields } => Issue {
+            reason: "ImmutableField",
+            message: format!(
+                "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and onImmutableChange is Refuse. \
+                 Put the spec back, set onImmutableChange to Recreate, or give the class another name",
+                fields.join(", ")
+            ),
+        },
+        Obstacle::Waiting { key, fields, what } => Issue {
+            reason: "PendingRecreate",
+            message: format!(
+                "{key} differs from the spec in {}, which Kubernetes does not let anybody change. It is made anew as soon as \
+                 nothing needs it any more: {what}",
+                fields.join(", ")
+            ),
         },
         Obstacle::Immutable { key, fields } => Issue {
             reason: "ImmutableField",

@@ -4,6 +4,8 @@ use serde_json::json;
 use super::*;
 use crate::events::Severity;
 use crate::objects::{Key, kind};
+use crate::rollout::{Gate, NodeRollout};
+use crate::teardown::Blockers;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
@@ -17,6 +19,7 @@ fn mk_workload(desired: i32, updated: i32, available: i32) -> Workload {
         available,
         outdated: 0,
         is_current: true,
+        image: None,
         version: Some("0.1.0".to_owned()),
         stalled: None,
     }
@@ -28,6 +31,26 @@ fn mk_cloud() -> CloudView {
         authenticated: true,
         refusal: None,
         hash: Some("0123456789abcdef01".to_owned()),
+        ..CloudView::default()
+    }
+}
+
+fn mk_nodes(desired: usize, updated: usize) -> NodeRollout {
+    NodeRollout {
+        desired,
+        updated,
+        serving: desired,
+        outdated: desired - updated,
+        ..NodeRollout::default()
+    }
+}
+
+fn mk_gate(installed: &str, target: &str) -> Gate {
+    Gate {
+        controller: Some(installed.to_owned()),
+        node: Some(installed.to_owned()),
+        target: target.to_owned(),
+        hold: None,
     }
 }
 
@@ -38,6 +61,8 @@ fn mk_healthy() -> Seen {
         clouds: vec![mk_cloud()],
         controller: Some(mk_workload(2, 2, 2)),
         daemon_set: Some(mk_workload(3, 3, 3)),
+        node_rollout: Some(mk_nodes(3, 3)),
+        gate: mk_gate("0.1.0", "0.1.0"),
         nodes: NodesView {
             desired: 3,
             registered: 3,
@@ -60,12 +85,13 @@ fn refused(hash: Option<&str>) -> CloudView {
     }
 }
 
-/// `Type=Status/Reason` of every condition.
+/// `Type=Status/Reason` of the three conditions that everybody looks at first.
 fn verdicts(seen: &Seen) -> Vec<String> {
     let status = status(None, seen, at(1));
     status
         .conditions
         .iter()
+        .take(3)
         .map(|c| format!("{}={}/{}", c.type_, c.status, c.reason))
         .collect()
 }
@@ -217,8 +243,11 @@ fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
     let volumes: Vec<String> = (10..25).map(|number| format!("pv{number}")).collect();
     let seen = Seen {
         removal: Some(Removal::Blocked),
-        volumes,
-        attachments: vec!["va1".to_owned()],
+        blockers: Blockers {
+            volumes,
+            attachments: vec!["va1".to_owned()],
+            snapshots: Vec::new(),
+        },
         ..mk_healthy()
     };
     let status = status(None, &seen, at(1));
@@ -311,21 +340,30 @@ fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
 #[test]
 fn the_version_changes_only_when_the_new_one_is_everywhere() {
     let old = status(None, &mk_healthy(), at(1));
-    let newer = |updated| Workload {
+    let newer = || Workload {
         version: Some("0.2.0".to_owned()),
-        ..mk_workload(3, updated, 3)
+        ..mk_workload(3, 3, 3)
     };
-    let version = |controller, daemon_set| {
+    let version = |controller, daemon_set, nodes| {
         let seen = Seen {
             controller: Some(controller),
             daemon_set: Some(daemon_set),
+            node_rollout: nodes,
             ..mk_healthy()
         };
         status(Some(&old), &seen, at(2)).version
     };
-    assert_eq!(version(newer(3), newer(2)).as_deref(), Some("0.1.0"));
-    assert_eq!(version(mk_workload(3, 3, 3), newer(3)).as_deref(), Some("0.1.0"));
-    assert_eq!(version(newer(3), newer(3)).as_deref(), Some("0.2.0"));
+    assert_eq!(
+        version(newer(), newer(), Some(mk_nodes(3, 2))).as_deref(),
+        Some("0.1.0")
+    );
+    assert_eq!(version(newer(), newer(), None).as_deref(), Some("0.1.0"));
+    let controller_lags = version(mk_workload(3, 3, 3), newer(), Some(mk_nodes(3, 3)));
+    assert_eq!(controller_lags.as_deref(), Some("0.1.0"));
+    assert_eq!(
+        version(newer(), newer(), Some(mk_nodes(3, 3))).as_deref(),
+        Some("0.2.0")
+    );
 }
 
 #[test]
@@ -355,22 +393,31 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
     let broken = status(
         Some(&healthy),
         &Seen {
-            clouds: vec![refused(Some("old"))],
+            clouds: vec![refused(Some("0123456789abcdef01"))],
             ..mk_healthy()
         },
         at(2),
     );
     let sent = notices(Some(&healthy), &broken);
+    let words = |notices: &[Notice]| -> Vec<_> { notices.iter().map(|n| (n.severity, n.reason)).collect() };
     assert_eq!(
-        sent.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(),
-        [(Severity::Warning, "Degraded")]
+        words(&sent),
+        [
+            (Severity::Warning, "Degraded"),
+            (Severity::Warning, "ConditionNotMet"),
+            (Severity::Warning, "CredentialsRejected")
+        ]
     );
     assert!(sent[0].note.contains("CredentialsRejected"), "{}", sent[0].note);
     assert_eq!(notices(Some(&broken), &broken), []);
     let mended = notices(Some(&broken), &healthy);
     assert_eq!(
-        mended.iter().map(|n| (n.severity, n.reason)).collect::<Vec<_>>(),
-        [(Severity::Normal, "NotDegraded")]
+        words(&mended),
+        [
+            (Severity::Normal, "NotDegraded"),
+            (Severity::Normal, "ConditionMet"),
+            (Severity::Normal, "CredentialsAccepted")
+        ]
     );
 }
 
@@ -421,3 +468,5 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
         .message;
     assert!(message.contains("1 of an older version left"), "{message}");
 }
+
+mod rollout;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::operands::VERSION_LABEL;
+use crate::operands::{DRIVER_CONTAINER, VERSION_LABEL};
 
 /// A Deployment or DaemonSet as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Workload {
     pub is_current: bool,
     /// The version of the driver that it was made for.
     pub version: Option<String>,
+    /// The image of the driver's container.
+    pub image: Option<String>,
     /// Why its controller gave up, when it did.
     pub stalled: Option<String>,
 }
@@ -44,6 +46,7 @@ impl Workload {
             outdated: count(status, "replicas").saturating_sub(updated).max(0),
             is_current: is_current(live),
             version: version_of(live),
+            image: image_of(live),
             stalled: stalled.map(|condition| condition["message"].as_str().unwrap_or_default().to_owned()),
         }
     }
@@ -59,11 +62,12 @@ impl Workload {
             outdated: 0,
             is_current: is_current(live),
             version: version_of(live),
+            image: image_of(live),
             stalled: None,
         }
     }
 
-    pub(super) fn is_rolled_out(&self) -> bool {
+    pub(crate) fn is_rolled_out(&self) -> bool {
         self.is_current && self.updated >= self.desired && self.outdated == 0 && self.available >= self.desired
     }
 }
@@ -75,6 +79,14 @@ fn name_of(live: &Value) -> String {
 
 fn version_of(live: &Value) -> Option<String> {
     live["metadata"]["labels"][VERSION_LABEL].as_str().map(str::to_owned)
+}
+
+fn image_of(live: &Value) -> Option<String> {
+    let containers = live["spec"]["template"]["spec"]["containers"].as_array()?;
+    let driver = containers
+        .iter()
+        .find(|container| container["name"] == DRIVER_CONTAINER)?;
+    driver["image"].as_str().map(str::to_owned)
 }
 
 fn is_current(live: &Value) -> bool {

@@ -1,11 +1,11 @@
 //! The cluster: nodes, control plane, simulator, and the ways to use them.
 
 mod containers;
-mod control_plane;
+pub(crate) mod control_plane;
 mod daemon;
 mod network;
 mod node;
-mod pki;
+pub(crate) mod pki;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use crate::cluster::PAUSE_IMAGE;
-use crate::{Command, Image, Product, Tools, workspace_root};
+use crate::{Command, Image, Product, Tools};
 
 const INIT_SOURCE: &str = include_str!("scripts/init.c");
 
@@ -68,19 +68,26 @@ pub(crate) async fn busybox() -> Result<Image> {
 
 /// The sidecars of the controller, under the names and tags that the product's manifests use.
 pub(crate) fn sidecars(tools: &Tools) -> Result<Vec<Image>> {
-    [("csi-provisioner", "v6.3.0"), ("csi-attacher", "v4.12.0")]
-        .into_iter()
-        .map(|(name, tag)| {
-            let path = format!("/{name}");
-            let image = Image::new(format!("registry.k8s.io/sig-storage/{name}:{tag}"));
-            Ok(image.file(tools.path(name)?, &path).entrypoint(path))
-        })
-        .collect()
+    [
+        ("csi-provisioner", "v6.3.0"),
+        ("csi-attacher", "v4.12.0"),
+        // The module is v2.2.0: of the patch release after it only the image was published.
+        ("csi-resizer", "v2.2.1"),
+        ("csi-snapshotter", "v8.6.0"),
+        ("snapshot-controller", "v8.6.0"),
+    ]
+    .into_iter()
+    .map(|(name, tag)| {
+        let path = format!("/{name}");
+        let image = Image::new(format!("registry.k8s.io/sig-storage/{name}:{tag}"));
+        Ok(image.file(tools.path(name)?, &path).entrypoint(path))
+    })
+    .collect()
 }
 
 /// The product's own images, from the same lists of files as the image files for Docker.
 pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
-    let lists = workspace_root().join("config/images");
+    let lists = product.source.join("config/images");
     let mut images = Vec::new();
     for (name, binary) in [
         ("cinder-csi-driver", &product.driver),
@@ -90,7 +97,7 @@ pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
         let text = tokio::fs::read_to_string(&list)
             .await
             .with_context(|| format!("cannot read {}", list.display()))?;
-        let image = Image::new(format!("ghcr.io/cinder-csi/{name}:v{}", env!("CARGO_PKG_VERSION")));
+        let image = Image::new(format!("ghcr.io/cinder-csi/{name}:v{}", product.version));
         images.push(
             from_list(image, &text, binary)
                 .await

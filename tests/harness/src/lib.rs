@@ -22,12 +22,14 @@
 //! Needs root, the distribution's packages that `tests/tools/apt` installs, and the programs that `tests/tools/build`
 //! builds. Cancelling a future of this crate leaves the cluster as it is; dropping the [`Cluster`] removes it.
 
+mod api_server;
 mod cluster;
 mod command;
 mod forward;
 mod image;
 mod images;
 mod poll;
+mod previous;
 mod product;
 mod programs;
 mod progress;
@@ -35,6 +37,7 @@ mod run;
 mod simulator;
 mod tools;
 
+pub use api_server::ApiServer;
 pub use cluster::{Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::Command;
 pub use image::{Entry, Image};

@@ -1,6 +1,6 @@
 //! The programs of this repository, built and installed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -31,9 +31,13 @@ impl Profile {
     }
 }
 
-/// The product's programs.
+/// The product's programs, of one version.
 #[derive(Debug, Clone)]
 pub struct Product {
+    /// Their version.
+    pub version: String,
+    /// The root of the sources that they and their manifests are from.
+    pub source: PathBuf,
     /// `cinder-csi-driver`.
     pub driver: PathBuf,
     /// `cinder-csi-operator`.
@@ -52,7 +56,12 @@ impl Product {
         let [driver, operator] = built
             .try_into()
             .map_err(|_| anyhow!("cargo built other programs than asked for"))?;
-        Ok(Self { driver, operator })
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            source: workspace_root(),
+            driver,
+            operator,
+        })
     }
 
     /// Packs the product's images and returns the archives.
@@ -65,8 +74,8 @@ impl Product {
     }
 }
 
-fn default_manifests() -> Result<String> {
-    let path = workspace_root().join("config/default");
+fn default_manifests(source: &Path) -> Result<String> {
+    let path = source.join("config/default");
     Ok(path
         .to_str()
         .context("the path of the workspace is not UTF-8")?
@@ -84,8 +93,20 @@ impl Cluster {
 
     /// Applies `config/default` and waits until the operator runs.
     pub async fn install_manifests(&self) -> Result<()> {
+        self.install_manifests_of(&workspace_root()).await
+    }
+
+    /// The same from other sources of the product.
+    pub async fn install_manifests_of(&self, source: &Path) -> Result<()> {
         self.progress().say("installing config/default");
-        self.kubectl(&["apply", "-k", &default_manifests()?]).await?;
+        self.kubectl(&[
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-k",
+            &default_manifests(source)?,
+        ])
+        .await?;
         wait_for("the operator's Deployment", OPERATOR_TIMEOUT, async || {
             let words = [
                 "wait",
@@ -104,7 +125,7 @@ impl Cluster {
 
     /// Deletes what `config/default` installed.
     pub async fn remove_manifests(&self) -> Result<()> {
-        let words = ["delete", "-k", &default_manifests()?, "--timeout=60s"];
+        let words = ["delete", "-k", &default_manifests(&workspace_root())?, "--timeout=60s"];
         self.kubectl_within(REMOVAL_TIMEOUT, &words).await.map(drop)
     }
 

@@ -142,7 +142,7 @@ fn cargo() -> Command {
 
 /// Whether a variable was set by the cargo that runs this program, for this program. Build scripts of dependencies watch
 /// some of them: with them inherited, each build from here would undo what a build from a shell has done.
-fn is_of_another_cargo(name: &str) -> bool {
+pub(crate) fn is_of_another_cargo(name: &str) -> bool {
     let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
     let names = [
         "CARGO_CRATE_NAME",

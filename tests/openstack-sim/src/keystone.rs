@@ -21,6 +21,8 @@ pub(crate) enum Call {
     IssueToken,
     ValidateToken,
     RevokeToken,
+    GetCredential,
+    ListCredentials,
     Unknown,
 }
 
@@ -32,6 +34,8 @@ impl Call {
             ("POST", ["v3", "auth", "tokens"]) => Self::IssueToken,
             ("GET" | "HEAD", ["v3", "auth", "tokens"]) => Self::ValidateToken,
             ("DELETE", ["v3", "auth", "tokens"]) => Self::RevokeToken,
+            ("GET", ["v3", "users", _, "application_credentials", _]) => Self::GetCredential,
+            ("GET", ["v3", "users", _, "application_credentials"]) => Self::ListCredentials,
             _ => Self::Unknown,
         }
     }
@@ -43,6 +47,8 @@ impl Call {
             Self::IssueToken => "issue_token",
             Self::ValidateToken => "validate_token",
             Self::RevokeToken => "revoke_token",
+            Self::GetCredential => "get_application_credential",
+            Self::ListCredentials => "list_application_credentials",
             Self::Unknown => "unknown",
         }
     }
@@ -91,7 +97,46 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
                 Err(no_token(&subject))
             }
         }
+        Call::GetCredential | Call::ListCredentials => credentials(cloud, call, request),
         Call::Unknown => Err(Fault::not_found(crate::api::default_message(404))),
+    }
+}
+
+/// What the owner may see of his application credentials; others are told that they may not.
+fn credentials(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
+    let identity = &cloud.settings.identity;
+    let caller = request.header("x-auth-token").unwrap_or_default();
+    let token = cloud.tokens().valid(caller).cloned().ok_or_else(denied)?;
+    let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+    let after = |word: &str| path.iter().skip_while(|part| **part != word).nth(1).copied();
+    if token.admin || after("users") != Some(identity.user_id.as_str()) {
+        return Err(Fault::forbidden("identity:get_application_credential"));
+    }
+    // As Keystone writes it here: without a zone.
+    let until = identity.application_credential_expires_at;
+    let until = until.map(|until| until.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string());
+    let view = json!({
+        "id": identity.application_credential_id,
+        "name": identity.application_credential_name,
+        "description": null,
+        "project_id": identity.project_id,
+        "unrestricted": false,
+        "expires_at": until,
+    });
+    if call == Call::ListCredentials {
+        return Ok(Reply::json(
+            200,
+            json!({"application_credentials": [view], "links": {"next": null}}),
+        ));
+    }
+    match after("application_credentials") {
+        Some(id) if id == identity.application_credential_id => {
+            Ok(Reply::json(200, json!({"application_credential": view})))
+        }
+        id => Err(Fault::not_found(format!(
+            "Could not find Application Credential: {}.",
+            id.unwrap_or_default()
+        ))),
     }
 }
 

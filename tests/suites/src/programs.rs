@@ -17,6 +17,11 @@ pub fn driver() -> Result<PathBuf> {
     of_this_workspace("cinder-csi-driver", "CINDER_CSI_DRIVER")
 }
 
+/// The operator: `CINDER_CSI_OPERATOR`, or what cargo builds.
+pub fn operator() -> Result<PathBuf> {
+    of_this_workspace("cinder-csi-operator", "CINDER_CSI_OPERATOR")
+}
+
 /// The simulator: `OPENSTACK_SIM`, or what cargo builds.
 pub fn simulator() -> Result<PathBuf> {
     of_this_workspace("openstack-sim", "OPENSTACK_SIM")
@@ -30,6 +35,16 @@ pub fn csi_sanity() -> Result<PathBuf> {
 /// The Go driver: `CINDER_CSI_PLUGIN`, or what `tests/tools/build` builds.
 pub fn go_driver() -> Result<PathBuf> {
     of_module("csi", "cinder-csi-plugin")
+}
+
+/// kubectl: `KUBECTL`, or what `tests/tools/build` builds.
+pub fn kubectl() -> Result<PathBuf> {
+    of_module("kubernetes", "kubectl")
+}
+
+/// helm: `HELM`, or what `tests/tools/build` builds.
+pub fn helm() -> Result<PathBuf> {
+    of_module("helm", "helm")
 }
 
 fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {

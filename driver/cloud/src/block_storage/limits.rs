@@ -15,24 +15,32 @@ pub(crate) const POOLS_OF_TYPE: MicroVersion = MicroVersion(3, 35);
 
 /// One quota of a project and its use. A negative limit is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-pub(crate) struct Quota {
-    pub(crate) limit: i64,
+pub struct Quota {
+    /// The limit; negative for none.
+    pub limit: i64,
+    /// What is used.
     #[serde(default)]
-    pub(crate) in_use: i64,
+    pub in_use: i64,
+    /// What is promised to requests under way.
     #[serde(default)]
-    pub(crate) reserved: i64,
+    pub reserved: i64,
 }
 
 impl Quota {
     /// What is left; `None` without a limit.
     pub(crate) fn left(self) -> Option<u64> {
         let limit = u64::try_from(self.limit).ok()?;
+        Some(limit.saturating_sub(self.used()))
+    }
+
+    /// What is used or promised.
+    pub fn used(self) -> u64 {
         let used = self.in_use.max(0).saturating_add(self.reserved.max(0));
-        Some(limit.saturating_sub(used.unsigned_abs()))
+        used.unsigned_abs()
     }
 
     /// The limit itself; `None` without one.
-    pub(crate) fn limit(self) -> Option<u64> {
+    pub fn limit(self) -> Option<u64> {
         u64::try_from(self.limit).ok()
     }
 }

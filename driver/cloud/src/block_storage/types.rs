@@ -23,6 +23,9 @@ pub struct VolumeType {
     pub id: String,
     /// Its name.
     pub name: String,
+    /// What the cloud's operator says about it.
+    #[serde(default)]
+    pub description: Option<String>,
     /// The extra specs that the project may see.
     #[serde(default, deserialize_with = "null_as_default")]
     pub extra_specs: BTreeMap<String, Option<String>>,
@@ -133,6 +136,7 @@ mod tests {
         VolumeType {
             id: "1".into(),
             name: "fast".into(),
+            description: None,
             extra_specs: BTreeMap::from([(key.to_owned(), Some(value.to_owned()))]),
         }
     }

@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use super::{
     ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, CloudConfig, ConfigError, Domain, Interface,
-    MetadataOptions, Place, Project, Tls, TopologyOptions, User,
+    MetadataOptions, Place, Project, Proxies, Tls, TopologyOptions, User,
 };
 
 /// Which file format the names in an error are taken from.
@@ -179,10 +179,12 @@ impl RawCloud {
                 ca_pem: self.ca_pem,
                 insecure: self.insecure.unwrap_or_default(),
                 client,
+                client_pem: None,
             },
             block_storage: options.block_storage,
             topology: options.topology,
             metadata: options.metadata,
+            proxies: Proxies::default(),
             warnings: self.warnings,
         })
     }

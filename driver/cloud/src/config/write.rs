@@ -15,6 +15,24 @@ impl CloudConfig {
     /// Writes a `cloud.conf` that [`CloudConfig::from_cloud_conf`] reads as the same configuration, secrets included. A CA that is
     /// held inline has no place in the format: the caller puts it into `ca_file`.
     pub fn to_cloud_conf(&self, ca_file: Option<&str>) -> String {
+        let mut text = self.sections("", ca_file);
+        let mut keys = Keys::new();
+        if self.metadata.search_order != MetadataOptions::default().search_order {
+            keys.push(("search-order", self.metadata.search_order.join(",")));
+        }
+        let timeout = self.metadata.request_timeout;
+        keys.extend(timeout.map(|timeout| ("request-timeout", format!("{}ms", timeout.as_millis()))));
+        section(&mut text, "Metadata", &keys);
+        text
+    }
+
+    /// Writes the sections of a cloud of this name, for a `cloud.conf` with several clouds. Section `[Metadata]` is not among them:
+    /// it is for all.
+    pub fn to_named_sections(&self, cloud: &str, ca_file: Option<&str>) -> String {
+        self.sections(&format!(" {}", gcfg::quote(cloud)), ca_file)
+    }
+
+    fn sections(&self, suffix: &str, ca_file: Option<&str>) -> String {
         let mut keys: Keys = vec![("auth-url", self.auth_url.clone())];
         write_auth(&mut keys, &self.auth);
         keys.extend(self.region.clone().map(|region| ("region", region)));
@@ -31,22 +49,19 @@ impl CloudConfig {
             keys.push(("tls-insecure", "true".to_owned()));
         }
         let mut text = String::new();
-        section(&mut text, "Global", &keys);
-        section(&mut text, "BlockStorage", &block_storage(&self.block_storage));
+        section(&mut text, &format!("Global{suffix}"), &keys);
+        section(
+            &mut text,
+            &format!("BlockStorage{suffix}"),
+            &block_storage(&self.block_storage),
+        );
         let pairs = |key: &'static str, pairs: &std::collections::BTreeMap<String, String>| -> Keys {
             let written = pairs.iter().map(|(left, right)| (key, format!("{left}={right}")));
             written.collect()
         };
         let mut keys = pairs("segment", &self.topology.segments);
         keys.append(&mut pairs("zone-map", &self.topology.zone_map));
-        section(&mut text, "Topology", &keys);
-        let mut keys = Keys::new();
-        if self.metadata.search_order != MetadataOptions::default().search_order {
-            keys.push(("search-order", self.metadata.search_order.join(",")));
-        }
-        let timeout = self.metadata.request_timeout;
-        keys.extend(timeout.map(|timeout| ("request-timeout", format!("{}ms", timeout.as_millis()))));
-        section(&mut text, "Metadata", &keys);
+        section(&mut text, &format!("Topology{suffix}"), &keys);
         text
     }
 }

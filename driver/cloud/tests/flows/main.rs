@@ -5,6 +5,7 @@
 mod attachments;
 mod backups;
 mod expand;
+mod facts;
 mod groups;
 mod listing;
 mod lives;

@@ -7,7 +7,11 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{mk_in_cluster, mk_operands};
+use super::mk_in_cluster;
+use crate::observe::OptionalApis;
+use crate::operands::{Operand, operands};
+use crate::resolve::tests::mk_environment;
+use crate::resolve::{Environment, resolve};
 
 /// Every document of a manifest of `config/`.
 fn config(path: &str) -> Vec<Value> {
@@ -66,16 +70,37 @@ fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, S
     rights
 }
 
+/// Objects of a driver with everything that grants rights, in a cluster that has all APIs.
+fn mk_with_every_role() -> Vec<Operand> {
+    let mut driver = mk_in_cluster();
+    driver.spec.csi_driver.storage_capacity = true;
+    driver.spec.controller.sidecars.health_monitor.enabled = Some(true);
+    let environment = Environment {
+        apis: OptionalApis {
+            snapshots: true,
+            group_snapshots: true,
+            monitoring: true,
+            volume_attributes_classes: true,
+        },
+        ..mk_environment()
+    };
+    operands(&resolve(&driver, &environment).unwrap(), None).unwrap()
+}
+
 #[test]
 fn the_operator_holds_every_right_that_it_grants() {
-    let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    // Who turns the health monitor on gives the operator these too.
+    let mut with_monitor = usual.clone();
+    with_monitor.extend(rules_in("rbac/health-monitor/cluster_role.yaml", "ClusterRole"));
     let mut namespace = rules_in("rbac/role.yaml", "Role");
-    namespace.extend(cluster.clone());
+    namespace.extend(usual.clone());
 
     let mut granted = 0;
-    for operand in mk_operands(&mk_in_cluster()) {
+    for operand in mk_with_every_role() {
         let held = match operand.kind.kind {
-            "ClusterRole" => &cluster,
+            "ClusterRole" if operand.name().ends_with("-health-monitor") => &with_monitor,
+            "ClusterRole" => &usual,
             "Role" => &namespace,
             _ => continue,
         };
@@ -87,14 +112,14 @@ fn the_operator_holds_every_right_that_it_grants() {
             granted += 1;
         }
     }
-    assert!(granted > 30, "only {granted} rights were looked at");
+    assert!(granted > 80, "only {granted} rights were looked at");
 }
 
 #[test]
 fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     let namespace = rules_in("rbac/role.yaml", "Role");
-    for kind in &super::super::KINDS {
+    for kind in super::super::KINDS {
         let held = if kind.namespaced { &namespace } else { &cluster };
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
             assert!(
@@ -139,6 +164,7 @@ fn the_manifest_of_the_operator_fits_its_program() {
         panic!("not run: {parsed:?}")
     };
     assert_eq!(container["ports"][0]["containerPort"], run.admin_address.port());
+    assert_eq!(container["ports"][1]["containerPort"], run.metrics_address.port());
     assert_eq!(
         container["image"],
         format!("ghcr.io/cinder-csi/cinder-csi-operator:v{VERSION}")

@@ -1,5 +1,7 @@
 //! etcd, the API server, the controller manager and the scheduler, in the namespaces of the first node.
 
+use std::net::SocketAddrV4;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,49 +13,23 @@ use super::{ClusterConfig, Node};
 use crate::{Command, wait_for};
 
 /// etcd and the API server take 3–5 s on two idle cores.
-const START_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(1);
+
+const ETCD: &str = "http://127.0.0.1:2379";
 
 /// Starts etcd and the API server and waits until it is ready, then starts the rest.
 pub(crate) async fn start(node: &Node, pki: &Pki, config: &ClusterConfig, daemons: &mut Vec<Daemon>) -> Result<()> {
-    let clients = "http://127.0.0.1:2379";
-    let etcd = Daemon::start(
-        "etcd",
-        node.logs(),
-        node.command("etcd")
-            .arg("--data-dir")
-            .arg(node.run_directory().join("etcd"))
-            .args(["--listen-client-urls", clients, "--advertise-client-urls", clients])
-            .args(["--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync"]),
-    )?;
-    daemons.push(etcd);
+    let mut etcd = node.command("etcd");
+    etcd_arguments(&mut etcd, &node.run_directory().join("etcd"));
+    daemons.push(Daemon::start("etcd", node.logs(), &mut etcd)?);
 
     let mut api_server = node.command("kube-apiserver");
-    api_server
-        .arg(format!("--etcd-servers={clients}"))
-        .arg(format!("--secure-port={}", API_SERVER.port()))
-        .arg(format!("--advertise-address={}", API_SERVER.ip()))
-        .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
-        .args([
-            "--bind-address=0.0.0.0",
-            "--allow-privileged=true",
-            "--authorization-mode=Node,RBAC",
-        ])
-        .args([
-            "--enable-admission-plugins=NodeRestriction",
-            "--endpoint-reconciler-type=none",
-        ])
-        .args(["--kubelet-preferred-address-types=InternalIP"])
-        .arg("--service-account-issuer=https://kubernetes.default.svc");
-    for (flag, file) in [
-        ("tls-cert-file", "apiserver.crt"),
-        ("tls-private-key-file", "apiserver.key"),
-        ("client-ca-file", "ca.crt"),
-        ("service-account-key-file", "accounts.pub"),
-        ("service-account-signing-key-file", "accounts.key"),
-        ("token-auth-file", "tokens.csv"),
-    ] {
-        api_server.arg(format!("--{flag}={}", pki.file(file).display()));
-    }
+    api_server_arguments(&mut api_server, pki, API_SERVER);
+    api_server.args([
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+    ]);
+    api_server.args(["--kubelet-preferred-address-types=InternalIP"]);
     api_server.args(&config.api_server_args);
     let api_server = Daemon::start("kube-apiserver", node.logs(), &mut api_server)?;
     daemons.push(api_server);
@@ -95,6 +71,36 @@ pub(crate) async fn start(node: &Node, pki: &Pki, config: &ClusterConfig, daemon
         .args(["--leader-elect=false", "--bind-address=127.0.0.1"]);
     daemons.push(Daemon::start("kube-scheduler", node.logs(), &mut scheduler)?);
     Ok(())
+}
+
+/// What etcd is told everywhere: nothing of it outlives the machine.
+pub(crate) fn etcd_arguments(etcd: &mut std::process::Command, data: &Path) {
+    etcd.arg("--data-dir")
+        .arg(data)
+        .args(["--listen-client-urls", ETCD, "--advertise-client-urls", ETCD])
+        .args(["--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync"]);
+}
+
+/// What the API server is told everywhere.
+pub(crate) fn api_server_arguments(api_server: &mut std::process::Command, pki: &Pki, address: SocketAddrV4) {
+    api_server
+        .arg(format!("--etcd-servers={ETCD}"))
+        .arg(format!("--secure-port={}", address.port()))
+        .arg(format!("--advertise-address={}", address.ip()))
+        .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
+        .args(["--bind-address=0.0.0.0", "--allow-privileged=true"])
+        .arg("--endpoint-reconciler-type=none")
+        .arg("--service-account-issuer=https://kubernetes.default.svc");
+    for (flag, file) in [
+        ("tls-cert-file", "apiserver.crt"),
+        ("tls-private-key-file", "apiserver.key"),
+        ("client-ca-file", "ca.crt"),
+        ("service-account-key-file", "accounts.pub"),
+        ("service-account-signing-key-file", "accounts.key"),
+        ("token-auth-file", "tokens.csv"),
+    ] {
+        api_server.arg(format!("--{flag}={}", pki.file(file).display()));
+    }
 }
 
 /// kubectl of the tools as the administrator, in the namespaces of the first node.

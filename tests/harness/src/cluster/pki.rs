@@ -91,6 +91,11 @@ impl Pki {
                 &found.with_context(|| format!("there is no node {node}"))?.1
             }
         };
+        self.write_kubeconfig_of(path, server, token)
+    }
+
+    /// The same for whoever has this token.
+    pub(crate) fn write_kubeconfig_of(&self, path: &Path, server: &str, token: &str) -> Result<()> {
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "harness",
             "clusters": [{"name": "harness", "cluster": {"server": server, "certificate-authority-data": base64(&self.ca_pem)}}],
@@ -98,6 +103,11 @@ impl Pki {
             "contexts": [{"name": "harness", "context": {"cluster": "harness", "user": "harness"}}],
         });
         write_private(path, &config.to_string())
+    }
+
+    /// The administrator's token.
+    pub(crate) fn admin_token(&self) -> &str {
+        &self.admin_token
     }
 
     fn write(&self, name: &str, content: &str) -> Result<()> {

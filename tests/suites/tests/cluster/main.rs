@@ -5,10 +5,16 @@
 //! scenarios that contain them: `cargo test -p suites --test cluster -- kill`.
 
 mod bad_input;
+mod classes;
+mod clouds;
 mod gate;
+mod growth;
 mod kills;
 mod life;
+mod metrics;
 mod operator_kills;
+mod plugin;
+mod snapshots;
 mod upkeep;
 mod world;
 
@@ -37,11 +43,21 @@ fn main() -> ExitCode {
         life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
         life::a_pod_starts_again_on_the_other_node_with_its_data,
         life::a_raw_block_volume_reaches_its_pod,
+        growth::a_claim_grows_while_its_pod_runs,
+        classes::the_default_class_is_ours_while_nobody_has_another_one,
+        classes::every_volume_type_gets_a_class_that_is_made_anew_with_what_others_wrote_on_it,
+        classes::a_volume_changes_its_attributes_and_their_class_waits_until_nobody_has_them,
+        snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
+        snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
+        snapshots::a_clone_has_the_data_of_its_source,
+        snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
         bad_input::an_unknown_cloud_is_named_and_disturbs_nothing,
         bad_input::a_missing_secret_is_named_and_disturbs_nothing,
         bad_input::a_secret_that_does_not_log_in_is_refused_and_disturbs_nothing,
         bad_input::a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs_nothing,
         bad_input::a_storage_class_of_somebody_else_is_left_alone_and_named,
+        clouds::changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call,
+        clouds::a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained,
         upkeep::what_somebody_changes_or_deletes_is_repaired,
         upkeep::at_rest_the_operator_writes_nothing,
         upkeep::an_unmanaged_driver_is_left_alone_until_it_is_managed_again,
@@ -53,6 +69,9 @@ fn main() -> ExitCode {
         operator_kills::killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole,
         operator_kills::killed_before_it_tells_what_it_did_the_operator_tells_it_afterwards,
         upkeep::both_programs_tell_what_they_do_in_metrics,
+        metrics::only_those_who_may_read_the_metrics,
+        plugin::kubectl_shows_a_driver_on_one_screen_and_to_programs,
+        plugin::a_support_bundle_has_what_helps_and_no_secret,
         upkeep::removal_waits_for_the_volume_and_says_which,
         upkeep::removed_takes_the_driver_away_and_keeps_the_object,
     ];

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::json;
 
+use crate::metrics;
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
 pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) -> Result<()> {
@@ -31,17 +32,7 @@ pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) 
 
 /// A counter of the operator's metrics, summed over its labels.
 pub(crate) async fn operator_metric(world: &World, name: &str) -> Result<f64> {
-    let services = world.cluster.get(&["services", "-n", NAMESPACE]).await?;
-    let service = services["items"][0]["metadata"]["name"]
-        .as_str()
-        .context("the operator has no Service")?
-        .to_owned();
-    let port = services["items"][0]["spec"]["ports"][0]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/services/{service}:{port}/proxy/metrics");
-    let text = world.cluster.kubectl(&["get", "--raw", &path]).await?;
+    let text = metrics::page(world).await?;
     let values: Vec<f64> = text
         .lines()
         .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))

@@ -124,7 +124,19 @@ impl World {
 
     /// A claim and a pod that appends to a file of its volume all the time, on a node of one's choice.
     pub(crate) async fn start_pod(&self, name: &str, node: Option<&str>) -> Result<()> {
-        self.cluster.apply(&claim(name, "Filesystem").to_string()).await?;
+        self.start_pod_of(name, node, &claim(name, "Filesystem")).await
+    }
+
+    /// The same, with a volume of another class.
+    pub(crate) async fn start_pod_of_class(&self, name: &str, class: &str) -> Result<()> {
+        let mut claim = claim(name, "Filesystem");
+        claim["spec"]["storageClassName"] = json!(class);
+        self.start_pod_of(name, None, &claim).await
+    }
+
+    /// The same, with this claim.
+    pub(crate) async fn start_pod_of(&self, name: &str, node: Option<&str>, claim: &Value) -> Result<()> {
+        self.cluster.apply(&claim.to_string()).await?;
         let script = "trap 'exit 0' TERM; while :; do date >> /data/log && sync; sleep 1 & wait $!; done";
         let mut pod = pod(name, script, node);
         pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
@@ -338,7 +350,8 @@ impl World {
     }
 }
 
-fn claim(name: &str, mode: &str) -> Value {
+/// A claim of the usual class.
+pub(crate) fn claim(name: &str, mode: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": USERS},
         "spec": {

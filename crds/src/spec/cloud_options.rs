@@ -1,0 +1,105 @@
+//! How the driver uses OpenStack: what goes for all clouds of a driver.
+
+// KubeSchema makes a second struct of each, which an attribute of the first does not reach.
+#![allow(clippy::struct_field_names, reason = "the fields of a proxy are named as everywhere")]
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How the driver uses Cinder. It goes for all clouds; what is not given here is as a cloud.conf among the credentials says.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockStorage {
+    /// How many volumes of the driver a node may have. When it is not given, every node counts what its bus has room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub node_volume_attach_limit: Option<u32>,
+
+    /// Whether a raw device that grew is looked at again on its node; true when it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rescan_on_resize: Option<bool>,
+
+    /// Whether zones of volumes are of no interest, where Nova can attach volumes of any zone.
+    #[serde(rename = "ignoreVolumeAZ", default, skip_serializing_if = "Option::is_none")]
+    pub ignore_volume_az: Option<bool>,
+
+    /// Whether nothing is asked of Cinder that needs a microversion, for a cloud whose Cinder mistakes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_volume_microversion: Option<bool>,
+
+    /// How long one HTTP request to OpenStack may take, as in 45s or 2m; 30s when it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(s|m))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) <= duration('10m')").message("requestTimeout can be 10m at most"))]
+    pub request_timeout: Option<String>,
+}
+
+/// How a node learns which Nova server it is.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// The sources, in the order in which they are asked.
+    #[serde(default = "default_search_order")]
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(validation = Rule::new("self.all(a, self.exists_one(b, a == b))").message("each source can be there only once"))]
+    pub search_order: Vec<MetadataSource>,
+}
+
+impl Default for Metadata {
+    fn default() -> Self {
+        Self {
+            search_order: default_search_order(),
+        }
+    }
+}
+
+/// Who tells a node which Nova server it is.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataSource {
+    /// The disk with the label config-2.
+    #[serde(rename = "configDrive")]
+    ConfigDrive,
+    /// Nova's metadata service.
+    #[serde(rename = "metadataService")]
+    MetadataService,
+}
+
+impl MetadataSource {
+    /// As in cloud.conf.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigDrive => "configDrive",
+            Self::MetadataService => "metadataService",
+        }
+    }
+}
+
+/// The proxies on the way to OpenStack.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.httpProxy) || has(self.httpsProxy)")
+    .message("a proxy needs httpProxy, httpsProxy or both"))]
+pub struct Proxy {
+    /// URL of the proxy for http endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 8, max = 512), regex(pattern = r"^(https?|socks5h?)://\S+$"))]
+    #[x_kube(validation = Rule::new("!self.contains('@')").message("the URL of a proxy must not hold credentials: pods show it to everybody who may read them"))]
+    pub http_proxy: Option<String>,
+
+    /// URL of the proxy for https endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 8, max = 512), regex(pattern = r"^(https?|socks5h?)://\S+$"))]
+    #[x_kube(validation = Rule::new("!self.contains('@')").message("the URL of a proxy must not hold credentials: pods show it to everybody who may read them"))]
+    pub https_proxy: Option<String>,
+
+    /// Hosts, domains and networks that are reached without the proxy. The metadata service, .svc and the address of the
+    /// Kubernetes API are always among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253), regex(pattern = r"^[^\s,$]+$")))]
+    pub no_proxy: Vec<String>,
+}
+
+fn default_search_order() -> Vec<MetadataSource> {
+    vec![MetadataSource::ConfigDrive, MetadataSource::MetadataService]
+}

@@ -1,0 +1,176 @@
+//! How the operator looks after clouds and volumes.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A time as in 90s, 15m, 1h30m or 14d.
+const DURATION: &str = r"^([1-9][0-9]*(s|m|h|d))+$";
+
+/// How the operator looks after clouds and volumes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Health {
+    /// How often good credentials are tried again by a login, as in 5m. When it is not given, as the operator's flag
+    /// --credentials-check-interval says (5m).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub credential_check_interval: Option<String>,
+
+    /// How long before its end an application credential, a token that cannot be renewed or a certificate is called Expiring
+    /// in condition CredentialsValid, which stays True.
+    #[serde(default = "expiry_warning")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub expiry_warning: String,
+
+    /// How long before the end condition CredentialsValid becomes False.
+    #[serde(default = "expiry_critical")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub expiry_critical: String,
+
+    /// The project's quotas, and what else a cloud tells about itself.
+    #[serde(default)]
+    pub quota: QuotaHealth,
+
+    /// When an operation on a volume is called stuck.
+    #[serde(default)]
+    pub stuck: StuckHealth,
+
+    /// How many requests per minute the operator makes to the clouds of this driver, logins included. Looks wait when it is
+    /// used up; logins with changed credentials do not.
+    #[serde(default = "api_budget")]
+    #[schemars(range(min = 10, max = 6000))]
+    pub api_budget_per_minute: i32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            credential_check_interval: None,
+            expiry_warning: expiry_warning(),
+            expiry_critical: expiry_critical(),
+            quota: QuotaHealth::default(),
+            stuck: StuckHealth::default(),
+            api_budget_per_minute: api_budget(),
+        }
+    }
+}
+
+/// When a quota is called scarce.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.warn < self.critical").message("warn must be less than critical"))]
+pub struct QuotaHealth {
+    /// How often quotas, zones, volume types and versions of the services are read.
+    #[serde(default = "quota_interval")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub interval: String,
+
+    /// From this percentage on condition QuotaSufficient is False with reason NearLimit.
+    #[serde(default = "quota_warn")]
+    #[schemars(range(min = 1, max = 100))]
+    pub warn: i32,
+
+    /// From this percentage on its reason is Exhausted.
+    #[serde(default = "quota_critical")]
+    #[schemars(range(min = 1, max = 100))]
+    pub critical: i32,
+}
+
+impl Default for QuotaHealth {
+    fn default() -> Self {
+        Self {
+            interval: quota_interval(),
+            warn: quota_warn(),
+            critical: quota_critical(),
+        }
+    }
+}
+
+/// How long an operation on a volume may take before it is called stuck and looked into.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StuckHealth {
+    /// To attach a volume to a node.
+    #[serde(default = "five_minutes")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub attach: String,
+
+    /// To detach it.
+    #[serde(default = "ten_minutes")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub detach: String,
+
+    /// To make the volume of a claim.
+    #[serde(default = "ten_minutes")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub provision: String,
+
+    /// To delete the volume of a claim that is gone.
+    #[serde(default = "fifteen_minutes")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub delete: String,
+
+    /// To enlarge a volume.
+    #[serde(default = "fifteen_minutes")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    pub resize: String,
+
+    /// How many stuck volumes are listed in the status; all are counted.
+    #[serde(default = "max_reported")]
+    #[schemars(range(min = 1, max = 20))]
+    pub max_reported: i32,
+}
+
+impl Default for StuckHealth {
+    fn default() -> Self {
+        Self {
+            attach: five_minutes(),
+            detach: ten_minutes(),
+            provision: ten_minutes(),
+            delete: fifteen_minutes(),
+            resize: fifteen_minutes(),
+            max_reported: max_reported(),
+        }
+    }
+}
+
+fn expiry_warning() -> String {
+    "14d".into()
+}
+
+fn expiry_critical() -> String {
+    "3d".into()
+}
+
+fn api_budget() -> i32 {
+    60
+}
+
+fn quota_interval() -> String {
+    "10m".into()
+}
+
+fn quota_warn() -> i32 {
+    80
+}
+
+fn quota_critical() -> i32 {
+    95
+}
+
+fn five_minutes() -> String {
+    "5m".into()
+}
+
+fn ten_minutes() -> String {
+    "10m".into()
+}
+
+fn fifteen_minutes() -> String {
+    "15m".into()
+}
+
+fn max_reported() -> i32 {
+    20
+}

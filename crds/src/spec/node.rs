@@ -1,0 +1,190 @@
+//! The pods on the nodes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, Toleration};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::pods::Resources;
+
+/// Where most distributions keep the kubelet's state.
+pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
+
+/// The pods that mount volumes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.registration != 'Sidecar' || self.httpPort <= 65533")
+    .message("with registration Sidecar the two ports after httpPort are used too: it can be 65533 at most"))]
+pub struct NodeSpec {
+    /// The kubelet's root directory on the nodes: /var/lib/kubelet, or for example /var/lib/k0s/kubelet with k0s and
+    /// /var/snap/microk8s/common/var/lib/kubelet with MicroK8s.
+    #[serde(default = "default_kubelet_dir")]
+    #[schemars(length(min = 2, max = 79))]
+    #[x_kube(validation = Rule::new("self.matches('^(/[A-Za-z0-9_.-]+)+$') && !self.matches('(^|/)[.][.]?(/|$)')")
+        .message("kubeletDir must be an absolute path without '.' or '..' parts, empty parts and a slash at its end, of letters, digits, '_', '.' and '-'"))]
+    pub kubelet_dir: String,
+
+    /// Who registers the driver with the kubelet.
+    #[serde(default)]
+    pub registration: NodeRegistration,
+
+    /// Port of the driver's HTTP server on every node, for the kubelet's checks and for metrics. It is a port of the host:
+    /// a second CinderCSIDriver needs another one. With registration Sidecar the two ports after it are used too.
+    #[serde(default = "default_http_port")]
+    #[schemars(range(min = 1024, max = 65535))]
+    pub http_port: u16,
+
+    /// Labels of the nodes where the driver runs. Volumes cannot be mounted on others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub node_selector: BTreeMap<String, String>,
+
+    /// Taints that the pods tolerate. When it is not given, all: a node without the driver cannot unmount its volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub tolerations: Option<Vec<Toleration>>,
+
+    /// Where the pods run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+
+    /// Priority of the pods.
+    #[serde(default = "default_priority_class")]
+    #[schemars(length(max = 253))]
+    pub priority_class_name: String,
+
+    /// Further labels of the pods. The operator's own stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub pod_labels: BTreeMap<String, String>,
+
+    /// Further annotations of the pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub pod_annotations: BTreeMap<String, String>,
+
+    /// Resources of the driver's container. When it is not given: requests of 10m CPU and 16Mi memory, no limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+
+    /// How the pods are replaced.
+    #[serde(default)]
+    pub update: NodeUpdate,
+
+    /// A taint that keeps pods from new nodes until the driver is registered there.
+    #[serde(default)]
+    pub startup_taint: StartupTaint,
+}
+
+impl Default for NodeSpec {
+    fn default() -> Self {
+        Self {
+            kubelet_dir: default_kubelet_dir(),
+            registration: NodeRegistration::default(),
+            http_port: default_http_port(),
+            node_selector: BTreeMap::new(),
+            tolerations: None,
+            affinity: None,
+            priority_class_name: default_priority_class(),
+            pod_labels: BTreeMap::new(),
+            pod_annotations: BTreeMap::new(),
+            resources: None,
+            update: NodeUpdate::default(),
+            startup_taint: StartupTaint::default(),
+        }
+    }
+}
+
+/// Who registers the driver with the kubelet.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeRegistration {
+    /// The driver itself, which also serves its own liveness: one container per node, and the registration outlives a restart of
+    /// it.
+    #[default]
+    Integrated,
+    /// The sidecars node-driver-registrar and livenessprobe: three containers per node.
+    Sidecar,
+}
+
+/// How the nodes' pods are replaced. There are never two on a node.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeUpdate {
+    /// Who begins.
+    #[serde(rename = "type", default)]
+    pub kind: NodeUpdateType,
+
+    /// How many nodes may be without the driver at once: a number or a percentage. Without meaning for OnDelete.
+    #[serde(default = "default_max_unavailable")]
+    #[schemars(extend("minimum" = 1, "pattern" = "^([1-9][0-9]?|100)%$"))]
+    pub max_unavailable: IntOrString,
+}
+
+impl Default for NodeUpdate {
+    fn default() -> Self {
+        Self {
+            kind: NodeUpdateType::default(),
+            max_unavailable: default_max_unavailable(),
+        }
+    }
+}
+
+/// Who replaces a node's pod by a newer one.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeUpdateType {
+    /// Kubernetes, some nodes at a time.
+    #[default]
+    RollingUpdate,
+    /// Whoever deletes the old pod, for example when the node is replaced.
+    OnDelete,
+}
+
+impl NodeUpdateType {
+    /// As Kubernetes writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RollingUpdate => "RollingUpdate",
+            Self::OnDelete => "OnDelete",
+        }
+    }
+}
+
+/// A taint that whoever makes new nodes puts on them, and that the operator takes away once the driver is registered there.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StartupTaint {
+    /// Whether the operator takes the taint away.
+    #[serde(default)]
+    pub enabled: bool,
+
+    /// Key of the taint; the driver's name followed by /agent-not-ready when it is not given. Its value and its effect do not
+    /// matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 317),
+        regex(pattern = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+    )]
+    #[x_kube(validation = Rule::new("!self.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/')")
+        .message("a taint of Kubernetes itself cannot be the startup taint"))]
+    pub key: Option<String>,
+}
+
+fn default_kubelet_dir() -> String {
+    DEFAULT_KUBELET_DIR.into()
+}
+
+/// Not 9808, which other drivers take when nobody tells them otherwise.
+fn default_http_port() -> u16 {
+    9897
+}
+
+fn default_max_unavailable() -> IntOrString {
+    IntOrString::String("10%".into())
+}
+
+fn default_priority_class() -> String {
+    "system-node-critical".into()
+}

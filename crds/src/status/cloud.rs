@@ -1,0 +1,87 @@
+//! The clouds, as they were seen.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A cloud.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudStatus {
+    /// Its name in the spec.
+    pub name: String,
+
+    /// Whether the credentials that the Secret holds now log in.
+    pub authenticated: bool,
+
+    /// How the driver logs in: ApplicationCredential, Password, Trust or Token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_method: Option<String>,
+
+    /// Beginning of a salted SHA-256 hash of the credentials that the driver was given; the salt is in the driver's Secret. It
+    /// tells whether a change has arrived, and nothing about their content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_hash: Option<String>,
+
+    /// Whether every pod of the controller has said that it uses the credentials of this hash. Not there while no pod runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<bool>,
+
+    /// When the application credential, or the token that cannot be renewed, ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential_expires_at: Option<Time>,
+
+    /// When the first certificate of the CA bundle ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_expires_at: Option<Time>,
+
+    /// When the client certificate ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_cert_expires_at: Option<Time>,
+
+    /// The services of the cloud.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub services: Vec<CloudServiceStatus>,
+
+    /// The availability zones of Nova, at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compute_zones: Vec<String>,
+
+    /// The availability zones of Cinder, at most 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_zones: Vec<String>,
+
+    /// The quotas of the project that have a limit, at most 32. What is used changes all the time and is in the metrics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quota: Vec<QuotaStatus>,
+}
+
+/// A service of a cloud.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudServiceStatus {
+    /// Its name in the catalogue: identity, block-storage, compute.
+    pub name: String,
+    /// Whether it answered when it was asked last.
+    pub reachable: bool,
+    /// The highest microversion that it has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microversion: Option<String>,
+}
+
+/// A quota of the project.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaStatus {
+    /// What is limited: volumes, gigabytes, snapshots, …
+    pub resource: String,
+    /// The volume type that it is about; all when it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_type: Option<String>,
+    /// How much there may be.
+    pub limit: i64,
+    /// Sufficient, NearLimit or Exhausted, by spec.health.quota.
+    pub state: String,
+}

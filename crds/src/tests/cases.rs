@@ -1,0 +1,580 @@
+//! Objects that the API server has to accept or to refuse. The same table is run offline (`rules.rs` beside this file) and
+//! against a real API server (`tests/suites/tests/operator`).
+
+use serde_json::{Value, json};
+
+/// A change of the smallest object.
+pub(crate) struct Case {
+    /// What is tried.
+    pub(crate) name: &'static str,
+    /// Where the value is put.
+    pub(crate) pointer: &'static str,
+    /// What is put there.
+    pub(crate) value: Value,
+    /// A part of the sentence that refuses it; empty where it is accepted.
+    pub(crate) refusal: &'static str,
+}
+
+/// A change of an object that exists.
+pub(crate) struct Update {
+    /// What is tried.
+    pub(crate) name: &'static str,
+    /// Which field changes.
+    pub(crate) pointer: &'static str,
+    /// What it was; null where it was not there.
+    pub(crate) old: Value,
+    /// What it becomes; null where it goes.
+    pub(crate) new: Value,
+    /// A part of the sentence that refuses it; empty where it is accepted.
+    pub(crate) refusal: &'static str,
+}
+
+/// The smallest object that works.
+pub(crate) fn smallest() -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1alpha1",
+        "kind": "CinderCSIDriver",
+        "metadata": { "name": "cinder.csi.openstack.org" },
+        "spec": { "clouds": [{ "credentialsSecretRef": { "name": "openstack-credentials" } }] },
+    })
+}
+
+/// The smallest object with `value` at `pointer`; null takes the field away.
+pub(crate) fn with(pointer: &str, value: Value) -> Value {
+    let mut object = smallest();
+    set(&mut object, pointer, value);
+    object
+}
+
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let mut place = object;
+    let (parents, last) = pointer
+        .trim_start_matches('/')
+        .rsplit_once('/')
+        .unwrap_or(("", pointer));
+    for step in parents.split('/') {
+        place = match step.parse::<usize>() {
+            Ok(index) => &mut place[index],
+            Err(_) => &mut place[step],
+        };
+    }
+    match (last.parse::<usize>(), place.as_object_mut()) {
+        (Err(_), Some(fields)) if value.is_null() => {
+            fields.remove(last);
+        }
+        (Ok(index), None) => place[index] = value,
+        _ => place[last] = value,
+    }
+}
+
+fn refused(name: &'static str, pointer: &'static str, value: Value, refusal: &'static str) -> Case {
+    Case {
+        name,
+        pointer,
+        value,
+        refusal,
+    }
+}
+
+fn accepted(name: &'static str, pointer: &'static str, value: Value) -> Case {
+    refused(name, pointer, value, "")
+}
+
+/// New objects.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = names_and_paths();
+    cases.extend(classes());
+    cases.extend(snapshots_and_zones());
+    cases.extend(updates_and_removals());
+    cases.extend(clouds());
+    cases.extend(health());
+    cases.extend(pods());
+    cases.extend(cluster_objects());
+    cases
+}
+
+fn names_and_paths() -> Vec<Case> {
+    let directory = |path: &str| json!({ "kubeletDir": path });
+    let node = "/spec/node";
+    let key = "/spec/clouds/0/credentialsSecretRef/key";
+    vec![
+        refused(
+            "a long name",
+            "/metadata/name",
+            json!("x".repeat(64)),
+            "at most 63 characters",
+        ),
+        refused(
+            "a long socket path",
+            node,
+            directory(&format!("/{}", "x".repeat(70))),
+            "at most 80 characters together",
+        ),
+        refused(
+            "a relative directory",
+            node,
+            directory("var/lib/kubelet"),
+            "absolute path",
+        ),
+        refused(
+            "a parent directory",
+            node,
+            directory("/var/lib/../kubelet"),
+            "absolute path",
+        ),
+        refused("a parent at the end", node, directory("/var/lib/.."), "absolute path"),
+        refused("the same directory", node, directory("/var/./lib"), "absolute path"),
+        refused(
+            "a slash at the end",
+            node,
+            directory("/var/lib/kubelet/"),
+            "absolute path",
+        ),
+        refused("the root", node, directory("/"), "absolute path"),
+        refused("a key without ending", key, json!("credentials"), "must end in"),
+        accepted("the longest name", "/metadata/name", json!("x".repeat(63))),
+        accepted(
+            "the directory of microk8s",
+            node,
+            directory("/var/snap/microk8s/common/var/lib/kubelet"),
+        ),
+        accepted("a directory with dots", node, directory("/opt/k0s-1.36..x/.kubelet")),
+        accepted("cloud.conf", key, json!("cloud.conf")),
+    ]
+}
+
+fn classes() -> Vec<Case> {
+    let classes = "/spec/storageClasses";
+    let parameters = |parameters: Value| json!({ "items": [{ "name": "a", "extraParameters": parameters }] });
+    vec![
+        refused(
+            "two default classes",
+            classes,
+            json!({ "items": [{ "name": "a", "isDefault": true }, { "name": "b", "isDefault": true }] }),
+            "at most one",
+        ),
+        refused(
+            "a volume type as parameter",
+            classes,
+            parameters(json!({ "type": "ssd" })),
+            "volumeType",
+        ),
+        refused(
+            "a secret as parameter",
+            classes,
+            parameters(json!({ "csi.storage.k8s.io/provisioner-secret-name": "s" })),
+            "not supported",
+        ),
+        accepted(
+            "one default class",
+            classes,
+            json!({ "items": [{ "name": "a", "isDefault": true }, { "name": "b" }] }),
+        ),
+        accepted("no class", classes, json!({ "items": [] })),
+        refused(
+            "a default class named in two ways",
+            classes,
+            json!({ "default": { "name": "b" }, "items": [{ "name": "a", "isDefault": true }] }),
+            "name two classes",
+        ),
+        refused(
+            "a default class and none",
+            classes,
+            json!({ "default": { "policy": "Never", "name": "b" } }),
+            "leave name out",
+        ),
+        refused(
+            "an expression that is none",
+            classes,
+            json!({ "fromVolumeTypes": { "enabled": true, "include": "ssd(" } }),
+            "include",
+        ),
+        accepted(
+            "a default class of a volume type",
+            classes,
+            json!({ "default": { "policy": "Always", "name": "cinder-ssd" }, "items": [],
+                "fromVolumeTypes": { "enabled": true, "include": "ssd.*|hdd", "exclude": "__.*__", "namePrefix": "os-" } }),
+        ),
+    ]
+}
+
+fn snapshots_and_zones() -> Vec<Case> {
+    let (snapshots, topology) = ("/spec/snapshots", "/spec/topology");
+    vec![
+        refused(
+            "two default snapshot classes",
+            snapshots,
+            json!({ "classes": [{ "name": "a", "isDefault": true }, { "name": "b", "isDefault": true }] }),
+            "at most one",
+        ),
+        refused(
+            "two default group snapshot classes",
+            snapshots,
+            json!({ "groupClasses": [{ "name": "a", "isDefault": true }, { "name": "b", "isDefault": true }] }),
+            "at most one",
+        ),
+        refused(
+            "an incremental snapshot",
+            snapshots,
+            json!({ "classes": [{ "name": "a", "incremental": true }] }),
+            "set type to backup",
+        ),
+        refused(
+            "the zone of the backup service for a snapshot",
+            snapshots,
+            json!({ "classes": [{ "name": "a", "type": "snapshot", "availability": "nova" }] }),
+            "set type to backup",
+        ),
+        refused(
+            "a snapshot-controller without snapshots",
+            snapshots,
+            json!({ "mode": "Disabled", "controller": "Deploy" }),
+            "controller Deploy needs snapshots",
+        ),
+        accepted(
+            "a backup class",
+            snapshots,
+            json!({ "classes": [{ "name": "a", "type": "backup", "incremental": true, "availability": "nova",
+                "backupMaxDurationSecondsPerGB": 60, "deletionPolicy": "Retain" }] }),
+        ),
+        refused(
+            "a volume attributes class without attributes",
+            "/spec/volumeAttributesClasses",
+            json!({ "items": [{ "name": "a", "parameters": {} }] }),
+            "at least one",
+        ),
+        refused(
+            "zones compared all the time",
+            topology,
+            json!({ "reevaluateInterval": "5s" }),
+            "30s to 24h",
+        ),
+        refused(
+            "the driver's own label",
+            topology,
+            json!({ "additional": { "topology.cinder.csi.openstack.org/zone": "a" } }),
+            "which the driver sets itself",
+        ),
+        accepted(
+            "all of topology",
+            topology,
+            json!({ "mode": "Auto", "reevaluateInterval": "1h30m", "additional": { "example.com/rack": "r1" } }),
+        ),
+    ]
+}
+
+fn updates_and_removals() -> Vec<Case> {
+    let update = "/spec/update";
+    vec![
+        refused(
+            "a downgrade that nobody approves",
+            update,
+            json!({ "allowDowngrade": true }),
+            "only with policy Manual",
+        ),
+        accepted(
+            "a downgrade that is approved",
+            update,
+            json!({ "policy": "Manual", "allowDowngrade": true, "approvedVersion": "v0.1.0-rc.1" }),
+        ),
+        accepted(
+            "a window",
+            update,
+            json!({ "window": { "schedule": "30 2 * * 6", "duration": "2h30m", "timeZone": "Europe/Berlin" } }),
+        ),
+    ]
+}
+
+/// Changes of objects that exist.
+pub(crate) fn updates() -> Vec<Update> {
+    let id = |name, old: Value, new: Value, refusal| Update {
+        name,
+        pointer: "/spec/clusterID",
+        old,
+        new,
+        refusal,
+    };
+    vec![
+        id("another cluster id", json!("one"), json!("two"), "clusterID"),
+        id("no cluster id any more", json!("one"), Value::Null, "clusterID"),
+        id(
+            "a cluster id where there was none",
+            Value::Null,
+            json!("two"),
+            "clusterID",
+        ),
+        id("the same cluster id", json!("one"), json!("one"), ""),
+        Update {
+            name: "another instance name",
+            pointer: "/spec/instanceName",
+            old: json!("one"),
+            new: json!("two"),
+            refusal: "instanceName",
+        },
+        Update {
+            name: "an instance name where there was none",
+            pointer: "/spec/instanceName",
+            old: Value::Null,
+            new: json!("two"),
+            refusal: "instanceName",
+        },
+        Update {
+            name: "another number of replicas",
+            pointer: "/spec/controller",
+            old: json!({}),
+            new: json!({ "replicas": 3 }),
+            refusal: "",
+        },
+    ]
+}
+
+const CLOUDS: &str = "/spec/clouds";
+
+fn clouds() -> Vec<Case> {
+    let cloud = |more: Value| {
+        let mut cloud = json!({ "credentialsSecretRef": { "name": "openstack-credentials" } });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            cloud[key] = value.clone();
+        }
+        json!([cloud])
+    };
+    vec![
+        refused(
+            "a CA that is not heeded",
+            CLOUDS,
+            cloud(json!({ "insecureSkipTLSVerify": true, "caBundleRef": { "name": "ca" } })),
+            "give one of them",
+        ),
+        refused(
+            "a zone of which nobody knows where it ends",
+            CLOUDS,
+            cloud(json!({ "availabilityZoneMap": { "a=b": "c" } })),
+            "without =",
+        ),
+        refused(
+            "a zone without a name",
+            CLOUDS,
+            cloud(json!({ "availabilityZoneMap": { "": "c" } })),
+            "must have names",
+        ),
+        accepted(
+            "no verification",
+            CLOUDS,
+            cloud(json!({ "insecureSkipTLSVerify": true })),
+        ),
+        accepted(
+            "all that a cloud may have",
+            CLOUDS,
+            cloud(json!({
+                "caBundleRef": { "name": "ca" },
+                "endpointType": "internal",
+                "clientCertSecretRef": { "name": "client" },
+                "availabilityZoneMap": { "nova zone": "cinder zone" },
+            })),
+        ),
+    ]
+}
+
+fn health() -> Vec<Case> {
+    vec![
+        refused(
+            "a warning after the end",
+            "/spec/health",
+            json!({ "quota": { "warn": 95, "critical": 95 } }),
+            "warn must be less",
+        ),
+        accepted(
+            "one threshold of two",
+            "/spec/health",
+            json!({ "quota": { "warn": 50 } }),
+        ),
+        accepted(
+            "times",
+            "/spec/health",
+            json!({ "expiryWarning": "30d", "stuck": { "attach": "90s" } }),
+        ),
+    ]
+}
+
+fn pods() -> Vec<Case> {
+    let (controller, node) = ("/spec/controller", "/spec/node");
+    let argument = |argument: &str| json!({ "sidecars": { "resizer": { "extraArgs": [argument] } } });
+    let election = |lease: &str, renew: &str, retry: &str| json!({ "leaderElection": { "leaseDuration": lease, "renewDeadline": renew, "retryPeriod": retry } });
+    let strategy =
+        |unavailable: Value, surge: Value| json!({ "strategy": { "maxUnavailable": unavailable, "maxSurge": surge } });
+    vec![
+        refused(
+            "an argument that the operator sets",
+            controller,
+            argument("--csi-address=/x"),
+            "extraArgs",
+        ),
+        refused(
+            "an argument of the election",
+            controller,
+            argument("--leader-election-namespace=x"),
+            "extraArgs",
+        ),
+        refused("an argument with one dash", controller, argument("-v=9"), "extraArgs"),
+        refused(
+            "feature gates as an argument",
+            controller,
+            argument("--feature-gates=A=true"),
+            "extraArgs",
+        ),
+        refused(
+            "workers as an argument",
+            controller,
+            argument("--workers=3"),
+            "extraArgs",
+        ),
+        accepted(
+            "an argument of the sidecar's own",
+            controller,
+            argument("--resync-period=5m"),
+        ),
+        accepted(
+            "an argument that begins like one of ours",
+            controller,
+            argument("--vmodule=x=1"),
+        ),
+        refused(
+            "a controller without the attacher",
+            controller,
+            json!({ "sidecars": { "attacher": { "enabled": false } } }),
+            "no volume would reach a node",
+        ),
+        accepted(
+            "a controller without the resizer",
+            controller,
+            json!({ "sidecars": { "resizer": { "enabled": false } } }),
+        ),
+        refused(
+            "a lease as long as its renewal",
+            controller,
+            election("30s", "30s", "5s"),
+            "leaseDuration",
+        ),
+        refused(
+            "a renewal shorter than a pause",
+            controller,
+            election("1m", "20s", "25s"),
+            "leaseDuration",
+        ),
+        accepted("an election in order", controller, election("1m", "40s", "10s")),
+        refused(
+            "pods that can never be replaced",
+            controller,
+            strategy(json!(0), json!("0%")),
+            "both be 0",
+        ),
+        accepted(
+            "pods that are replaced one more at a time",
+            controller,
+            strategy(json!(0), json!("25%")),
+        ),
+        refused(
+            "ports of the sidecars beyond the last one",
+            node,
+            json!({ "registration": "Sidecar", "httpPort": 65534 }),
+            "65533",
+        ),
+        accepted("the last port", node, json!({ "httpPort": 65535 })),
+        accepted(
+            "the kubelet's registrar and pods that nobody replaces",
+            node,
+            json!({ "registration": "Sidecar", "update": { "type": "OnDelete" } }),
+        ),
+        refused(
+            "a taint of Kubernetes as the startup taint",
+            node,
+            json!({ "startupTaint": { "enabled": true, "key": "node.kubernetes.io/not-ready" } }),
+            "a taint of Kubernetes",
+        ),
+        accepted(
+            "a startup taint of one's own",
+            node,
+            json!({ "startupTaint": { "enabled": true, "key": "example.org/storage-not-ready" } }),
+        ),
+    ]
+}
+
+fn cluster_objects() -> Vec<Case> {
+    let override_of = |kind: &str| json!([{ "target": { "kind": kind, "name": "x" }, "patch": "spec: {}" }]);
+    let (driver, proxy) = ("/spec/csiDriver", "/spec/proxy");
+    vec![
+        refused(
+            "tokens as secrets without tokens",
+            driver,
+            json!({ "serviceAccountTokenInSecrets": true }),
+            "tokenRequests",
+        ),
+        refused(
+            "one audience twice",
+            driver,
+            json!({ "tokenRequests": [{ "audience": "a" }, { "audience": "a" }] }),
+            "only once",
+        ),
+        accepted(
+            "tokens as secrets",
+            driver,
+            json!({ "serviceAccountTokenInSecrets": true, "tokenRequests": [{ "audience": "a" }, { "audience": "" }] }),
+        ),
+        refused(
+            "a proxy for nothing",
+            proxy,
+            json!({ "noProxy": ["example.org"] }),
+            "httpProxy",
+        ),
+        refused(
+            "a proxy with a password",
+            proxy,
+            json!({ "httpsProxy": "http://user:secret@proxy.example.org:3128" }),
+            "must not hold credentials",
+        ),
+        accepted(
+            "a proxy",
+            proxy,
+            json!({ "httpsProxy": "http://proxy.example.org:3128", "noProxy": [".example.org", "10.0.0.0/8"] }),
+        ),
+        refused(
+            "a request that never ends",
+            "/spec/blockStorage",
+            json!({ "requestTimeout": "11m" }),
+            "10m at most",
+        ),
+        accepted(
+            "a request that takes long",
+            "/spec/blockStorage",
+            json!({ "requestTimeout": "1m30s" }),
+        ),
+        refused(
+            "one source of metadata twice",
+            "/spec/metadata",
+            json!({ "searchOrder": ["configDrive", "configDrive"] }),
+            "only once",
+        ),
+        accepted(
+            "the metadata service alone",
+            "/spec/metadata",
+            json!({ "searchOrder": ["metadataService"] }),
+        ),
+        refused(
+            "a patch of a Secret",
+            "/spec/overrides",
+            override_of("Secret"),
+            "cannot be overridden",
+        ),
+        refused(
+            "a patch of a role",
+            "/spec/overrides",
+            override_of("ClusterRole"),
+            "cannot be overridden",
+        ),
+        accepted(
+            "a patch of the controller",
+            "/spec/overrides",
+            override_of("Deployment"),
+        ),
+    ]
+}

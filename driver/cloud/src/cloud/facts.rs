@@ -1,0 +1,98 @@
+//! What a cloud tells about itself. Each of these asks anew and only reads.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::Cloud;
+use crate::block_storage::{BlockStorage, Quota, VolumeType};
+use crate::compute::Compute;
+use crate::config::{ApplicationCredential, Auth};
+use crate::error::CloudError;
+use crate::service::Service;
+
+/// A service of the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CloudService {
+    /// Cinder.
+    BlockStorage,
+    /// Nova.
+    Compute,
+}
+
+impl CloudService {
+    /// Its name in the catalogue.
+    pub fn as_str(self) -> &'static str {
+        self.service().name()
+    }
+
+    fn service(self) -> Service {
+        match self {
+            Self::BlockStorage => Service::BlockStorage,
+            Self::Compute => Service::Compute,
+        }
+    }
+}
+
+/// An application credential, as Keystone knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialFacts {
+    /// Its name.
+    pub name: String,
+    /// When it ends; never when `None`.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Cloud {
+    /// The highest microversion of a service, `3.71`; `None` for one without microversions, or where the configuration wants none
+    /// used.
+    pub async fn microversion(&self, service: CloudService) -> Result<Option<String>, CloudError> {
+        let version = self.inner.transport.ask_version(service.service()).await?;
+        Ok(version.map(|version| version.to_string()))
+    }
+
+    /// The volume types that the project may use.
+    pub async fn volume_types(&self) -> Result<Vec<VolumeType>, CloudError> {
+        BlockStorage::new(&self.inner.transport).types().await
+    }
+
+    /// The availability zones of Cinder that take volumes.
+    pub async fn volume_zones(&self) -> Result<Vec<String>, CloudError> {
+        BlockStorage::new(&self.inner.transport).zones().await
+    }
+
+    /// The availability zones of Nova that take servers.
+    pub async fn compute_zones(&self) -> Result<Vec<String>, CloudError> {
+        Compute::new(&self.inner.transport).zones().await
+    }
+
+    /// The quotas of the project by name: `volumes`, `gigabytes`, `snapshots`, …, and the same with `_` and a type's name. Where the
+    /// cloud keeps the quotas to itself, the project's limits, which tell less.
+    pub async fn quotas(&self) -> Result<BTreeMap<String, Quota>, CloudError> {
+        let cinder = BlockStorage::new(&self.inner.transport);
+        let project = self.inner.transport.keystone().token().await?.project_id.clone();
+        match cinder.quotas(&project).await {
+            Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => cinder.limits().await,
+            answer => answer,
+        }
+    }
+
+    /// The application credential that this session logs in with; `None` for other ways to log in, and where Keystone does not
+    /// let its owner see it.
+    pub async fn application_credential(&self) -> Result<Option<CredentialFacts>, CloudError> {
+        let config = self.config();
+        let Auth::ApplicationCredential { credential, .. } = &config.auth else {
+            return Ok(None);
+        };
+        let keystone = self.inner.transport.keystone();
+        let token = keystone.token().await?;
+        let found = match credential {
+            ApplicationCredential::Id(id) => keystone.application_credential(&token, id).await,
+            ApplicationCredential::Name { name, .. } => keystone.application_credential_named(&token, name).await,
+        };
+        match found {
+            Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => Ok(None),
+            found => found.map_err(|error| self.inner.transport.told(error)),
+        }
+    }
+}

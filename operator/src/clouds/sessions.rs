@@ -1,0 +1,277 @@
+//! The clouds of all drivers: sessions with the credentials that the drivers use, and what looks through them have told.
+//!
+//! A look runs beside the reconciles and wakes one when it saw something new, so that a cloud that does not answer holds
+//! nothing up. Looks are few: one per cloud at a time, each bounded, each within the driver's budget.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use cinder_cloud::{Cloud, CloudOptions, config::Proxies};
+use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
+use tracing::warn;
+
+use super::{
+    CloudFacts, CloudState, Trouble,
+    budget::{Budget, Spending},
+    look, trouble,
+};
+use crate::{metrics::Metrics, observe::Concerns, operands::DriverCredentials, resolve::health::HealthSettings};
+
+/// How long one look may take in all.
+const LOOK_LIMIT: Duration = Duration::from_mins(2);
+
+/// When a cloud is looked at again that was not found well.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The clouds of all drivers. Clones are the same ones.
+#[derive(Debug, Clone)]
+pub struct Clouds {
+    /// How to talk to them; nobody is talked to without.
+    options: Option<CloudOptions>,
+    metrics: Arc<Metrics>,
+    wake: mpsc::Sender<Concerns>,
+    drivers: Arc<Mutex<HashMap<String, Driver>>>,
+}
+
+#[derive(Debug)]
+struct Driver {
+    budget: Arc<Budget>,
+    clouds: BTreeMap<String, Session>,
+}
+
+#[derive(Debug)]
+struct Session {
+    hash: String,
+    cloud: Cloud,
+    state: CloudState,
+    looked_at: Option<Instant>,
+    look: Option<AbortHandle>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(look) = &self.look {
+            look.abort();
+        }
+    }
+}
+
+impl Session {
+    /// When the next look is due.
+    fn due_in(&self, interval: Duration) -> Duration {
+        let pause = if self.state.troubles.is_empty() {
+            interval
+        } else {
+            LOOK_AGAIN.min(interval)
+        };
+        self.looked_at
+            .map_or(Duration::ZERO, |at| pause.saturating_sub(at.elapsed()))
+    }
+}
+
+impl Clouds {
+    /// Knows no cloud yet. What comes out of the channel is whose clouds have told something new.
+    pub(crate) fn new(options: CloudOptions, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<Concerns>) {
+        let (wake, woken) = mpsc::channel(16);
+        let clouds = Self {
+            options: Some(options),
+            metrics,
+            wake,
+            drivers: Arc::default(),
+        };
+        (clouds, woken)
+    }
+
+    /// Clouds that nobody looks at.
+    #[cfg(test)]
+    pub(crate) fn blind(metrics: Arc<Metrics>) -> Self {
+        Self {
+            options: None,
+            metrics,
+            wake: mpsc::channel(1).0,
+            drivers: Arc::default(),
+        }
+    }
+
+    /// Keeps sessions with the credentials in use and starts the looks that are due. Says when the next one is.
+    pub fn keep(
+        &self,
+        driver: &str,
+        in_use: &BTreeMap<String, DriverCredentials>,
+        settings: &HealthSettings,
+        proxies: &Proxies,
+    ) -> Duration {
+        let Some(options) = &self.options else {
+            return settings.quota_interval;
+        };
+        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = drivers.entry(driver.to_owned()).or_insert_with(|| Driver {
+            budget: Arc::new(Budget::new(settings.api_budget)),
+            clouds: BTreeMap::new(),
+        });
+        known.budget.set_pace(settings.api_budget);
+        known.clouds.retain(|name, _| in_use.contains_key(name));
+        let mut next = settings.quota_interval;
+        for (name, credentials) in in_use {
+            let before = known.clouds.get(name);
+            if before.is_none_or(|session| session.hash != credentials.hash()) {
+                // The cloud is the same one: what it told stays until it tells anew.
+                let facts = before.map(|session| session.state.facts.clone()).unwrap_or_default();
+                match self.open(options, credentials, proxies, &known.budget, facts) {
+                    Ok(session) => known.clouds.insert(name.clone(), session),
+                    Err(error) => {
+                        warn!(driver, cloud = name, %error, "the cloud cannot be looked at");
+                        continue;
+                    }
+                };
+            }
+            let Some(session) = known.clouds.get_mut(name) else {
+                continue;
+            };
+            let is_looking = session.look.as_ref().is_some_and(|look| !look.is_finished());
+            let due = session.due_in(settings.quota_interval);
+            if due.is_zero() && !is_looking {
+                let look = self
+                    .clone()
+                    .look(driver.to_owned(), name.clone(), session, &known.budget);
+                session.look = Some(tokio::spawn(look).abort_handle());
+                next = next.min(LOOK_LIMIT);
+            } else {
+                next = next.min(due.max(Duration::from_secs(1)));
+            }
+        }
+        next
+    }
+
+    fn open(
+        &self,
+        options: &CloudOptions,
+        credentials: &DriverCredentials,
+        proxies: &Proxies,
+        budget: &Arc<Budget>,
+        facts: CloudFacts,
+    ) -> Result<Session, String> {
+        let mut config = credentials.config().ok_or("its configuration cannot be read")?;
+        // The driver has them in its environment, and not in its Secret.
+        config.proxies = proxies.clone();
+        let options = CloudOptions {
+            observer: Arc::new(Spending {
+                metrics: Arc::clone(&self.metrics),
+                budget: Arc::clone(budget),
+            }),
+            ..options.clone()
+        };
+        Ok(Session {
+            hash: credentials.hash().to_owned(),
+            cloud: Cloud::new(config, options).map_err(|error| error.to_string())?,
+            state: CloudState {
+                facts,
+                ..CloudState::default()
+            },
+            looked_at: None,
+            look: None,
+        })
+    }
+
+    fn look(
+        self,
+        driver: String,
+        name: String,
+        session: &Session,
+        budget: &Arc<Budget>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (cloud, before, budget) = (session.cloud.clone(), session.state.clone(), Arc::clone(budget));
+        async move {
+            let seen = tokio::time::timeout(LOOK_LIMIT, look(&cloud, &budget, &before)).await;
+            let seen = seen.unwrap_or_else(|_| CloudState {
+                is_known: true,
+                troubles: vec![Trouble {
+                    service: "identity",
+                    reason: trouble::TIMEOUT,
+                    message: format!("it did not answer within {} s", LOOK_LIMIT.as_secs()),
+                }],
+                ..before.clone()
+            });
+            if self.remember(&driver, &name, &cloud, seen) {
+                // The receiver is gone when the operator ends.
+                let _ = self.wake.send(Concerns::Drivers([driver].into())).await;
+            }
+        }
+    }
+
+    /// Takes in what was seen; says whether that is worth a reconcile.
+    fn remember(&self, driver: &str, name: &str, cloud: &Cloud, mut seen: CloudState) -> bool {
+        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = drivers
+            .get_mut(driver)
+            .and_then(|driver| driver.clouds.get_mut(name))
+            .filter(|session| session.cloud.is(cloud));
+        let Some(session) = session else { return false };
+        session.looked_at = Some(Instant::now());
+        for trouble in &mut seen.troubles {
+            // Of one kind of trouble the first sentence is kept: the next may differ in words only.
+            let same = |old: &&Trouble| old.service == trouble.service && old.reason == trouble.reason;
+            if let Some(old) = session.state.troubles.iter().find(same) {
+                trouble.message.clone_from(&old.message);
+            }
+        }
+        let before = std::mem::replace(&mut session.state, seen);
+        let now = &session.state;
+        (before.is_known, &before.facts, &before.troubles, &before.credential)
+            != (now.is_known, &now.facts, &now.troubles, &now.credential)
+    }
+
+    /// What the clouds of a driver have told, by their names.
+    pub fn states(&self, driver: &str) -> BTreeMap<String, CloudState> {
+        let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        let clouds = drivers.get(driver).into_iter().flat_map(|driver| &driver.clouds);
+        clouds
+            .map(|(name, session)| (name.clone(), session.state.clone()))
+            .collect()
+    }
+
+    /// The facts alone, of clouds that have told some.
+    pub fn facts(&self, driver: &str) -> BTreeMap<String, CloudFacts> {
+        let states = self.states(driver).into_iter();
+        states
+            .filter(|(_, state)| state.is_known)
+            .map(|(name, state)| (name, state.facts))
+            .collect()
+    }
+
+    /// Sessions with the clouds of a driver, and the budget for what is asked through them.
+    pub fn sessions(&self, driver: &str) -> Option<(BTreeMap<String, Cloud>, Arc<Budget>)> {
+        let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = drivers.get(driver)?;
+        let clouds = known
+            .clouds
+            .iter()
+            .map(|(name, session)| (name.clone(), session.cloud.clone()));
+        Some((clouds.collect(), Arc::clone(&known.budget)))
+    }
+
+    /// One request was made without a session: a login with what a Secret holds.
+    pub fn spend(&self, driver: &str) {
+        let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = drivers.get(driver) {
+            known.budget.spend();
+        }
+    }
+
+    /// Forgets a driver that is gone.
+    pub fn forget(&self, driver: &str) {
+        self.drivers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(driver);
+    }
+
+    /// Wakes a reconcile of the driver.
+    pub(crate) async fn wake(&self, driver: &str) {
+        // The receiver is gone when the operator ends.
+        let _ = self.wake.send(Concerns::Drivers([driver.to_owned()].into())).await;
+    }
+}

@@ -1,0 +1,161 @@
+//! The clouds in a reconcile: credentials are tried, clouds are looked at, and the driver's word is awaited that it uses what it
+//! was given.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Pass, last_good};
+use crate::{
+    clouds::certificates,
+    credentials::{Candidate, Source, Verdict, proxies},
+    objects::{Key, kind},
+    operands::DriverCredentials,
+    reload,
+    resolve::{health, topology_interval},
+    status::{CloudView, Seen},
+};
+
+impl Pass<'_> {
+    /// Checks the credentials of every cloud and keeps an eye on the clouds; returns what the driver is to be given and when to
+    /// look again.
+    pub(super) async fn check_credentials(
+        &self,
+        live: &BTreeMap<Key, Value>,
+        seen: &mut Seen,
+    ) -> (Option<DriverCredentials>, Duration) {
+        let (context, name) = (self.context, &self.owner.name);
+        let mut settings = health::settings(&self.driver.spec.health);
+        settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
+        let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
+        let before = last_good(live)
+            .map(|credentials| credentials.split())
+            .unwrap_or_default();
+        let mut look_again = interval;
+        let mut in_use = BTreeMap::new();
+        for (index, cloud) in self.driver.spec.clouds.iter().enumerate() {
+            let source = Source::new(&context.namespace, cloud).with_options_of(&self.driver.spec);
+            let candidate = source.read(&context.client).await;
+            let was = part_of(&before, cloud, index == 0);
+            let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
+            let verdict = context
+                .checker
+                .check(name, &source, candidate, was.cloned(), interval)
+                .await;
+            look_again = look_again.min(verdict.look_again);
+            if verdict.was_asked {
+                context.clouds.spend(name);
+            }
+            context.metrics.credential(name, &cloud.name, verdict.authenticated);
+            if let Some(credentials) = &verdict.in_use {
+                in_use.insert(cloud.name.clone(), credentials.clone());
+            }
+            seen.clouds.push(view(cloud, &verdict, wanted));
+        }
+        let pause = context
+            .clouds
+            .keep(name, &in_use, &settings, &proxies(self.driver.spec.proxy.as_ref()));
+        look_again = look_again.min(pause);
+        let states = context.clouds.states(name);
+        for view in &mut seen.clouds {
+            view.state = states.get(&view.name).cloned().unwrap_or_default();
+        }
+        seen.health = settings;
+        let merged = DriverCredentials::merged(&in_use).map(|credentials| {
+            let restarted = self.restarted_for(live, &credentials);
+            credentials.restarted_for(restarted)
+        });
+        for view in &mut seen.clouds {
+            let is_there = in_use.contains_key(&view.name);
+            let credentials = merged.as_ref().filter(|_| is_there);
+            view.hash = credentials.map(|credentials| credentials.short_hash().to_owned());
+        }
+        (merged, look_again)
+    }
+
+    /// For which credentials the controller's pods are replaced: those that they did not take over in time, else those for which
+    /// it was done before.
+    fn restarted_for(&self, live: &BTreeMap<Key, Value>, credentials: &DriverCredentials) -> Option<String> {
+        let hash = credentials.short_hash();
+        if self.context.reloads.is_overdue(&self.owner.name, hash) {
+            return Some(hash.to_owned());
+        }
+        let of_ours = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
+        let mut deployments = live.iter().filter(of_ours);
+        deployments.find_map(|(_, deployment)| DriverCredentials::restart_of(deployment))
+    }
+
+    /// Asks the controller's pods which credentials they use; says when to ask again, if that is not known to be well.
+    pub(super) async fn confirm_reload(
+        &self,
+        seen: &mut Seen,
+        credentials: Option<&DriverCredentials>,
+    ) -> Option<Duration> {
+        let (context, name) = (self.context, &self.owner.name);
+        let wanted = credentials?.short_hash();
+        let pods = match reload::pods(&context.client, &context.namespace, name).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                tracing::warn!(driver = name, %error, "the controller's pods cannot be listed");
+                return Some(reload::ASK_AGAIN);
+            }
+        };
+        let loaded = context.reloads.ask(name, wanted, &pods).await;
+        for cloud in seen.clouds.iter_mut().filter(|cloud| cloud.hash.is_some()) {
+            cloud.loaded = loaded;
+        }
+        if loaded == Some(true)
+            && let Some(method) = context.reloads.rotated(name, wanted)
+        {
+            context.metrics.rotated(name, method);
+        }
+        seen.reload_failed = context.reloads.is_lost(name, wanted);
+        (loaded == Some(false)).then_some(reload::ASK_AGAIN)
+    }
+}
+
+/// How often zones have to be asked for.
+fn zones_interval(topology: &Topology) -> Duration {
+    match topology.mode {
+        TopologyMode::Auto => Duration::try_from(topology_interval(topology)).unwrap_or(Duration::MAX),
+        TopologyMode::Enabled | TopologyMode::Disabled => Duration::MAX,
+    }
+}
+
+/// What the driver has of this cloud. The cloud of a driver with only one has no name there.
+fn part_of<'a>(
+    before: &'a BTreeMap<String, DriverCredentials>,
+    cloud: &CloudSpec,
+    is_first: bool,
+) -> Option<&'a DriverCredentials> {
+    let unnamed = || before.get("").filter(|_| is_first);
+    before.get(&cloud.name).or_else(unnamed)
+}
+
+fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> CloudView {
+    let config = verdict.in_use.as_ref().and_then(DriverCredentials::config);
+    let pem = |pem: Option<&str>| -> Vec<Timestamp> { pem.map(certificates::ends).unwrap_or_default() };
+    let tls = config.as_ref().map(|config| &config.tls);
+    CloudView {
+        name: cloud.name.clone(),
+        authenticated: verdict.authenticated,
+        refusal: verdict.refusal.clone(),
+        is_changed: verdict.is_changed,
+        auth_method: config.as_ref().map(crate::credentials::auth_method).or(wanted),
+        ca_ends: pem(tls.and_then(|tls| tls.ca_pem.as_deref())),
+        client_cert_ends: pem(tls
+            .and_then(|tls| tls.client_pem.as_ref())
+            .map(|client| client.certificate.as_str())),
+        is_insecure: tls.is_some_and(|tls| tls.insecure) || cloud.insecure_skip_tls_verify,
+        zone_map: config
+            .as_ref()
+            .map(|config| config.topology.zone_map.clone())
+            .unwrap_or_default(),
+        ignores_zones: config
+            .as_ref()
+            .is_some_and(|config| config.block_storage.ignore_volume_az),
+        ..CloudView::default()
+    }
+}

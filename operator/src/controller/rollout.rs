@@ -1,0 +1,151 @@
+//! Carries a rollout out: what may be written now, and which node pods go to make place for new ones. What follows from what,
+//! [`crate::rollout`] says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cinder_csi_crds::{ManagementState, NodeUpdateType};
+use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp};
+use serde_json::Value;
+
+use super::Pass;
+use crate::{
+    changes::{changes, summary},
+    error::ReconcileError,
+    events::Notice,
+    objects::{Key, is_snapshot_controller, kind},
+    observe::{self, ready_nodes},
+    operands::Stage,
+    plan::{Action, Plan, Unrepairable},
+    resolve::{Problem, Resolved},
+    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, node_rollout},
+    status::{Drift, Seen, Workload},
+    teardown::{listed, unregistering_since},
+};
+
+impl Pass<'_> {
+    /// Whether an update of the version may begin now, or the problem of a window that cannot be understood.
+    pub(super) fn gate(&self, live: &BTreeMap<Key, Value>, target: &str) -> Result<Gate, Problem> {
+        let update = &self.driver.spec.update;
+        let window = update.window.as_ref().map(Window::new).transpose();
+        let window = window.map_err(|error| Problem {
+            reason: "InvalidWindow",
+            message: format!("spec.update.window cannot be understood: {error}"),
+        })?;
+        Ok(gate(Gate::of(live, target), update, window.as_ref(), Timestamp::now()))
+    }
+
+    /// Notes what of the plan is somebody else's doing, and what it comes to when nothing may be written.
+    pub(super) fn compare(
+        &self,
+        plan: &Plan,
+        live: &BTreeMap<Key, Value>,
+        unrepairable: &Unrepairable,
+        seen: &mut Seen,
+    ) {
+        let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
+            status.observed_generation == self.driver.metadata.generation
+                && status.version.as_deref() == Some(seen.gate.target.as_str())
+        });
+        seen.drift = Drift {
+            kept: unrepairable
+                .iter()
+                .map(|(key, (_, fields))| format!("{key} ({})", fields.join(", ")))
+                .collect(),
+            ..drift(plan, spec_is_known)
+        };
+        if seen.state == ManagementState::DryRun {
+            seen.pending = Some(summary(changes(plan, live)));
+        }
+        if let Some(Hold::Window(Some(opens))) = &seen.gate.hold {
+            seen.opens_in = Duration::try_from(opens.duration_since(Timestamp::now())).ok();
+        }
+    }
+
+    /// Judges the pods on the nodes and, with `may_write`, deletes those that are to be replaced now.
+    pub(super) async fn roll_nodes(
+        &self,
+        live: &BTreeMap<Key, Value>,
+        resolved: Option<&Resolved>,
+        may_write: bool,
+        seen: &mut Seen,
+    ) -> Result<Vec<Notice>, ReconcileError> {
+        let (context, name) = (self.context, &self.owner.name);
+        let daemon_set = live
+            .iter()
+            .find(|(key, object)| key.kind == kind::DAEMON_SET && self.owner.owns(object))
+            .map(|(_, object)| object);
+        let Some((daemon_set, template)) = daemon_set.and_then(|found| Some((found, observe::pod_template(found)?)))
+        else {
+            return Ok(Vec::new());
+        };
+        let revision = observe::current_revision(&context.client, &context.namespace, name, daemon_set).await?;
+        let (ready, pods, registered) = context.cluster.read(|index| {
+            (
+                ready_nodes(&index.nodes(), &template),
+                index.node_pods_of(name),
+                index.registered_on(name),
+            )
+        });
+        let one = IntOrString::Int(1);
+        let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
+        let is_free = seen.failures.is_empty() && unregistering_since(daemon_set).is_none();
+        let rollout = node_rollout(&Nodes {
+            ready: &ready,
+            pods: &pods,
+            registered: &registered,
+            revision: revision.as_deref(),
+            max_unavailable: resolved.map_or(&one, |resolved| &resolved.node.max_unavailable),
+            replaces: may_write && replaces_by_itself && is_free,
+            deadline: context.registration_deadline,
+            now: Timestamp::now(),
+        });
+        seen.leaves_pods = resolved.is_some() && !replaces_by_itself;
+        let notices = self.replace(&rollout).await?;
+        seen.node_rollout = Some(rollout);
+        Ok(notices)
+    }
+
+    async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {
+        let context = self.context;
+        for pod in &rollout.replace {
+            let deleted = context.writer.delete_pod(&context.namespace, &pod.pod, &pod.uid).await;
+            deleted.map_err(|error| ReconcileError::ReplacePod {
+                pod: pod.pod.clone(),
+                node: pod.node.clone(),
+                source: error,
+            })?;
+        }
+        if rollout.replace.is_empty() {
+            return Ok(Vec::new());
+        }
+        let nodes: Vec<String> = rollout.replace.iter().map(|pod| pod.node.clone()).collect();
+        let note = format!("replaces the driver's pods on {}", listed(&nodes));
+        Ok(vec![Notice::normal("ReplacingPods", "Roll", note)])
+    }
+}
+
+/// Whether all pods of the controller are as the Deployment wants them.
+pub(super) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
+    let deployment = live
+        .iter()
+        .find(|(key, object)| key.kind == kind::DEPLOYMENT && !is_snapshot_controller(object));
+    deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
+}
+
+/// What of a plan is somebody else's doing. An object that is missing was deleted when nothing that is wanted has changed since
+/// all of it was there; classes and what optional APIs bring come and go by themselves.
+fn drift(plan: &Plan, spec_is_known: bool) -> Drift {
+    let mut drift = Drift::default();
+    for action in &plan.actions {
+        match action {
+            Action::Repair { desired, fields, .. } => {
+                drift.changed.push(format!("{} ({})", desired.key, fields.join(", ")));
+            }
+            Action::Create(desired) if spec_is_known && desired.stage < Stage::StorageClasses => {
+                drift.deleted.push(desired.key.to_string());
+            }
+            _ => {}
+        }
+    }
+    drift
+}

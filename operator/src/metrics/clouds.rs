@@ -1,0 +1,255 @@
+//! What is counted of clouds and of volumes in trouble.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector};
+
+use super::{as_gauge, counter, gauge};
+use crate::{
+    clouds::{QuotaFact, certificates},
+    diagnosis::{Operation, Stuck},
+    status::Seen,
+    status::{CloudView, mismatched_zones},
+};
+
+/// Gauges of clouds and volumes.
+#[derive(Debug)]
+pub(super) struct CloudMetrics {
+    expiry: IntGaugeVec,
+    backend_up: IntGaugeVec,
+    budget: IntGaugeVec,
+    quota_used: IntGaugeVec,
+    quota_limit: IntGaugeVec,
+    mismatched_zones: IntGaugeVec,
+    rotations: IntCounterVec,
+    stuck: IntGaugeVec,
+    stuck_oldest: IntGaugeVec,
+}
+
+impl CloudMetrics {
+    pub(super) fn new() -> Result<Self, Error> {
+        Ok(Self {
+            expiry: gauge(
+                "credential_expiry_timestamp_seconds",
+                "When something that the driver logs in with ends: app_credential, token, ca, client_cert",
+                &["driver", "cloud", "kind"],
+            )?,
+            backend_up: gauge(
+                "backend_up",
+                "1 while a service of a cloud answers as it should",
+                &["driver", "cloud", "service"],
+            )?,
+            budget: gauge(
+                "api_budget_remaining",
+                "Requests that the operator may make to the clouds of a driver now; negative when it had to make more",
+                &["driver"],
+            )?,
+            quota_used: gauge(
+                "quota_used",
+                "How much of a quota is used or promised; volume_type is empty for all types together",
+                &["driver", "cloud", "resource", "volume_type"],
+            )?,
+            quota_limit: gauge(
+                "quota_limit",
+                "The limit of a quota; not there for one without",
+                &["driver", "cloud", "resource", "volume_type"],
+            )?,
+            mismatched_zones: gauge(
+                "topology_mismatched_zones",
+                "Zones of nodes that do not fit: side compute (Nova lost them) or volume (Cinder has none for them)",
+                &["driver", "side"],
+            )?,
+            rotations: counter(
+                "secret_rotations_total",
+                "Changed credentials that came into use, by the way: reload or restart",
+                &["driver", "method"],
+            )?,
+            stuck: gauge(
+                "stuck_volumes",
+                "Operations on volumes that take longer than they may, by operation and cause",
+                &["driver", "operation", "reason"],
+            )?,
+            stuck_oldest: gauge(
+                "stuck_volume_oldest_timestamp_seconds",
+                "Since when the oldest stuck operation waits; not there while none is stuck",
+                &["driver", "operation"],
+            )?,
+        })
+    }
+
+    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let gauges = [
+            &self.expiry,
+            &self.backend_up,
+            &self.budget,
+            &self.quota_used,
+            &self.quota_limit,
+            &self.mismatched_zones,
+            &self.stuck,
+            &self.stuck_oldest,
+        ];
+        let mut all: Vec<Box<dyn Collector>> = gauges
+            .into_iter()
+            .map(|gauge| Box::new(gauge.clone()) as Box<dyn Collector>)
+            .collect();
+        all.push(Box::new(self.rotations.clone()));
+        all
+    }
+
+    /// Changed credentials came into use.
+    pub(super) fn rotated(&self, driver: &str, method: &str) {
+        self.rotations.with_label_values(&[driver, method]).inc();
+    }
+
+    pub(super) fn budget(&self, driver: &str, left: f64) {
+        #[allow(clippy::cast_possible_truncation, reason = "a few thousand at most")]
+        self.budget.with_label_values(&[driver]).set(left.floor() as i64);
+    }
+
+    /// Sets everything of a driver; what is no longer there goes.
+    pub(super) fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
+        self.forget(driver);
+        for cloud in &seen.clouds {
+            self.cloud(driver, cloud, now);
+        }
+        let (compute, volume) = mismatched_zones(seen);
+        for (side, count) in [("compute", compute), ("volume", volume)] {
+            self.mismatched_zones
+                .with_label_values(&[driver, side])
+                .set(as_gauge(count));
+        }
+        self.stuck(driver, &seen.stuck);
+    }
+
+    fn cloud(&self, driver: &str, cloud: &CloudView, now: Timestamp) {
+        let credential = cloud.state.credential.as_ref().and_then(|(_, end)| *end);
+        let ends = [
+            ("app_credential", credential),
+            ("token", cloud.state.token_ends),
+            ("ca", certificates::end_of_bundle(&cloud.ca_ends, now)),
+            ("client_cert", cloud.client_cert_ends.iter().min().copied()),
+        ];
+        for (kind, end) in ends {
+            if let Some(end) = end {
+                self.expiry
+                    .with_label_values(&[driver, cloud.name.as_str(), kind])
+                    .set(end.as_second());
+            }
+        }
+        let broken = |name: &str| cloud.state.troubles.iter().any(|one| one.service == name);
+        if cloud.state.is_known {
+            for service in ["identity", "block-storage", "compute"] {
+                let is_up = !broken("identity") && !broken(service) && !cloud.is_backend_trouble();
+                self.backend_up
+                    .with_label_values(&[driver, cloud.name.as_str(), service])
+                    .set(i64::from(is_up));
+            }
+        }
+        for quota in &cloud.state.facts.quota {
+            let QuotaFact {
+                resource,
+                volume_type,
+                used,
+                limit,
+            } = quota;
+            let volume_type = volume_type.as_deref().unwrap_or_default();
+            let labels = [driver, cloud.name.as_str(), resource.as_str(), volume_type];
+            let value = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            self.quota_used.with_label_values(&labels).set(value(*used));
+            self.quota_limit.with_label_values(&labels).set(value(*limit));
+        }
+    }
+
+    fn stuck(&self, driver: &str, stuck: &[Stuck]) {
+        let mut counts: BTreeMap<(Operation, &str), usize> = BTreeMap::new();
+        let mut oldest: BTreeMap<Operation, Timestamp> = BTreeMap::new();
+        for one in stuck {
+            *counts.entry((one.operation, one.finding.reason)).or_default() += 1;
+            let since = oldest.entry(one.operation).or_insert(one.since);
+            *since = (*since).min(one.since);
+        }
+        for ((operation, reason), count) in counts {
+            self.stuck
+                .with_label_values(&[driver, operation.as_str(), reason])
+                .set(as_gauge(count));
+        }
+        for (operation, since) in oldest {
+            self.stuck_oldest
+                .with_label_values(&[driver, operation.as_str()])
+                .set(since.as_second());
+        }
+    }
+
+    /// Forgets the gauges of a driver.
+    pub(super) fn forget(&self, driver: &str) {
+        let gauges = [
+            &self.expiry,
+            &self.backend_up,
+            &self.quota_used,
+            &self.quota_limit,
+            &self.mismatched_zones,
+            &self.stuck,
+            &self.stuck_oldest,
+        ];
+        for gauge in gauges {
+            forget(gauge, driver);
+        }
+    }
+}
+
+/// Removes every series of a family that has this driver.
+fn forget(gauge: &IntGaugeVec, driver: &str) {
+    for family in gauge.collect() {
+        for metric in family.get_metric() {
+            let labels: std::collections::HashMap<&str, &str> = metric
+                .get_label()
+                .iter()
+                .map(|label| (label.name(), label.value()))
+                .collect();
+            if labels.get("driver") == Some(&driver) {
+                // It was there a moment ago.
+                let _ = gauge.remove(&labels);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_longer_seen_of_a_driver_goes_and_other_drivers_keep_theirs() {
+        let metrics = CloudMetrics::new().expect("metrics");
+        let seen = |zone: &str| Seen {
+            clouds: vec![CloudView {
+                name: zone.to_owned(),
+                ca_ends: vec![Timestamp::from_second(2_000_000_000).expect("a time")],
+                ..CloudView::default()
+            }],
+            ..Seen::default()
+        };
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        metrics.seen("a", &seen("east"), now);
+        metrics.seen("b", &seen("east"), now);
+        metrics.seen("a", &seen("west"), now);
+        let series = |driver: &str| -> Vec<String> {
+            let families = metrics.expiry.collect();
+            let of = |name: &str, metric: &prometheus::proto::Metric| {
+                let label = metric.get_label().iter().find(|label| label.name() == name);
+                label.map(|label| label.value().to_owned()).unwrap_or_default()
+            };
+            families[0]
+                .get_metric()
+                .iter()
+                .filter(|metric| of("driver", metric) == driver)
+                .map(|metric| of("cloud", metric))
+                .collect()
+        };
+        assert_eq!(
+            (series("a"), series("b")),
+            (vec!["west".to_owned()], vec!["east".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! Which optional APIs the cluster serves. They come with CustomResourceDefinitions or with later versions of Kubernetes,
+//! and may come and go while the operator runs.
+//!
+//! The API server's discovery documents tell what is served, in which version, and everybody who is authenticated may read
+//! them: no permission on CustomResourceDefinitions is needed. They cannot be watched, so they are looked at again and
+//! again. What appears is used at once; what seems gone is believed at the second look only, because pods are replaced for
+//! it. A look that fails changes nothing.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cinder_csi_crds::INSTANCE_LABEL;
+use futures::{StreamExt, stream::BoxStream};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DynamicObject, PartialObjectMeta},
+    runtime::{WatchStreamExt, watcher, watcher::Event},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::{AbortHandle, JoinSet},
+};
+use tracing::{debug, info, warn};
+
+use super::Concerns;
+use crate::operands::{KINDS, Kind};
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// How long one answer may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Looks without an API until it is believed to be gone.
+const LOOKS_UNTIL_GONE: u8 = 2;
+
+/// An API that not every cluster serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
+pub enum OptionalApi {
+    /// VolumeSnapshots and their classes.
+    Snapshots,
+    /// VolumeGroupSnapshots and their classes.
+    GroupSnapshots,
+    /// ServiceMonitors and PrometheusRules.
+    Monitoring,
+    /// VolumeAttributesClasses, in the API since Kubernetes 1.34.
+    VolumeAttributesClasses,
+}
+
+impl OptionalApi {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Snapshots,
+        Self::GroupSnapshots,
+        Self::Monitoring,
+        Self::VolumeAttributesClasses,
+    ];
+
+    /// The group and version that the operator uses, and the resources that make the API complete.
+    pub fn resources(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Snapshots => (
+                "snapshot.storage.k8s.io/v1",
+                &["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"],
+            ),
+            Self::GroupSnapshots => (
+                "groupsnapshot.storage.k8s.io/v1",
+                &[
+                    "volumegroupsnapshots",
+                    "volumegroupsnapshotcontents",
+                    "volumegroupsnapshotclasses",
+                ],
+            ),
+            Self::Monitoring => ("monitoring.coreos.com/v1", &["servicemonitors", "prometheusrules"]),
+            Self::VolumeAttributesClasses => ("storage.k8s.io/v1", &["volumeattributesclasses"]),
+        }
+    }
+}
+
+/// Which optional APIs the cluster serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+pub struct OptionalApis {
+    /// VolumeSnapshots and their classes.
+    pub snapshots: bool,
+    /// VolumeGroupSnapshots and their classes.
+    pub group_snapshots: bool,
+    /// ServiceMonitors and PrometheusRules.
+    pub monitoring: bool,
+    /// VolumeAttributesClasses.
+    pub volume_attributes_classes: bool,
+}
+
+impl FromIterator<OptionalApi> for OptionalApis {
+    fn from_iter<T: IntoIterator<Item = OptionalApi>>(served: T) -> Self {
+        served
+            .into_iter()
+            .fold(Self::default(), |apis, api| apis.with(api, true))
+    }
+}
+
+impl OptionalApis {
+    /// The same, but for `api`.
+    #[must_use]
+    pub fn with(mut self, api: OptionalApi, served: bool) -> Self {
+        match api {
+            OptionalApi::Snapshots => self.snapshots = served,
+            OptionalApi::GroupSnapshots => self.group_snapshots = served,
+            OptionalApi::Monitoring => self.monitoring = served,
+            OptionalApi::VolumeAttributesClasses => self.volume_attributes_classes = served,
+        }
+        self
+    }
+
+    /// Whether `api` is served.
+    pub fn has(self, api: OptionalApi) -> bool {
+        match api {
+            OptionalApi::Snapshots => self.snapshots,
+            OptionalApi::GroupSnapshots => self.group_snapshots,
+            OptionalApi::Monitoring => self.monitoring,
+            OptionalApi::VolumeAttributesClasses => self.volume_attributes_classes,
+        }
+    }
+}
+
+/// What looks have told so far.
+#[derive(Debug, Default)]
+struct Known {
+    apis: OptionalApis,
+    /// Looks in a row that did not find what was there before.
+    missed: BTreeMap<OptionalApi, u8>,
+}
+
+impl Known {
+    /// Takes in what the look at one API told; `None` when it failed.
+    fn take(&mut self, api: OptionalApi, is_served: Option<bool>) {
+        match is_served {
+            Some(true) => {
+                self.missed.remove(&api);
+                self.apis = self.apis.with(api, true);
+            }
+            Some(false) if self.apis.has(api) => {
+                let missed = self.missed.entry(api).or_default();
+                *missed += 1;
+                if *missed >= LOOKS_UNTIL_GONE {
+                    self.missed.remove(&api);
+                    self.apis = self.apis.with(api, false);
+                }
+            }
+            Some(false) | None => {}
+        }
+    }
+}
+
+/// Whether the API server serves `api` whole.
+async fn is_served(client: &Client, api: OptionalApi) -> Option<bool> {
+    let (group_version, resources) = api.resources();
+    let failed = |error: &dyn std::fmt::Display| {
+        warn!(?api, %error, "cannot tell whether the API is served; it is taken to be as before");
+        None
+    };
+    match tokio::time::timeout(LOOK_LIMIT, client.list_api_group_resources(group_version)).await {
+        Ok(Ok(found)) => {
+            let has = |name: &&str| found.resources.iter().any(|resource| resource.name == *name);
+            Some(resources.iter().all(has))
+        }
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
+        Ok(Err(error)) => failed(&error),
+        Err(elapsed) => failed(&elapsed),
+    }
+}
+
+impl OptionalApis {
+    /// Looks once. What cannot be told is taken to be absent.
+    pub async fn discover(client: &Client) -> Self {
+        let mut found = Self::default();
+        for api in OptionalApi::ALL {
+            found = found.with(api, is_served(client, api).await.unwrap_or_default());
+        }
+        found
+    }
+}
+
+/// Looks at the optional APIs until the task is aborted, and watches the operator's objects of those that are served.
+pub(super) async fn follow(
+    client: Client,
+    namespace: String,
+    apis: watch::Sender<OptionalApis>,
+    is_ready: watch::Sender<bool>,
+    wake: mpsc::Sender<Concerns>,
+) {
+    let mut known = Known::default();
+    let mut watches = JoinSet::new();
+    let mut followed: Vec<(&'static Kind, AbortHandle)> = Vec::new();
+    loop {
+        let mut is_complete = true;
+        for api in OptionalApi::ALL {
+            let told = is_served(&client, api).await;
+            is_complete &= told.is_some();
+            known.take(api, told);
+        }
+        let before = *apis.borrow();
+        let now = known.apis;
+        if before != now {
+            info!(?before, ?now, "the optional APIs that are served changed");
+            apis.send_replace(now);
+        }
+        followed.retain(|(kind, watch)| {
+            let stays = kind.is_served(now);
+            if !stays {
+                watch.abort();
+            }
+            stays
+        });
+        for kind in KINDS
+            .iter()
+            .filter(|kind| kind.optional.is_some() && kind.is_served(now))
+        {
+            if !followed.iter().any(|(there, _)| *there == kind) {
+                let watch = watches.spawn(watch_kind(client.clone(), kind, namespace.clone(), wake.clone()));
+                followed.push((kind, watch));
+            }
+        }
+        while watches.try_join_next().is_some() {}
+        // The receiver is gone when the operator ends.
+        if before != now && wake.send(Concerns::All).await.is_err() {
+            return;
+        }
+        if is_complete {
+            is_ready.send_replace(true);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Wakes the drivers whose objects of a kind change.
+async fn watch_kind(client: Client, kind: &'static Kind, namespace: String, wake: mpsc::Sender<Concerns>) {
+    let resource = kind.api_resource();
+    let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
+        Api::namespaced_with(client, &namespace, &resource)
+    } else {
+        Api::all_with(client, &resource)
+    };
+    let ours = watcher::Config::default().labels(INSTANCE_LABEL);
+    wake_drivers(kind.kind, watcher(api, ours).default_backoff().boxed(), wake).await;
+}
+
+type Events = BoxStream<'static, Result<Event<PartialObjectMeta<DynamicObject>>, watcher::Error>>;
+
+async fn wake_drivers(kind: &'static str, mut events: Events, wake: mpsc::Sender<Concerns>) {
+    while let Some(event) = events.next().await {
+        let object = match event {
+            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => object,
+            Ok(Event::Init | Event::InitDone) => continue,
+            Err(error) => {
+                // That the API goes away shows here first, and is told by the next look.
+                debug!(kind, %error, "watch failed; it is tried again");
+                continue;
+            }
+        };
+        if let Some(driver) = object.labels().get(INSTANCE_LABEL)
+            && wake.send(Concerns::Drivers([driver.clone()].into())).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::it_appears(&[Some(true)], true)]
+    #[case::one_look_without_it_may_be_a_mistake(&[Some(true), Some(false)], true)]
+    #[case::two_looks_are_none(&[Some(true), Some(false), Some(false)], false)]
+    #[case::two_looks_that_are_not_in_a_row(&[Some(true), Some(false), Some(true), Some(false)], true)]
+    #[case::a_failed_look_tells_nothing(&[Some(true), Some(false), None, None], true)]
+    #[case::it_comes_back(&[Some(true), Some(false), Some(false), Some(true)], true)]
+    #[case::it_was_never_there(&[Some(false), None, Some(false)], false)]
+    fn an_api_is_used_when_it_is_seen_and_given_up_when_it_is_missed_twice(
+        #[case] looks: &[Option<bool>],
+        #[case] expected: bool,
+    ) {
+        let mut known = Known::default();
+        for look in looks {
+            known.take(OptionalApi::Snapshots, *look);
+        }
+        assert_eq!(known.apis.has(OptionalApi::Snapshots), expected);
+        assert!(!known.apis.has(OptionalApi::Monitoring));
+    }
+
+    /// A client whose API server gives these answers by path, and a 404 to everything else.
+    fn mk_client(answers: Vec<(&'static str, u16, serde_json::Value)>) -> Client {
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        tokio::spawn(async move {
+            while let Some((request, answer)) = handle.next_request().await {
+                let found = answers.iter().find(|(path, ..)| request.uri().path() == *path);
+                let (code, body) = found.map_or_else(
+                    || (404, "404 page not found".to_owned()),
+                    |(_, code, body)| (*code, body.to_string()),
+                );
+                let response = Response::builder().status(code).body(Body::from(body.into_bytes()));
+                answer.send_response(response.expect("a response"));
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn mk_list(group_version: &str, names: &[&str]) -> serde_json::Value {
+        let resources: Vec<_> = names
+            .iter()
+            .map(|name| json!({"name": name, "singularName": "", "namespaced": false, "kind": "X", "verbs": ["get"]}))
+            .collect();
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
+    }
+
+    #[tokio::test]
+    async fn an_api_is_served_when_all_its_resources_are_and_unknown_when_the_server_is_in_trouble() {
+        let whole = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
+        let client = mk_client(vec![
+            (
+                "/apis/snapshot.storage.k8s.io/v1",
+                200,
+                mk_list("snapshot.storage.k8s.io/v1", &whole),
+            ),
+            (
+                "/apis/monitoring.coreos.com/v1",
+                200,
+                mk_list("monitoring.coreos.com/v1", &["prometheusrules"]),
+            ),
+            (
+                "/apis/storage.k8s.io/v1",
+                503,
+                json!({"kind": "Status", "status": "Failure", "message": "not ready", "reason": "ServiceUnavailable", "code": 503}),
+            ),
+        ]);
+        let mut told = Vec::new();
+        for api in OptionalApi::ALL {
+            told.push(is_served(&client, api).await);
+        }
+        assert_eq!(told, [Some(true), Some(false), Some(false), None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_served_is_told_to_all_drivers_once() {
+        let (path, names) = ("/apis/storage.k8s.io/v1", ["volumeattributesclasses"]);
+        let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
+        let (apis, mut told) = watch::channel(OptionalApis::default());
+        let (is_ready, mut ready) = watch::channel(false);
+        let (wake, mut woken) = mpsc::channel(4);
+        let following = tokio::spawn(follow(client, "cinder-csi".to_owned(), apis, is_ready, wake));
+
+        ready.wait_for(|ready| *ready).await.expect("a first look");
+        assert!(told.borrow_and_update().volume_attributes_classes);
+        assert_eq!(woken.recv().await, Some(Concerns::All));
+        let next = tokio::time::timeout(LOOK_EVERY * 4, woken.recv()).await;
+        assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");
+        following.abort();
+    }
+}

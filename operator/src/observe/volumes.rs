@@ -1,0 +1,510 @@
+//! What the index keeps of claims, volumes and attachments: what is there, and what is under way since when.
+
+use std::collections::HashMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::VolumeAttachment,
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ManagedFieldsEntry, Time},
+    },
+    jiff::Timestamp,
+};
+use kube::{Resource, api::ObjectMeta};
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::index::{Concerns, Fact, Index, Owned};
+
+/// Annotation of a claim for which a provisioner was asked.
+const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// The same, as it was called before.
+const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// Annotation of a claim with the node for which its volume is made.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// The longest text of an error that is kept.
+const LONGEST_ERROR: usize = 512;
+
+/// Something that is kept, and whose change is nobody's concern: words that differ from one try to the next.
+#[derive(Debug, Clone, Default)]
+pub struct Aside<T>(pub T);
+
+impl<T> PartialEq for Aside<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// The claim of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// A PersistentVolume.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+pub struct VolumeFact {
+    /// The CSI driver.
+    pub driver: String,
+    /// The volume's id in Cinder.
+    pub handle: String,
+    /// The claim that it is or was bound to.
+    pub claim: Option<ClaimRef>,
+    /// Whether several nodes may write to it.
+    pub is_shared: bool,
+    /// Whether it can only be used on some nodes.
+    pub is_zoned: bool,
+    /// Since when it waits to be deleted, when it does.
+    pub deleting_since: Option<Timestamp>,
+    /// Whether somebody deleted the object.
+    pub is_terminating: bool,
+    /// Whether a claim is bound to it.
+    pub is_bound: bool,
+    /// Whether the attacher's finalizer is on it.
+    pub has_attacher_finalizer: bool,
+}
+
+/// A VolumeAttachment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AttachmentFact {
+    /// The CSI driver.
+    pub attacher: String,
+    /// The node.
+    pub node: String,
+    /// The PersistentVolume.
+    pub volume: String,
+    /// Whether it is attached.
+    pub attached: bool,
+    /// Since when it is wanted.
+    pub created: Option<Timestamp>,
+    /// Since when it is not wanted any more.
+    pub deleted: Option<Timestamp>,
+    /// What was said last about why it does not go on.
+    pub error: Aside<Option<String>>,
+}
+
+/// A claim for which something is under way.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClaimFact {
+    /// The CSI driver that makes its volume.
+    pub driver: String,
+    /// The claim.
+    pub claim: ClaimRef,
+    /// The PersistentVolume, once it has one.
+    pub volume: Option<String>,
+    /// Since when a volume is to be made for it, when that is so.
+    pub provisioning_since: Option<Timestamp>,
+    /// Since when it is to grow, when that is so.
+    pub resizing_since: Option<Timestamp>,
+    /// Whether only the file system is left to grow, which a pod has to use for it.
+    pub waits_for_node: bool,
+    /// How many bytes it wants.
+    pub wanted: Option<u64>,
+    /// The node for which its volume is made.
+    pub node: Option<String>,
+}
+
+impl Owned for VolumeFact {
+    fn driver(&self) -> &str {
+        &self.driver
+    }
+}
+
+impl Owned for AttachmentFact {
+    fn driver(&self) -> &str {
+        &self.attacher
+    }
+}
+
+/// A PersistentVolume, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = PersistentVolume)]
+pub(crate) struct VolumeObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: VolumeSpec,
+    #[serde(default)]
+    status: VolumeStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct VolumeSpec {
+    csi: Option<CsiSource>,
+    claim_ref: Option<ClaimReference>,
+    access_modes: Vec<String>,
+    persistent_volume_reclaim_policy: Option<String>,
+    node_affinity: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CsiSource {
+    driver: String,
+    #[serde(default)]
+    volume_handle: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ClaimReference {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct VolumeStatus {
+    phase: String,
+    last_phase_transition_time: Option<Time>,
+}
+
+impl VolumeObject {
+    /// Whether its data stays in Cinder when it goes.
+    pub(crate) fn is_retained(&self) -> bool {
+        self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
+    }
+}
+
+impl Fact for VolumeObject {
+    type Kept = VolumeFact;
+
+    fn keep(&self) -> Option<VolumeFact> {
+        let csi = self.spec.csi.as_ref()?;
+        let (meta, status) = (&self.metadata, &self.status);
+        let terminating = meta.deletion_timestamp.as_ref().map(|time| time.0);
+        let is_done_with = matches!(status.phase.as_str(), "Released" | "Failed")
+            && self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+        let released = status
+            .last_phase_transition_time
+            .as_ref()
+            .or(meta.creation_timestamp.as_ref());
+        let mut finalizers = meta.finalizers.iter().flatten();
+        Some(VolumeFact {
+            driver: csi.driver.clone(),
+            handle: csi.volume_handle.clone(),
+            claim: self.spec.claim_ref.as_ref().map(|claim| ClaimRef {
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+                uid: claim.uid.clone(),
+            }),
+            is_shared: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteMany"),
+            is_zoned: self.spec.node_affinity.is_some(),
+            deleting_since: terminating.or_else(|| released.filter(|_| is_done_with).map(|time| time.0)),
+            is_terminating: terminating.is_some(),
+            is_bound: status.phase == "Bound",
+            has_attacher_finalizer: finalizers.any(|name| name.starts_with("external-attacher/")),
+        })
+    }
+
+    fn concerns(kept: &VolumeFact) -> Concerns {
+        Concerns::Drivers([kept.driver.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, VolumeFact> {
+        &mut index.volumes
+    }
+}
+
+/// A VolumeAttachment, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = VolumeAttachment)]
+pub(crate) struct AttachmentObject {
+    metadata: ObjectMeta,
+    spec: AttachmentSpec,
+    #[serde(default)]
+    status: AttachmentStatus,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AttachmentSpec {
+    attacher: String,
+    #[serde(default)]
+    node_name: String,
+    #[serde(default)]
+    source: AttachmentSource,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentSource {
+    persistent_volume_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentStatus {
+    attached: bool,
+    attach_error: Option<Said>,
+    detach_error: Option<Said>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    message: Option<String>,
+}
+
+impl Fact for AttachmentObject {
+    type Kept = AttachmentFact;
+
+    fn keep(&self) -> Option<AttachmentFact> {
+        let deleted = self.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        let said = if deleted.is_some() {
+            &self.status.detach_error
+        } else {
+            &self.status.attach_error
+        };
+        Some(AttachmentFact {
+            attacher: self.spec.attacher.clone(),
+            node: self.spec.node_name.clone(),
+            volume: self.spec.source.persistent_volume_name.clone().unwrap_or_default(),
+            attached: self.status.attached,
+            created: self.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            deleted,
+            error: Aside(said.as_ref().and_then(|said| said.message.as_deref()).map(shortened)),
+        })
+    }
+
+    fn concerns(kept: &AttachmentFact) -> Concerns {
+        Concerns::Drivers([kept.attacher.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, AttachmentFact> {
+        &mut index.attachments
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned()
+}
+
+/// A PersistentVolumeClaim, as far as it matters.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = PersistentVolumeClaim)]
+pub(crate) struct ClaimObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: ClaimSpec,
+    #[serde(default)]
+    status: ClaimStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimSpec {
+    volume_name: Option<String>,
+    resources: ClaimResources,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ClaimResources {
+    requests: HashMap<String, Quantity>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ClaimStatus {
+    phase: String,
+    conditions: Vec<ClaimCondition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    last_transition_time: Option<Time>,
+}
+
+impl ClaimObject {
+    fn annotation(&self, name: &str) -> Option<&String> {
+        self.metadata.annotations.as_ref()?.get(name)
+    }
+
+    /// Since when the provisioner was asked: the annotation says that it was, and the fields' managers when.
+    fn asked_since(&self) -> Option<Timestamp> {
+        let created = self.metadata.creation_timestamp.as_ref()?.0;
+        let entries = self.metadata.managed_fields.iter().flatten();
+        let asked = entries
+            .filter(|entry| sets(entry, PROVISIONER))
+            .filter_map(|entry| entry.time.as_ref());
+        Some(asked.map(|time| time.0).fold(created, Timestamp::max))
+    }
+}
+
+fn sets(entry: &ManagedFieldsEntry, annotation: &str) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+    let annotations = fields.map(|fields| &fields["f:metadata"]["f:annotations"]);
+    annotations.is_some_and(|annotations| annotations.get(format!("f:{annotation}")).is_some())
+}
+
+impl Fact for ClaimObject {
+    type Kept = ClaimFact;
+
+    /// Only claims for which something is under way: there are many others.
+    fn keep(&self) -> Option<ClaimFact> {
+        let driver = self
+            .annotation(PROVISIONER)
+            .or_else(|| self.annotation(OLD_PROVISIONER))?;
+        let is_pending = self.status.phase == "Pending" || self.status.phase.is_empty();
+        let condition = |type_: &str| {
+            let mut all = self.status.conditions.iter();
+            all.find(|condition| condition.type_ == type_ && condition.status == "True")
+        };
+        let (resizing, pending) = (condition("Resizing"), condition("FileSystemResizePending"));
+        let is_deleted = self.metadata.deletion_timestamp.is_some();
+        let provisioning_since = self.asked_since().filter(|_| is_pending && !is_deleted);
+        let resizing_since = resizing
+            .or(pending)
+            .and_then(|condition| condition.last_transition_time.as_ref())
+            .map(|time| time.0);
+        (provisioning_since.is_some() || resizing_since.is_some()).then(|| ClaimFact {
+            driver: driver.clone(),
+            claim: ClaimRef {
+                namespace: self.metadata.namespace.clone().unwrap_or_default(),
+                name: self.metadata.name.clone().unwrap_or_default(),
+                uid: self.metadata.uid.clone().unwrap_or_default(),
+            },
+            volume: self.spec.volume_name.clone().filter(|name| !name.is_empty()),
+            provisioning_since,
+            resizing_since,
+            waits_for_node: resizing.is_none() && pending.is_some(),
+            wanted: self.spec.resources.requests.get("storage").and_then(bytes),
+            node: self.annotation(SELECTED_NODE).cloned(),
+        })
+    }
+
+    fn concerns(kept: &ClaimFact) -> Concerns {
+        Concerns::Drivers([kept.driver.clone()].into())
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, ClaimFact> {
+        &mut index.claims
+    }
+}
+
+/// A quantity of bytes; `None` for what is none.
+fn bytes(quantity: &Quantity) -> Option<u64> {
+    let text = quantity.0.trim();
+    let end = text.find(|character: char| !character.is_ascii_digit());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let factor: u64 = match unit {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "P" => 1_000_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        "Pi" => 1 << 50,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+impl Index {
+    /// A PersistentVolume.
+    pub fn volume(&self, name: &str) -> Option<&VolumeFact> {
+        self.volumes.get(name)
+    }
+
+    /// All PersistentVolumes of a driver.
+    pub fn volume_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a VolumeFact)> {
+        self.volumes.iter().filter(move |(_, volume)| volume.driver == driver)
+    }
+
+    /// All VolumeAttachments of a driver.
+    pub fn attachment_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = (&'a String, &'a AttachmentFact)> {
+        self.attachments
+            .iter()
+            .filter(move |(_, attachment)| attachment.attacher == driver)
+    }
+
+    /// All claims of a driver for which something is under way.
+    pub fn claim_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = &'a ClaimFact> {
+        self.claims.values().filter(move |claim| claim.driver == driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn keep<K: Fact + serde::de::DeserializeOwned>(object: Value) -> Option<K::Kept> {
+        serde_json::from_value::<K>(object).expect("an object").keep()
+    }
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().expect("a time")
+    }
+
+    #[test]
+    fn a_released_volume_waits_to_be_deleted_unless_it_is_to_be_retained() {
+        let volume = |policy: &str| {
+            keep::<VolumeObject>(json!({
+                "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"csi": {"driver": "d", "volumeHandle": "h"}, "persistentVolumeReclaimPolicy": policy,
+                    "claimRef": {"namespace": "n", "name": "c", "uid": "u"}},
+                "status": {"phase": "Released", "lastPhaseTransitionTime": "2026-01-02T00:00:00Z"},
+            }))
+            .expect("kept")
+        };
+        assert_eq!(volume("Delete").deleting_since, Some(at("2026-01-02T00:00:00Z")));
+        assert_eq!(volume("Retain").deleting_since, None);
+        assert_eq!(volume("Delete").claim.expect("a claim").name, "c");
+    }
+
+    #[test]
+    fn another_wording_of_the_same_trouble_is_no_change_of_an_attachment() {
+        let attachment = |message: &str| {
+            keep::<AttachmentObject>(json!({
+                "metadata": {"name": "va"},
+                "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+                "status": {"attached": false, "attachError": {"message": message}},
+            }))
+        };
+        assert_eq!(attachment("request 1"), attachment("request 2"));
+        assert_eq!(attachment("x").and_then(|kept| kept.error.0).as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_claim_is_kept_while_its_volume_is_made_or_grows_and_counted_from_when_the_provisioner_was_asked() {
+        let claim = |phase: &str, conditions: Value| {
+            keep::<ClaimObject>(json!({
+                "metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "annotations": {PROVISIONER: "d", SELECTED_NODE: "node"},
+                    "managedFields": [{"manager": "x", "time": "2026-01-03T00:00:00Z",
+                        "fieldsV1": {"f:metadata": {"f:annotations": {format!("f:{PROVISIONER}"): {}}}}}]},
+                "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+                "status": {"phase": phase, "conditions": conditions},
+            }))
+        };
+        let pending = claim("Pending", json!([])).expect("kept");
+        assert_eq!(pending.provisioning_since, Some(at("2026-01-03T00:00:00Z")));
+        assert_eq!((pending.wanted, pending.node.as_deref()), (Some(2 << 30), Some("node")));
+        assert_eq!(claim("Bound", json!([])), None);
+        let resizing = json!([{"type": "Resizing", "status": "True", "lastTransitionTime": "2026-01-04T00:00:00Z"}]);
+        let growing = claim("Bound", resizing).expect("kept");
+        assert_eq!(growing.resizing_since, Some(at("2026-01-04T00:00:00Z")));
+        assert!(growing.provisioning_since.is_none() && !growing.waits_for_node);
+    }
+}

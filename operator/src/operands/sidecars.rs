@@ -1,0 +1,119 @@
+//! The containers beside the driver in the controller's pods: they translate between the Kubernetes API and CSI.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector};
+
+use super::controller::{SOCKET, SOCKET_DIR, SOCKET_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
+use super::pod;
+use crate::images::Component;
+use crate::resolve::{Resolved, Sidecar};
+
+const MEMORY: &str = "32Mi";
+
+/// The container of a sidecar.
+pub(super) fn container(resolved: &Resolved, settings: &Sidecar) -> Container {
+    let name = settings.component.container();
+    Container {
+        name: name.into(),
+        image: Some(resolved.images.name(settings.component)),
+        image_pull_policy: Some(resolved.pull_policy.as_str().into()),
+        args: Some(args(resolved, settings)),
+        env: env(resolved, settings.component),
+        ports: Some(vec![pod::port(name, i32::from(settings.port))]),
+        // A sidecar that can no longer renew its lease must make room for another one.
+        liveness_probe: Some(pod::liveness(name, "/healthz/leader-election")),
+        resources: Some(pod::resources(settings.resources.as_ref(), MEMORY)),
+        security_context: Some(pod::unprivileged()),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(vec![
+            pod::mount(SOCKET_VOLUME, SOCKET_DIR),
+            pod::read_only(TOKEN_VOLUME, TOKEN_DIR),
+        ]),
+        ..Container::default()
+    }
+}
+
+fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
+    let component = settings.component;
+    let workers = match component {
+        Component::Resizer => "workers",
+        _ => "worker-threads",
+    };
+    let election = &resolved.controller.leader_election;
+    let mut args = vec![
+        format!("--csi-address={SOCKET}"),
+        format!("--timeout={}", settings.timeout),
+        format!("--{workers}={}", settings.worker_threads),
+    ];
+    // The health monitor asks again at intervals and has no pause between tries.
+    if component != Component::HealthMonitor {
+        args.push(format!("--retry-interval-max={}", settings.retry_interval_max));
+    }
+    args.extend([
+        format!("--kube-api-qps={}", settings.kube_api_qps),
+        format!("--kube-api-burst={}", settings.kube_api_burst),
+        "--leader-election".into(),
+        format!("--leader-election-namespace={}", resolved.namespace),
+        format!("--leader-election-lease-duration={}", election.lease_duration),
+        format!("--leader-election-renew-deadline={}", election.renew_deadline),
+        format!("--leader-election-retry-period={}", election.retry_period),
+        format!("--http-endpoint=:{}", settings.port),
+        format!("--v={}", pod::verbosity(resolved.log_level)),
+    ]);
+    args.extend(own(resolved, component));
+    if !settings.feature_gates.is_empty() {
+        args.push(format!("--feature-gates={}", gates(&settings.feature_gates)));
+    }
+    args.extend(settings.extra_args.iter().cloned());
+    args
+}
+
+/// What only one of them has.
+fn own(resolved: &Resolved, component: Component) -> Vec<String> {
+    let mut args: Vec<&str> = match component {
+        Component::Provisioner => vec![
+            // For the metadata of the volumes in Cinder: names of claim and volume.
+            "--extra-create-metadata",
+            // For classes that somebody else made without a file system.
+            "--default-fstype=ext4",
+        ],
+        Component::Attacher => vec!["--default-fstype=ext4"],
+        // Volumes grow while they are in use. Else every pod of the cluster would be watched.
+        Component::Resizer => vec!["--handle-volume-inuse-error=false"],
+        // For the metadata of the snapshots in Cinder.
+        Component::Snapshotter => vec!["--extra-create-metadata"],
+        _ => Vec::new(),
+    };
+    if component == Component::Provisioner && resolved.csi_driver.storage_capacity {
+        // The objects go with the Deployment.
+        args.extend(["--enable-capacity", "--capacity-ownerref-level=2"]);
+    }
+    args.into_iter().map(str::to_owned).collect()
+}
+
+/// Who the pod is, for the owner of CSIStorageCapacity objects.
+fn env(resolved: &Resolved, component: Component) -> Option<Vec<EnvVar>> {
+    let from = |name: &str, path: &str| EnvVar {
+        name: name.into(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: path.into(),
+                ..ObjectFieldSelector::default()
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    };
+    (component == Component::Provisioner && resolved.csi_driver.storage_capacity).then(|| {
+        vec![
+            from("NAMESPACE", "metadata.namespace"),
+            from("POD_NAME", "metadata.name"),
+        ]
+    })
+}
+
+pub(super) fn gates(gates: &BTreeMap<String, bool>) -> String {
+    let words: Vec<String> = gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
+    words.join(",")
+}

@@ -1,0 +1,258 @@
+//! `kubectl cinder-csi`: the same program under the name `kubectl-cinder_csi`. It reads with the user's own kubeconfig and rights
+//! and changes nothing.
+
+mod bundle;
+mod screen;
+mod table;
+
+use std::{
+    fmt,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use cinder_csi_crds::CinderCSIDriver;
+use clap::{Parser, Subcommand, ValueEnum};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use crate::{args::DEFAULT_NAMESPACE, diagnosis::cli};
+
+pub use screen::screen;
+
+/// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
+pub const PROGRAM: &str = "kubectl-cinder_csi";
+
+/// Looks at the Cinder CSI drivers of a cluster and at their volumes.
+#[derive(Debug, Clone, Parser)]
+#[command(name = PROGRAM, bin_name = "kubectl cinder-csi", version, max_term_width = 120)]
+pub struct PluginArgs {
+    /// What to show.
+    #[command(subcommand)]
+    pub command: PluginCommand,
+
+    /// The kubeconfig to use
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig to use
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// What the plugin does.
+#[derive(Debug, Clone, Subcommand)]
+pub enum PluginCommand {
+    /// One screen for each driver: version, rollout, clouds, quota, volumes in trouble
+    Status {
+        /// A CinderCSIDriver; all of them when it is not given
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
+    Diagnose {
+        /// Name of the PersistentVolumeClaim
+        #[arg(value_name = "PVC")]
+        claim: String,
+
+        /// Its namespace; that of the context when it is not given
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
+
+        /// Namespace of the operator
+        #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+        operator_namespace: String,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Gather what somebody needs who helps you, without secrets
+    SupportBundle {
+        /// Directory to write to; it must not exist yet
+        #[arg(short, long, value_name = "DIRECTORY", default_value = "cinder-csi-support")]
+        output: PathBuf,
+
+        /// Namespace of the operator
+        #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+        namespace: String,
+    },
+}
+
+/// How something is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Why the plugin could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// There is no usable kubeconfig.
+    #[error("cannot tell how to reach the API server: {0}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
+    Configure(String),
+    /// The API server refused or did not answer.
+    #[error("cannot {act}: {source}")]
+    Read {
+        /// What was tried.
+        act: String,
+        /// What happened.
+        source: Box<kube::Error>,
+    },
+    /// There is no such object.
+    #[error("there is no CinderCSIDriver {0}; `kubectl get cindercsidriver` lists those that exist")]
+    NoDriver(String),
+    /// Something could not be written.
+    #[error("cannot write {what}: {source}")]
+    Write {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A claim could not be diagnosed.
+    #[error(transparent)]
+    Diagnose(#[from] cli::DiagnoseError),
+    /// Something could not be encoded.
+    #[error("cannot encode: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
+impl PluginError {
+    fn read(act: impl fmt::Display) -> impl FnOnce(kube::Error) -> Self {
+        let act = act.to_string();
+        move |source| Self::Read {
+            act,
+            source: Box::new(source),
+        }
+    }
+
+    fn write(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        let what = what.to_string();
+        move |source| Self::Write { what, source }
+    }
+}
+
+/// Whether the program was called by kubectl.
+pub fn is_called(program: Option<&str>) -> bool {
+    let name = program.and_then(|path| path.rsplit('/').next());
+    name.is_some_and(|name| name == PROGRAM)
+}
+
+/// Does what the command line says, and tells how it went.
+pub async fn execute(args: PluginArgs) -> ExitCode {
+    match run(args, &mut io::stdout().lock()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kubectl cinder-csi: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: PluginArgs, out: &mut impl Write) -> Result<(), PluginError> {
+    let client = client(&args).await?;
+    match args.command {
+        PluginCommand::Status { name, output } => {
+            let drivers = drivers(&client, name.as_deref()).await?;
+            let text = match output {
+                Output::Json => format!("{:#}\n", serde_json::to_value(&drivers)?),
+                Output::Text if drivers.is_empty() => {
+                    "There is no CinderCSIDriver in this cluster. config/samples has one to begin with.\n".to_owned()
+                }
+                Output::Text => drivers.iter().map(screen).collect::<Vec<_>>().join("\n"),
+            };
+            out.write_all(text.as_bytes())
+                .map_err(PluginError::write("to standard output"))
+        }
+        PluginCommand::Diagnose {
+            claim,
+            namespace,
+            operator_namespace,
+            output,
+        } => {
+            let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+            let report = Box::pin(cli::report(&client, &namespace, &claim, &operator_namespace)).await?;
+            let text = match output {
+                Output::Json => format!("{:#}\n", serde_json::to_value(&report)?),
+                Output::Text => report.to_string(),
+            };
+            out.write_all(text.as_bytes())
+                .map_err(PluginError::write("to standard output"))
+        }
+        PluginCommand::SupportBundle { output, namespace } => {
+            let told = bundle::gather(&client, &namespace, &output).await?;
+            writeln!(out, "{told}").map_err(PluginError::write("to standard output"))
+        }
+    }
+}
+
+async fn client(args: &PluginArgs) -> Result<Client, PluginError> {
+    // The API server's certificate is checked by rustls, whose provider is chosen once in a process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let options = KubeConfigOptions {
+        context: args.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let config = match &args.kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path).map_err(|error| PluginError::Configure(error.to_string()))?;
+            Config::from_custom_kubeconfig(read, &options).await
+        }
+        None => Config::from_kubeconfig(&options).await,
+    };
+    let config = config.map_err(|error| PluginError::Configure(error.to_string()))?;
+    Client::try_from(config).map_err(PluginError::read("make a client of the API server"))
+}
+
+async fn drivers(client: &Client, name: Option<&str>) -> Result<Vec<CinderCSIDriver>, PluginError> {
+    let api: Api<CinderCSIDriver> = Api::all(client.clone());
+    let Some(name) = name else {
+        let mut drivers = api
+            .list(&ListParams::default())
+            .await
+            .map_err(PluginError::read("list the CinderCSIDrivers"))?
+            .items;
+        drivers.sort_by_key(ResourceExt::name_any);
+        return Ok(drivers);
+    };
+    let found = api
+        .get_opt(name)
+        .await
+        .map_err(PluginError::read(format!("read CinderCSIDriver {name}")))?;
+    Ok(vec![found.ok_or_else(|| PluginError::NoDriver(name.to_owned()))?])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_fit_together() {
+        PluginArgs::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case(Some("/usr/local/bin/kubectl-cinder_csi"), true)]
+    #[case(Some("kubectl-cinder_csi"), true)]
+    #[case(Some("/usr/local/bin/cinder-csi-operator"), false)]
+    #[case(Some("/srv/kubectl-cinder_csi/operator"), false)]
+    #[case(None, false)]
+    fn kubectl_calls_it_by_its_name(#[case] program: Option<&str>, #[case] expected: bool) {
+        assert_eq!(is_called(program), expected);
+    }
+}

@@ -1,0 +1,16 @@
+//! How the driver comes from one version or spec to the next. Pure: what may be written now, and which node pods are to be
+//! replaced, follows from what exists and never from memory.
+//!
+//! The order is: everything that pods need, the controller, and when all its pods are of the new version, the node pods. Those
+//! are not left to the DaemonSet's own rolling update, because that goes by Ready pods. The DaemonSet's strategy is OnDelete,
+//! and the operator deletes outdated pods, never more than `maxUnavailable` nodes at once, where a node counts as served only
+//! when its pod is of the wanted revision, is Ready, and the node's CSINode lists the driver. So a rollout stops by itself as
+//! soon as new pods do not come up: nothing has to be written for that, and an operator that starts anew finds it stopped.
+
+mod gate;
+mod nodes;
+mod window;
+
+pub use gate::{Gate, Hold, gate, hold_back};
+pub use nodes::{NodePod, NodeRollout, Nodes, REVISION_LABEL, Replacement, node_rollout};
+pub use window::{Window, WindowError};

@@ -1,0 +1,132 @@
+//! `/metrics` over TLS, for those whom the API server lets read it.
+//!
+//! Prometheus sends the token of its service account. The API server is asked whose token it is (TokenReview) and whether
+//! they may `get` the path `/metrics` (SubjectAccessReview); the ClusterRole `cinder-csi-metrics-reader` allows it. Answers
+//! are kept for a short while. Without a certificate of its own the server makes one when it starts: it keeps the token from
+//! being read on the way, and proves nothing about the server.
+
+mod access;
+mod certificate;
+mod listener;
+
+use std::{fmt::Debug, io, net::SocketAddr, sync::Arc};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use csi_kit::{endpoint::TcpAddress, metrics::Metrics};
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+pub use access::KubernetesAccess;
+pub use certificate::{Certificate, CertificateError};
+use listener::TlsListener;
+
+/// What is read here; also the path that readers must be allowed to get.
+const PATH: &str = "/metrics";
+
+/// What a reader is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// They may read.
+    Allowed,
+    /// The token is nobody's.
+    Unknown,
+    /// They may not.
+    Forbidden,
+}
+
+/// Decides who may read. The seam for tests.
+pub trait Access: Send + Sync + Debug {
+    /// Judges a bearer token; an error when nobody could be asked.
+    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Decision, String>>;
+}
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct ScrapeServer {
+    listener: TlsListener,
+    router: Router,
+}
+
+impl ScrapeServer {
+    /// Listens on `address`.
+    pub async fn bind(
+        address: &TcpAddress,
+        certificate: Certificate,
+        metrics: Metrics,
+        access: Arc<dyn Access>,
+    ) -> io::Result<Self> {
+        let listener = TlsListener::new(address.bind().await?, certificate.into_server_config())?;
+        let router = Router::new()
+            .route(PATH, get(scrape))
+            .with_state(Arc::new(Source { metrics, access }));
+        Ok(Self { listener, router })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Answers until `shutdown`.
+    pub async fn serve(self, shutdown: CancellationToken) -> io::Result<()> {
+        axum::serve(self.listener, self.router)
+            .with_graceful_shutdown(shutdown.cancelled_owned())
+            .await
+    }
+}
+
+#[derive(Debug)]
+struct Source {
+    metrics: Metrics,
+    access: Arc<dyn Access>,
+}
+
+async fn scrape(State(source): State<Arc<Source>>, headers: HeaderMap) -> Response {
+    let Some(token) = bearer(&headers) else {
+        return refuse(
+            StatusCode::UNAUTHORIZED,
+            "send the token of a service account as a bearer token",
+        );
+    };
+    match source.access.judge(token).await {
+        Ok(Decision::Allowed) => match source.metrics.encode() {
+            Ok(text) => ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text).into_response(),
+            Err(error) => {
+                warn!(%error, "cannot write the metrics");
+                refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+            }
+        },
+        Ok(Decision::Unknown) => refuse(StatusCode::UNAUTHORIZED, "the API server does not know this token"),
+        Ok(Decision::Forbidden) => refuse(
+            StatusCode::FORBIDDEN,
+            "the service account may not get /metrics: bind it to the ClusterRole cinder-csi-metrics-reader",
+        ),
+        Err(error) => {
+            warn!(error, "cannot tell who reads the metrics");
+            refuse(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the API server could not be asked who this is; try again",
+            )
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty()).then(|| token.trim())
+}
+
+fn refuse(status: StatusCode, sentence: &str) -> Response {
+    (status, format!("{sentence}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use csi_kit::metrics::BuildInfo;
+use futures::FutureExt;
+use rstest::rstest;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Lets `good` in, knows `stranger`, and cannot be asked about `asleep`.
+#[derive(Debug, Default)]
+struct Doorkeeper(AtomicUsize);
+
+impl Access for Doorkeeper {
+    fn judge<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Decision, String>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let decision = match token {
+            "good" => Ok(Decision::Allowed),
+            "stranger" => Ok(Decision::Forbidden),
+            "asleep" => Err("no answer".to_owned()),
+            _ => Ok(Decision::Unknown),
+        };
+        std::future::ready(decision).boxed()
+    }
+}
+
+struct Running {
+    url: String,
+    client: reqwest::Client,
+    shutdown: CancellationToken,
+    task: JoinHandle<io::Result<()>>,
+}
+
+async fn run(certificate: Certificate) -> Running {
+    let build = BuildInfo {
+        program: "tester",
+        version: "1.2.3",
+        revision: "",
+    };
+    let metrics = Metrics::new(build).unwrap();
+    let address = "127.0.0.1:0".parse().unwrap();
+    let server = ScrapeServer::bind(&address, certificate, metrics, Arc::new(Doorkeeper::default()))
+        .await
+        .unwrap();
+    let shutdown = CancellationToken::new();
+    Running {
+        url: format!("https://{}/metrics", server.local_addr()),
+        client: reqwest::Client::builder()
+            .danger_accept_invalid_certs(true)
+            .build()
+            .unwrap(),
+        shutdown: shutdown.clone(),
+        task: tokio::spawn(server.serve(shutdown)),
+    }
+}
+
+fn provider() {
+    // Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+#[rstest]
+#[case::allowed(Some("Bearer good"), 200, "tester_build_info")]
+#[case::other_case(Some("bearer good"), 200, "tester_build_info")]
+#[case::no_token(None, 401, "bearer token")]
+#[case::other_scheme(Some("Basic Z29vZA=="), 401, "bearer token")]
+#[case::nobody(Some("Bearer forged"), 401, "does not know")]
+#[case::not_allowed(Some("Bearer stranger"), 403, "cinder-csi-metrics-reader")]
+#[case::nobody_to_ask(Some("Bearer asleep"), 503, "try again")]
+#[tokio::test]
+async fn metrics_are_for_those_who_may_read_them(
+    #[case] header: Option<&str>,
+    #[case] status: u16,
+    #[case] says: &str,
+) {
+    provider();
+    let running = run(Certificate::self_signed("localhost").unwrap()).await;
+    let mut request = running.client.get(&running.url);
+    if let Some(header) = header {
+        request = request.header("Authorization", header);
+    }
+
+    let answer = request.send().await.unwrap();
+
+    let (code, text) = (answer.status().as_u16(), answer.text().await.unwrap());
+    assert!(code == status && text.contains(says), "{code} {text}");
+    running.shutdown.cancel();
+    running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_shake_hands_holds_nobody_up() {
+    provider();
+    let running = run(Certificate::self_signed("localhost").unwrap()).await;
+    let silent =
+        tokio::net::TcpStream::connect(running.url.trim_start_matches("https://").trim_end_matches("/metrics"))
+            .await
+            .unwrap();
+
+    let answer = running
+        .client
+        .get(&running.url)
+        .header("Authorization", "Bearer good")
+        .send()
+        .await
+        .unwrap();
+
+    assert_eq!(answer.status().as_u16(), 200);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_given_is_the_one_that_is_shown() {
+    provider();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let running = run(Certificate::from_files(&certificate, &key).unwrap()).await;
+    let trusting = reqwest::Client::builder()
+        .add_root_certificate(reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap())
+        .build()
+        .unwrap();
+    let url = running.url.replace("127.0.0.1", "localhost");
+
+    let answer = trusting
+        .get(url)
+        .header("Authorization", "Bearer good")
+        .send()
+        .await
+        .unwrap();
+
+    assert_eq!(answer.status().as_u16(), 200);
+}
+
+#[test]
+fn a_file_without_a_certificate_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tls.crt");
+    std::fs::write(&path, "no certificate").unwrap();
+
+    let error = Certificate::from_files(&path, &path).unwrap_err().to_string();
+
+    assert!(error.contains("tls.crt"), "{error}");
+}

@@ -1,0 +1,71 @@
+//! Condition MonitoringReady.
+
+use cinder_csi_crds::MonitoringMode;
+
+use super::{Verdict, verdict};
+
+/// What is wanted for Prometheus, and what the cluster has a place for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MonitoringView {
+    /// What the spec says.
+    pub mode: MonitoringMode,
+    /// Whether the cluster knows ServiceMonitors and PrometheusRules.
+    pub served: bool,
+}
+
+pub(super) fn ready(view: MonitoringView) -> Verdict {
+    match view {
+        MonitoringView {
+            mode: MonitoringMode::Disabled,
+            ..
+        } => verdict(
+            "True",
+            "Disabled",
+            "spec.monitoring.mode is Disabled: nothing is made for Prometheus",
+        ),
+        MonitoringView { served: true, .. } => verdict(
+            "True",
+            "AsExpected",
+            "ServiceMonitors, alerts and the dashboard are there as spec.monitoring wants them",
+        ),
+        MonitoringView {
+            mode: MonitoringMode::Auto,
+            ..
+        } => verdict(
+            "True",
+            "NotInstalled",
+            "the cluster has no ServiceMonitors and PrometheusRules; they are made when the Prometheus operator is installed",
+        ),
+        MonitoringView { .. } => verdict(
+            "False",
+            "CRDsMissing",
+            "spec.monitoring.mode is Enabled, and the API server does not know ServiceMonitor and PrometheusRule of \
+             monitoring.coreos.com/v1: install the Prometheus operator, or set the mode to Auto or Disabled",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(MonitoringMode::Auto, true, "True", "AsExpected")]
+    #[case(MonitoringMode::Auto, false, "True", "NotInstalled")]
+    #[case(MonitoringMode::Enabled, true, "True", "AsExpected")]
+    #[case(MonitoringMode::Enabled, false, "False", "CRDsMissing")]
+    #[case(MonitoringMode::Disabled, true, "True", "Disabled")]
+    #[case(MonitoringMode::Disabled, false, "True", "Disabled")]
+    fn only_what_was_asked_for_by_name_is_missed(
+        #[case] mode: MonitoringMode,
+        #[case] served: bool,
+        #[case] status: &str,
+        #[case] reason: &str,
+    ) {
+        let (is, why, sentence) = ready(MonitoringView { mode, served });
+
+        assert_eq!((is, why.as_str()), (status, reason), "{sentence}");
+    }
+}

@@ -1,0 +1,43 @@
+//! What a removal waits for: status.deletion and condition DeletionBlocked.
+
+use cinder_csi_crds::{Blocker, DeletionStatus};
+
+use super::{NAMED, Removal, Seen, Verdict, counted, verdict};
+use crate::teardown::Blockers;
+
+/// The objects that a removal waits for; only while it does.
+pub(super) fn deletion(seen: &Seen) -> Option<DeletionStatus> {
+    // Never an empty object: server-side apply turns one that lost its last field into null, which the schema refuses.
+    if seen.removal != Some(Removal::Blocked) {
+        return None;
+    }
+    let blocker = |(kind, names): (&str, &Vec<String>)| Blocker {
+        kind: kind.to_owned(),
+        count: counted(names),
+        names: names.iter().take(NAMED).cloned().collect(),
+    };
+    Some(DeletionStatus {
+        blockers: seen.blockers.by_kind().map(blocker).collect(),
+    })
+}
+
+/// DeletionBlocked.
+pub(super) fn blocked(seen: &Seen) -> Verdict {
+    let Blockers {
+        volumes, attachments, ..
+    } = &seen.blockers;
+    match &seen.removal {
+        Some(Removal::Blocked) if volumes.is_empty() && attachments.is_empty() => {
+            verdict("True", "SnapshotsExist", seen.blockers.sentence(seen.deletion_policy))
+        }
+        Some(Removal::Blocked) => verdict("True", "VolumesInUse", seen.blockers.sentence(seen.deletion_policy)),
+        Some(Removal::Held) => verdict(
+            "True",
+            "Held",
+            "the object is being deleted, and spec.managementState lets nothing be taken away",
+        ),
+        Some(Removal::UnderWay(_)) => verdict("False", "Removing", "nothing stands in the way of the removal"),
+        Some(Removal::Finished) => verdict("False", "Removed", "nothing is left to be removed"),
+        None => verdict("False", "AsExpected", "nobody has asked for the driver's removal"),
+    }
+}

@@ -1,0 +1,103 @@
+//! What is said about volumes.
+
+use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{Seen, Verdict, counted, verdict, whole_seconds};
+use crate::diagnosis::{Class, Operation, Stuck};
+
+/// How many stuck operations the message of the condition tells of.
+const TOLD: usize = 3;
+
+/// The condition about operations that take too long. `seen.stuck` begins with the oldest.
+pub(super) fn volumes_healthy(seen: &Seen) -> Verdict {
+    let Some(oldest) = seen.stuck.first() else {
+        return verdict(
+            "True",
+            "AsExpected",
+            "no operation on a volume takes longer than it may",
+        );
+    };
+    let all = |class: Class| seen.stuck.iter().all(|stuck| stuck.finding.class == class);
+    let reason = if all(Class::NodeGone) {
+        "NodeGone"
+    } else if all(Class::InErrorState) {
+        "InErrorState"
+    } else {
+        match oldest.operation {
+            Operation::Provision => "StuckProvision",
+            Operation::Attach => "StuckAttach",
+            Operation::Detach => "StuckDetach",
+            Operation::Delete => "StuckDelete",
+            Operation::Resize => "StuckResize",
+        }
+    };
+    let told: Vec<String> = seen.stuck.iter().take(TOLD).map(sentence).collect();
+    let more = match (seen.stuck.len() + seen.stuck_others).saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(" | and {more} more; status.volumes.stuck lists them"),
+    };
+    verdict("False", reason, format!("{}{more}", told.join(" | ")))
+}
+
+fn sentence(stuck: &Stuck) -> String {
+    let claim = stuck.claim.as_ref();
+    let claim = claim.map(|claim| format!(" (claim {}/{})", claim.namespace, claim.name));
+    format!(
+        "{} of {} {}{} since {}: {}: {}",
+        stuck.operation.as_str(),
+        stuck.object.0,
+        stuck.object.1,
+        claim.unwrap_or_default(),
+        whole_seconds(stuck.since),
+        stuck.finding.reason,
+        stuck.finding.hint
+    )
+}
+
+pub(super) fn status(seen: &Seen) -> VolumesStatus {
+    VolumesStatus {
+        persistent_volumes: counted(&seen.volumes),
+        attachments: counted(&seen.attachments),
+        stuck_count: i32::try_from(seen.stuck.len() + seen.stuck_others).unwrap_or(i32::MAX),
+        stuck: seen
+            .stuck
+            .iter()
+            .take(seen.health.stuck.max_reported)
+            .map(of_stuck)
+            .collect(),
+    }
+}
+
+fn of_stuck(stuck: &Stuck) -> StuckVolume {
+    StuckVolume {
+        kind: stuck.object.0.to_owned(),
+        name: stuck.object.1.clone(),
+        claim: stuck
+            .claim
+            .as_ref()
+            .map(|claim| format!("{}/{}", claim.namespace, claim.name)),
+        volume_id: stuck.volume_id.clone(),
+        node: stuck.node.clone(),
+        operation: stuck.operation.as_str().to_owned(),
+        since: Time(whole_seconds(stuck.since)),
+        reason: stuck.finding.reason.to_owned(),
+        cinder_status: stuck.cinder_status.clone(),
+        hint: stuck.finding.hint.clone(),
+    }
+}
+
+/// Those of which the claim has to be told: what was not in the status before, with this reason.
+pub fn news<'a>(previous: Option<&CinderCSIDriverStatus>, seen: &'a Seen) -> Vec<&'a Stuck> {
+    let before = previous.and_then(|previous| previous.volumes.as_ref());
+    let told = before.map(|volumes| volumes.stuck.as_slice()).unwrap_or_default();
+    let is_told = |stuck: &&Stuck| {
+        told.iter().any(|old| {
+            (old.kind.as_str(), old.name.as_str()) == (stuck.object.0, stuck.object.1.as_str())
+                && old.operation == stuck.operation.as_str()
+                && old.reason == stuck.finding.reason
+        })
+    };
+    let listed = seen.stuck.iter().take(seen.health.stuck.max_reported);
+    listed.filter(|stuck| !is_told(stuck)).collect()
+}

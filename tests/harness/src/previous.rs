@@ -1,0 +1,90 @@
+//! The version before this one, built from the commit that it was.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::run::cache_directory;
+use crate::{Command, Product, Progress, workspace_root};
+
+/// The last commit of version 0.1.0: with another CustomResourceDefinition, and other arguments for driver and operator.
+const COMMIT: &str = "95df289306ebf79d81e9d93b6cf372598d1b4857";
+const VERSION: &str = "0.1.0";
+const PROGRAMS: [&str; 2] = ["cinder-csi-driver", "cinder-csi-operator"];
+
+/// A cold build takes 4 minutes on two idle cores.
+const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
+
+impl Product {
+    /// The version before this one. It is built once, without debugging information, and kept in the cache directory; the commit
+    /// comes from the history of the repository that this is run in.
+    pub async fn previous(progress: &Progress) -> Result<Self> {
+        let kept = cache_directory().join("previous").join(&COMMIT[..8]);
+        let source = kept.join("source");
+        let built = kept.join("programs");
+        fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
+        // Others may want the same at this moment; the lock goes with the program that holds it.
+        let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
+        let lock = tokio::task::spawn_blocking(move || {
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map(|()| lock)
+        });
+        let lock = lock.await.context("the wait for the lock was cancelled")?;
+        let _lock = lock.context("cannot lock")?;
+        if !built.exists() {
+            progress.say(format!("building version {VERSION} (minutes when cold)"));
+            check_out(&source).await?;
+            build(&source, &kept.join("target"), &built).await?;
+        }
+        Ok(Self {
+            version: VERSION.to_owned(),
+            driver: built.join(PROGRAMS[0]),
+            operator: built.join(PROGRAMS[1]),
+            source,
+        })
+    }
+}
+
+/// Writes the files of the commit.
+async fn check_out(source: &Path) -> Result<()> {
+    let script = "rm -rf \"$1\"; mkdir \"$1\"; git archive \"$2\" | tar -x -C \"$1\"";
+    Command::new("bash")
+        .args(["-euo", "pipefail", "-c", script, "check-out"])
+        .arg(source)
+        .arg(COMMIT)
+        .directory(workspace_root())
+        .output()
+        .await
+        .map(drop)
+        .with_context(|| {
+            format!("cannot read commit {COMMIT}, the version before this one: the whole history of the repository is needed (git fetch --unshallow)")
+        })
+}
+
+async fn build(source: &Path, target: &Path, built: &PathBuf) -> Result<()> {
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo)
+        .directory(source)
+        .without_env(inherited.filter(|name| name.to_str().is_some_and(crate::programs::is_of_another_cargo)))
+        .env("CARGO_TARGET_DIR", target)
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .args(["build", "--locked", "--bins"])
+        .timeout(BUILD_TIMEOUT);
+    for name in PROGRAMS {
+        command = command.args(["--package", name]);
+    }
+    command.run_visibly().await.context("cargo could not build it")?;
+    // All or nothing: what is there under its last name is whole.
+    let whole =
+        tempfile::tempdir_in(built.parent().context("no place for programs")?).context("cannot make a directory")?;
+    for name in PROGRAMS {
+        let program = target.join("debug").join(name);
+        ensure!(program.exists(), "cargo did not build {}", program.display());
+        fs::copy(&program, whole.path().join(name)).with_context(|| format!("cannot copy {}", program.display()))?;
+    }
+    fs::rename(whole.keep(), built).with_context(|| format!("cannot name {}", built.display()))?;
+    // Hundreds of megabytes that nobody needs again.
+    fs::remove_dir_all(target).context("cannot clear up after cargo")
+}

@@ -1,0 +1,154 @@
+//! The Helm chart installs what the kustomization installs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::workspace_root;
+use serde_json::{Value, json};
+use suites::programs;
+
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<(String, String, String), Value>;
+
+fn chart() -> PathBuf {
+    workspace_root().join("config/chart")
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} failed: {said}");
+    String::from_utf8(output.stdout).context("the output is no text")
+}
+
+fn objects(text: &str) -> Result<Objects> {
+    let mut objects = Objects::new();
+    for document in text.split("\n---") {
+        let object: Value = serde_yaml::from_str(document).with_context(|| format!("is no YAML: {document}"))?;
+        if object.is_null() {
+            continue;
+        }
+        let part = |path: &str| {
+            object
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let key = (part("/kind"), part("/metadata/namespace"), part("/metadata/name"));
+        ensure!(objects.insert(key.clone(), object).is_none(), "{key:?} is there twice");
+    }
+    Ok(objects)
+}
+
+/// What the chart makes in a namespace.
+fn templated(namespace: &str, settings: &[&str]) -> Result<Objects> {
+    let mut helm = Command::new(programs::helm()?);
+    helm.args(["template", "release", "--namespace", namespace])
+        .arg(chart());
+    for setting in settings {
+        helm.args(["--set", setting]);
+    }
+    objects(&run(&mut helm)?)
+}
+
+fn kustomized() -> Result<Objects> {
+    let mut kubectl = Command::new(programs::kubectl()?);
+    objects(&run(kubectl
+        .arg("kustomize")
+        .arg(workspace_root().join("config/default")))?)
+}
+
+#[test]
+fn helm_lint_has_nothing_to_say_against_the_chart() -> Result<()> {
+    let said = run(Command::new(programs::helm()?).args(["lint", "--strict"]).arg(chart()))?;
+    ensure!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
+    let mut wanted = kustomized()?;
+    // Helm makes the namespace itself, and says in its notes how it is labelled.
+    let namespace = wanted.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
+    ensure!(namespace.is_some(), "the kustomization makes no namespace");
+    let mut made = templated("cinder-csi", &[])?;
+    let crd = (
+        "CustomResourceDefinition".into(),
+        String::new(),
+        "cindercsidrivers.csi.openstack.org".into(),
+    );
+    let annotations = made.get_mut(&crd).context("the chart has no CRD")?["metadata"]["annotations"].take();
+    ensure!(
+        annotations == json!({"helm.sh/resource-policy": "keep"}),
+        "{annotations}"
+    );
+    if let Some(metadata) = made.get_mut(&crd).and_then(|crd| crd["metadata"].as_object_mut()) {
+        metadata.remove("annotations");
+    }
+
+    ensure!(
+        made.keys().eq(wanted.keys()),
+        "{:?} and {:?}",
+        made.keys().collect::<Vec<_>>(),
+        wanted.keys().collect::<Vec<_>>()
+    );
+    for (key, object) in &wanted {
+        ensure!(made.get(key) == Some(object), "{key:?}: {} and {object}", made[key]);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> Result<()> {
+    let settings = [
+        "image.repository=mirror.example.org/operator",
+        "image.tag=v9",
+        "images.driver=mirror.example.org/driver:v9",
+        "images.snapshotController=mirror.example.org/controller:v9",
+        "imagePullSecrets[0]=mirror",
+        "extraArgs[0]=--log-level=debug",
+        "replicas=1",
+    ];
+    let made = templated("elsewhere", &settings)?;
+
+    for ((kind, namespace, name), object) in &made {
+        ensure!(
+            namespace.is_empty() || namespace == "elsewhere",
+            "{kind} {namespace}/{name}"
+        );
+        ensure!(
+            !object.to_string().contains("\"namespace\":\"cinder-csi\""),
+            "{kind} {name} names the other namespace: {object}"
+        );
+    }
+    let deployment = &made[&("Deployment".into(), "elsewhere".into(), "cinder-csi-operator".into())];
+    let pod = &deployment["spec"]["template"]["spec"];
+    let operator = &pod["containers"][0];
+    ensure!(deployment["spec"]["replicas"] == 1, "{deployment}");
+    ensure!(operator["image"] == "mirror.example.org/operator:v9", "{operator}");
+    ensure!(pod["imagePullSecrets"] == json!([{"name": "mirror"}]), "{pod}");
+    let args = operator["args"].as_array().context("no arguments")?;
+    ensure!(args.contains(&json!("--log-level=debug")), "{args:?}");
+    let env = operator["env"].as_array().context("no environment")?;
+    for (name, value) in [
+        ("RELATED_IMAGE_DRIVER", "mirror.example.org/driver:v9"),
+        ("RELATED_IMAGE_SNAPSHOT_CONTROLLER", "mirror.example.org/controller:v9"),
+    ] {
+        ensure!(env.contains(&json!({"name": name, "value": value})), "{env:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_value_that_nobody_knows_is_refused_by_name() -> Result<()> {
+    for setting in ["replcias=2", "image.tga=v9", "replicas=0", "extraArgs[0]=log"] {
+        let refused = templated("cinder-csi", &[setting]);
+        let error = format!("{:#}", refused.err().with_context(|| format!("{setting} was taken"))?);
+        let word = setting.split(['=', '[', '.']).next().unwrap_or_default();
+        ensure!(error.contains(word), "{error}");
+    }
+    Ok(())
+}

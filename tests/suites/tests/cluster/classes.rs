@@ -1,0 +1,158 @@
+//! Classes that the operator keeps: the default one, those of volume types, those of attributes.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::{Value, json};
+
+use crate::world::{PATIENCE, USERS, World, claim};
+
+const MARK: &str = "storageclass.kubernetes.io/is-default-class";
+
+pub(crate) async fn the_default_class_is_ours_while_nobody_has_another_one(world: &World) -> Result<()> {
+    default_classes(world, &["cinder"]).await?;
+
+    let other = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs", "annotations": {MARK: "true"}},
+        "provisioner": "example.org/theirs",
+    });
+    world.cluster.apply(&other.to_string()).await?;
+    default_classes(world, &["theirs"]).await?;
+    world.cluster.kubectl(&["delete", "storageclass", "theirs"]).await?;
+    default_classes(world, &["cinder"]).await?;
+
+    // What a person says on the class itself counts.
+    let no = format!("{MARK}=false");
+    world
+        .cluster
+        .kubectl(&["annotate", "storageclass", "cinder", &no, "--overwrite"])
+        .await?;
+    world.patch_spec(&json!({"logLevel": "Debug"})).await?;
+    world.healthy().await?;
+    default_classes(world, &[]).await?;
+    world
+        .patch_spec(&json!({"logLevel": "Normal", "storageClasses": {"default": {"policy": "Always"}}}))
+        .await?;
+    default_classes(world, &["cinder"]).await?;
+    world
+        .patch_spec(&json!({"storageClasses": {"default": {"policy": "IfNoneExists"}}}))
+        .await?;
+    world.healthy().await
+}
+
+pub(crate) async fn every_volume_type_gets_a_class_that_is_made_anew_with_what_others_wrote_on_it(
+    world: &World,
+) -> Result<()> {
+    world
+        .patch_spec(&json!({"storageClasses": {"fromVolumeTypes": {"enabled": true, "namePrefix": "os-"}}}))
+        .await?;
+    wait_for("the classes of the volume types", PATIENCE, async || {
+        for name in ["fast", "slow"] {
+            let class = world.cluster.get(&["storageclass", &format!("os-{name}")]).await?;
+            ensure!(class["parameters"]["type"] == name, "{class}");
+        }
+        Ok(())
+    })
+    .await?;
+
+    let words = [
+        "annotate",
+        "storageclass",
+        "os-slow",
+        "example.org/note=for the archive",
+    ];
+    world.cluster.kubectl(&words).await?;
+    world
+        .patch_spec(&json!({"storageClasses": {"fromVolumeTypes": {"reclaimPolicy": "Retain"}}}))
+        .await?;
+    wait_for("the class that is made anew", PATIENCE, async || {
+        let class = world.cluster.get(&["storageclass", "os-slow"]).await?;
+        ensure!(class["reclaimPolicy"] == "Retain", "{}", class["reclaimPolicy"]);
+        let note = &class["metadata"]["annotations"]["example.org/note"];
+        ensure!(note == "for the archive", "the note is {note}");
+        Ok(())
+    })
+    .await?;
+
+    world
+        .patch_spec(&json!({"storageClasses": {"fromVolumeTypes": null}}))
+        .await?;
+    wait_for("the end of these classes", PATIENCE, async || {
+        let names = world.cluster.kubectl(&["get", "storageclass", "-o", "name"]).await?;
+        ensure!(!names.contains("/os-"), "{names}");
+        Ok(())
+    })
+    .await?;
+    world.healthy().await
+}
+
+pub(crate) async fn a_volume_changes_its_attributes_and_their_class_waits_until_nobody_has_them(
+    world: &World,
+) -> Result<()> {
+    let class = |volume_type: &str| {
+        let parameters = json!({"type": volume_type, "metadata.tier": "archive"});
+        json!({"volumeAttributesClasses": {"items": [{"name": "archive", "parameters": parameters}]}})
+    };
+    world.patch_spec(&class("slow")).await?;
+    world.healthy().await?;
+    world
+        .start_pod_of("changes", None, &claim("changes", "Filesystem"))
+        .await?;
+    world.ready("changes").await?;
+    ensure!(volume_type(world).await? == "fast", "the volume does not begin as fast");
+
+    let patch = json!({"spec": {"volumeAttributesClassName": "archive"}}).to_string();
+    let words = ["patch", "pvc", "changes", "-n", USERS, "--type=merge", "-p", &patch];
+    world.cluster.kubectl(&words).await?;
+    wait_for("the change of the volume", PATIENCE, async || {
+        let claim = world.cluster.get(&["pvc", "changes", "-n", USERS]).await?;
+        let status = &claim["status"];
+        ensure!(status["currentVolumeAttributesClassName"] == "archive", "{status}");
+        ensure!(volume_type(world).await? == "slow", "the cloud has another type");
+        Ok(())
+    })
+    .await?;
+
+    world.patch_spec(&class("fast")).await?;
+    world
+        .condition("Degraded", "True", |found| {
+            let message = found["message"].as_str().unwrap_or_default();
+            found["reason"] == "PendingRecreate" && message.contains("users/changes")
+        })
+        .await?;
+    world.delete_pod_and_volume("changes").await?;
+    wait_for("the class that is made anew", PATIENCE, async || {
+        let class = world.cluster.get(&["volumeattributesclass", "archive"]).await?;
+        ensure!(class["parameters"]["type"] == "fast", "{}", class["parameters"]);
+        Ok(())
+    })
+    .await?;
+    world.patch_spec(&json!({"volumeAttributesClasses": null})).await?;
+    world.healthy().await
+}
+
+/// Waits until these classes and no others are marked as the default.
+async fn default_classes(world: &World, expected: &[&str]) -> Result<()> {
+    wait_for("the default class", PATIENCE, async || {
+        let classes = world.cluster.get(&["storageclasses"]).await?;
+        let items = classes["items"].as_array().context("a list without items")?;
+        let is_marked = |class: &&Value| class["metadata"]["annotations"][MARK] == "true";
+        let marked: Vec<_> = items
+            .iter()
+            .filter(is_marked)
+            .map(|class| class["metadata"]["name"].as_str().unwrap_or_default())
+            .collect();
+        ensure!(marked == expected, "marked are {marked:?}, not {expected:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// The type of the only volume in the cloud.
+async fn volume_type(world: &World) -> Result<String> {
+    let state = world.cluster.simulator()?.state().await?;
+    let volume_type = &state["volumes"][0]["volume_type"];
+    Ok(volume_type
+        .as_str()
+        .context("there is no volume, or one without a type")?
+        .to_owned())
+}

@@ -1,0 +1,163 @@
+//! Credentials that change while volumes are used, and volumes that wait because the cloud lets nobody in.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::{Value, json};
+
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, World};
+
+/// How long a changed Secret may take from the administrator to the driver: the kubelet syncs its pods once a minute or so.
+const ROTATION: Duration = Duration::from_mins(4);
+
+/// The controller's pods: uid and restarts of their containers.
+async fn controllers(world: &World) -> Result<Vec<Value>> {
+    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
+    let pods = list["items"].as_array().context("a list without items")?;
+    Ok(pods
+        .iter()
+        .map(|pod| {
+            let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+            let restarts: Vec<_> = containers.map(|one| one["restartCount"].clone()).collect();
+            json!([pod["metadata"]["uid"], restarts])
+        })
+        .collect())
+}
+
+/// The first cloud in the status, once it satisfies `accept`.
+async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool) -> Result<Value> {
+    wait_for("the cloud in the status", within, async || {
+        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        let cloud = object["status"]["clouds"][0].clone();
+        ensure!(accept(&cloud), "{cloud}");
+        Ok(cloud)
+    })
+    .await
+}
+
+/// Calls of the sidecars that the driver has answered with an error, as its own metrics count them.
+async fn failed_calls(world: &World) -> Result<u64> {
+    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
+    let mut failed = 0;
+    for pod in list["items"].as_array().into_iter().flatten() {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
+        let text = world.cluster.kubectl(&["get", "--raw", &path]).await?;
+        let counts = text.lines().filter(|line| {
+            line.starts_with("csi_operations_seconds_count{") && !line.contains("grpc_status_code=\"OK\"")
+        });
+        failed += counts
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+            .sum::<u64>();
+    }
+    Ok(failed)
+}
+
+pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call(
+    world: &World,
+) -> Result<()> {
+    world.healthy().await?;
+    world.start_pod("writer", None).await?;
+    world.ready("writer").await?;
+    let before = cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?;
+    let (pods, failed) = (controllers(world).await?, failed_calls(world).await?);
+    // Another way to log in to the same project.
+    let access = world.cluster.simulator()?.access();
+    let clouds = json!({"clouds": {"openstack": {
+        "region_name": access.region,
+        "auth": {
+            "auth_url": access.auth_url,
+            "username": access.username,
+            "password": access.password,
+            "user_domain_name": access.domain_name,
+            "project_name": access.project_name,
+            "project_domain_name": access.domain_name,
+        },
+    }}});
+    world.secret("clouds.yaml", &clouds.to_string()).await?;
+    let after = cloud(world, ROTATION, |cloud| {
+        cloud["secretHash"] != before["secretHash"] && cloud["loaded"] == true
+    })
+    .await?;
+    println!("    {} is in use after {}", after["secretHash"], before["secretHash"]);
+    ensure!(after["authMethod"] == "Password", "{after}");
+    world.start_pod("second", None).await?;
+    world.ready("second").await?;
+    world.delete_pod("second").await?;
+    ensure!(
+        controllers(world).await? == pods,
+        "a pod of the controller was restarted"
+    );
+    ensure!(failed_calls(world).await? == failed, "a call failed");
+    let words = ["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"];
+    let events = world.cluster.kubectl(&words).await?;
+    for reason in ["SecretRotated", "CredentialsLoaded"] {
+        ensure!(events.contains(reason), "there is no event {reason}");
+    }
+    world.delete_pod("writer").await?;
+    world.cluster.kubectl(&["delete", "pvc", "--all", "-n", USERS]).await?;
+    world.nothing_left().await?;
+    world.ask_for_driver().await
+}
+
+pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained(
+    world: &World,
+) -> Result<()> {
+    world.healthy().await?;
+    let health = json!({"health": {"credentialCheckInterval": "10s", "stuck": {"delete": "5s"}}});
+    world.patch_spec(&health).await?;
+    world.start_pod("doomed", None).await?;
+    world.ready("doomed").await?;
+    world.delete_pod("doomed").await?;
+    let simulator = world.cluster.simulator()?;
+    simulator
+        .add_fault(&json!({"effect": {"status": {"status": 401}}}))
+        .await?;
+    world
+        .cluster
+        .kubectl(&["delete", "pvc", "doomed", "-n", USERS, "--wait=false"])
+        .await?;
+    let condition = world
+        .condition("VolumesHealthy", "False", |condition| {
+            condition["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("CredentialsRefused"))
+        })
+        .await;
+    let valid = world
+        .condition("CredentialsValid", "False", |condition| {
+            condition["reason"] == "Unauthorized"
+        })
+        .await;
+    let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+    simulator.clear_faults().await?;
+    println!("    VolumesHealthy: {}", condition?["message"]);
+    valid?;
+    let stuck = &object["status"]["volumes"]["stuck"][0];
+    ensure!(
+        stuck["reason"] == "CredentialsRefused" && stuck["operation"] == "Delete",
+        "{stuck}"
+    );
+    ensure!(
+        stuck["hint"]
+            .as_str()
+            .is_some_and(|hint| hint.contains("mend the Secret")),
+        "{stuck}"
+    );
+    world.nothing_left().await?;
+    wait_for("the end of the trouble", PATIENCE, async || {
+        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        ensure!(
+            object["status"]["volumes"]["stuckCount"] == 0,
+            "{}",
+            object["status"]["volumes"]
+        );
+        Ok(())
+    })
+    .await?;
+    world.patch_spec(&json!({"health": null})).await?;
+    world.healthy().await
+}

@@ -1,0 +1,192 @@
+//! The API server as the tests talk to it: as the administrator, over HTTP.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use harness::ApiServer;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Under this name the tests change objects.
+pub(crate) const MANAGER: &str = "kubectl-edit";
+
+/// A client with all permissions.
+#[derive(Debug)]
+pub(crate) struct Api {
+    http: reqwest::Client,
+    url: String,
+    token: String,
+}
+
+/// An object of the API server: its path and what it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(crate) path: String,
+    pub(crate) value: Value,
+}
+
+impl Object {
+    /// Its kind and name, for messages.
+    pub(crate) fn label(&self) -> String {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        format!(
+            "{} {}",
+            text(&self.value["kind"]),
+            text(&self.value["metadata"]["name"])
+        )
+    }
+}
+
+/// The API server's refusal of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
+impl Api {
+    pub(crate) fn new(server: &ApiServer) -> Result<Self> {
+        let pem = fs::read(server.ca_certificate()).context("cannot read the certificate")?;
+        let certificate = reqwest::Certificate::from_pem(&pem).context("the certificate is none")?;
+        let http = reqwest::Client::builder()
+            .add_root_certificate(certificate)
+            .timeout(REQUEST_TIMEOUT)
+            .no_proxy()
+            .build()
+            .context("no HTTP client")?;
+        Ok(Self {
+            http,
+            url: server.url(),
+            token: server.token().to_owned(),
+        })
+    }
+
+    /// One request; the outer error is that of a server that does not answer.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<Result<Value, Refusal>> {
+        let mut request = self
+            .http
+            .request(method.clone(), format!("{}{path}", self.url))
+            .bearer_auth(&self.token);
+        if let Some((content_type, body)) = body {
+            request = request.header("content-type", content_type).body(body.to_string());
+        }
+        let answer = request.send().await.with_context(|| format!("{method} {path}"))?;
+        let status = answer.status();
+        let text = answer.text().await.with_context(|| format!("{method} {path}"))?;
+        let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
+        if status.is_success() {
+            return Ok(Ok(value));
+        }
+        let message = value["message"].as_str().unwrap_or(&text).to_owned();
+        Ok(Err(Refusal { status, message }))
+    }
+
+    async fn done(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
+        match self.ask(method.clone(), path, body).await? {
+            Ok(value) => Ok(value),
+            Err(refusal) => bail!("{method} {path}: {} {}", refusal.status, refusal.message),
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+        self.done(Method::GET, path, None).await
+    }
+
+    /// The object, or nothing where there is none.
+    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+        match self.ask(Method::GET, path, None).await? {
+            Ok(value) => Ok(Some(value)),
+            Err(refusal) if refusal.status == StatusCode::NOT_FOUND => Ok(None),
+            Err(refusal) => bail!("GET {path}: {} {}", refusal.status, refusal.message),
+        }
+    }
+
+    pub(crate) async fn create(&self, collection: &str, object: &Value) -> Result<Value> {
+        self.done(Method::POST, collection, Some(("application/json", object)))
+            .await
+    }
+
+    /// A merge patch, as by somebody at a terminal.
+    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
+        let path = format!("{path}?fieldManager={MANAGER}");
+        self.done(Method::PATCH, &path, Some(("application/merge-patch+json", change)))
+            .await
+    }
+
+    /// A JSON patch, as by somebody at a terminal; `dry` only asks whether it would be accepted.
+    pub(crate) async fn patch(&self, path: &str, operations: &[Value], dry: bool) -> Result<Result<Value, Refusal>> {
+        let dry = if dry { "&dryRun=All" } else { "" };
+        let path = format!("{path}?fieldManager={MANAGER}{dry}");
+        let body = json!(operations);
+        self.ask(Method::PATCH, &path, Some(("application/json-patch+json", &body)))
+            .await
+    }
+
+    /// Deletes at once; one that is not there is fine.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+        match self
+            .ask(Method::DELETE, path, Some(("application/json", &options)))
+            .await?
+        {
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.status == StatusCode::NOT_FOUND => Ok(()),
+            Err(refusal) => bail!("DELETE {path}: {} {}", refusal.status, refusal.message),
+        }
+    }
+
+    /// All objects with a label, of every kind that the API server serves.
+    pub(crate) async fn labelled(&self, label: &str) -> Result<Vec<Object>> {
+        let mut objects = Vec::new();
+        for (base, resource) in self.resources().await? {
+            let plural = resource["name"].as_str().unwrap_or_default();
+            let list = self.get(&format!("{base}/{plural}?labelSelector={label}")).await?;
+            for item in list["items"].as_array().into_iter().flatten() {
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                let namespace = item["metadata"]["namespace"]
+                    .as_str()
+                    .map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
+                let mut value = item.clone();
+                // Items of a list come without it.
+                value["kind"] = resource["kind"].clone();
+                objects.push(Object {
+                    path: format!("{base}{namespace}/{plural}/{name}"),
+                    value,
+                });
+            }
+        }
+        Ok(objects)
+    }
+
+    /// Every kind that can be listed and changed, with the path of its group and version.
+    async fn resources(&self) -> Result<Vec<(String, Value)>> {
+        let mut bases = vec!["/api/v1".to_owned()];
+        let groups = self.get("/apis").await?;
+        for group in groups["groups"].as_array().into_iter().flatten() {
+            let version = group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default();
+            bases.push(format!("/apis/{version}"));
+        }
+        let mut resources = Vec::new();
+        for base in bases {
+            let list = self.get(&base).await?;
+            for resource in list["resources"].as_array().into_iter().flatten() {
+                let has = |verb: &str| {
+                    let verbs = resource["verbs"].as_array();
+                    verbs.is_some_and(|verbs| verbs.iter().any(|known| known == verb))
+                };
+                let is_own = resource["name"].as_str().is_some_and(|name| !name.contains('/'));
+                if is_own && has("list") && has("patch") {
+                    resources.push((base.clone(), resource.clone()));
+                }
+            }
+        }
+        Ok(resources)
+    }
+}

@@ -1,0 +1,289 @@
+//! What somebody changes, and what somebody adds.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::{Value, json};
+
+use crate::api::Object;
+use crate::world::{DAEMON_SET, DEPLOYMENT, PATIENCE, World, owned};
+
+/// How many fields of one object change at once: as many as an event names.
+const AT_ONCE: usize = 5;
+/// Fields that nobody can change (selectors, parameters of classes, references to roles) are few.
+const LEAST_SHARE: f64 = 0.6;
+
+/// The mark of the default class is the administrator's as soon as he touches it.
+const MARK: &str = "storageclass.kubernetes.io~1is-default-class";
+
+/// A field that the operator owns.
+#[derive(Debug, Clone)]
+struct Leaf {
+    pointer: String,
+    value: Value,
+    /// The operation that changes it.
+    change: Value,
+}
+
+pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &World) -> Result<()> {
+    let operator = world.installed("drift", &[], json!({})).await?;
+    let mut waiting = Vec::new();
+    let (mut all, mut fixed) = (0, Vec::new());
+    let operands = world.operands().await?;
+    for object in &operands {
+        let fields = owned(&object.value).context("an object of somebody else")?;
+        let mut leaves = Vec::new();
+        find_leaves(fields, &object.value, String::new(), &mut leaves);
+        ensure!(!leaves.is_empty(), "{} has no owned field", object.label());
+        all += leaves.len();
+        let mut changeable = Vec::new();
+        for (pointer, value) in leaves {
+            if pointer.ends_with(MARK) {
+                continue;
+            }
+            match acceptable_change(world, object, &pointer, &value).await? {
+                Some(change) => changeable.push(Leaf { pointer, value, change }),
+                None => fixed.push(format!("{}{pointer}", object.label())),
+            }
+        }
+        waiting.push((object.clone(), changeable));
+    }
+    let changed = all - fixed.len();
+    println!(
+        "    {changed} of {all} owned fields of {} operands can be changed",
+        operands.len()
+    );
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+    let share = changed as f64 / all as f64;
+    ensure!(share > LEAST_SHARE, "only {changed} of {all}; fixed: {fixed:?}");
+
+    let mut at_once = AT_ONCE;
+    while waiting.iter().any(|(_, leaves)| !leaves.is_empty()) {
+        let mut wave = Vec::new();
+        let mut refused = false;
+        for (object, leaves) in &mut waiting {
+            let chosen: Vec<Leaf> = leaves.iter().take(at_once).cloned().collect();
+            let operations: Vec<Value> = chosen.iter().map(|leaf| leaf.change.clone()).collect();
+            if operations.is_empty() {
+                continue;
+            }
+            match world.api.patch(&object.path, &operations, false).await? {
+                Ok(_) => {
+                    leaves.drain(..chosen.len());
+                    wave.push((object.clone(), chosen));
+                }
+                // Some are acceptable alone and not together.
+                Err(refusal) => {
+                    ensure!(
+                        at_once > 1,
+                        "{}: {} {}",
+                        object.label(),
+                        refusal.status,
+                        refusal.message
+                    );
+                    refused = true;
+                }
+            }
+        }
+        at_once = if refused { 1 } else { AT_ONCE };
+        put_right(world, &wave).await?;
+    }
+    operator.process.stop().await?;
+    Ok(())
+}
+
+/// Waits until every field of the wave has its value again.
+async fn put_right(world: &World, wave: &[(Object, Vec<Leaf>)]) -> Result<()> {
+    wait_for("the repair", PATIENCE, async || {
+        for (object, leaves) in wave {
+            let now = world.api.find(&object.path).await?;
+            let now = now.with_context(|| format!("{} is gone", object.label()))?;
+            for leaf in leaves {
+                let value = now.pointer(&leaf.pointer);
+                ensure!(
+                    value == Some(&leaf.value),
+                    "{}{} is {value:?}, it was {}",
+                    object.label(),
+                    leaf.pointer,
+                    leaf.value
+                );
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A change of the field that the API server accepts and that is one.
+async fn acceptable_change(world: &World, object: &Object, pointer: &str, value: &Value) -> Result<Option<Value>> {
+    let replace = |value: Value| json!({"op": "replace", "path": pointer, "value": value});
+    let mut changes: Vec<Value> = other_values(value).into_iter().map(replace).collect();
+    changes.push(json!({"op": "remove", "path": pointer}));
+    for change in changes {
+        if let Ok(result) = world
+            .api
+            .patch(&object.path, std::slice::from_ref(&change), true)
+            .await?
+            && result.pointer(pointer) != Some(value)
+        {
+            return Ok(Some(change));
+        }
+    }
+    Ok(None)
+}
+
+fn other_values(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Bool(value) => vec![json!(!value)],
+        Value::Number(number) => {
+            let number = number.as_i64().unwrap_or_default();
+            vec![json!(number + 1), json!(number - 1)]
+        }
+        Value::String(text) => {
+            let words = [
+                "Always",
+                "Never",
+                "Default",
+                "None",
+                "File",
+                "Unconfined",
+                "TCP",
+                "UDP",
+                "Ignore",
+                "Cluster",
+                "ZHJpZnQ=",
+                "77m",
+                "77Mi",
+                "7",
+            ];
+            let mut values = vec![format!("{text}-drift"), format!("{text}drift"), format!("/drift{text}")];
+            values.extend(words.map(str::to_owned));
+            values.retain(|value| value != text);
+            values.into_iter().map(Value::from).collect()
+        }
+        Value::Array(items) => {
+            let mut longer = items.clone();
+            longer.push(json!("drift"));
+            let mut twice = items.clone();
+            twice.extend(items.last().cloned());
+            vec![json!(longer), json!(twice), json!(items.get(1..).unwrap_or_default())]
+        }
+        Value::Object(fields) => {
+            let mut more = fields.clone();
+            more.insert("drift".to_owned(), json!("x"));
+            vec![Value::Object(more)]
+        }
+        Value::Null => Vec::new(),
+    }
+}
+
+/// The pointers and values of what `fields`, as `managedFields` writes it, names in `value`.
+fn find_leaves(fields: &Value, value: &Value, pointer: String, found: &mut Vec<(String, Value)>) {
+    let children: Vec<_> = fields
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != ".")
+        .collect();
+    if children.is_empty() {
+        found.push((pointer, value.clone()));
+        return;
+    }
+    for (name, below) in children {
+        if let Some(name) = name.strip_prefix("f:") {
+            if let Some(value) = value.get(name) {
+                let step = name.replace('~', "~0").replace('/', "~1");
+                find_leaves(below, value, format!("{pointer}/{step}"), found);
+            }
+        } else if let Some(index) = index_of(name, value) {
+            let below = without_keys(name, below);
+            find_leaves(&below, &value[index], format!("{pointer}/{index}"), found);
+        }
+    }
+}
+
+/// The fields of an element without its keys: with another key it is another element, somebody else's, and stays beside ours.
+fn without_keys(name: &str, fields: &Value) -> Value {
+    let keys: Value = name
+        .strip_prefix("k:")
+        .and_then(|keys| serde_json::from_str(keys).ok())
+        .unwrap_or_default();
+    let mut fields = fields.clone();
+    for key in keys.as_object().into_iter().flatten().map(|(key, _)| key) {
+        if let Some(fields) = fields.as_object_mut() {
+            fields.remove(&format!("f:{key}"));
+        }
+    }
+    fields
+}
+
+/// Which element of a list is meant: `k:` and its keys, or `v:` and the whole of it.
+fn index_of(name: &str, list: &Value) -> Option<usize> {
+    let list = list.as_array()?;
+    if let Some(keys) = name.strip_prefix("k:") {
+        let keys: Value = serde_json::from_str(keys).ok()?;
+        let keys = keys.as_object()?;
+        return list
+            .iter()
+            .position(|element| keys.iter().all(|(key, value)| element.get(key) == Some(value)));
+    }
+    let value: Value = serde_json::from_str(name.strip_prefix("v:")?).ok()?;
+    list.iter().position(|element| *element == value)
+}
+
+pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
+    let operator = world.installed("foreign", &[], json!({})).await?;
+    let mine =
+        json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {"example.org/note": "ours"}}});
+    let operands = world.operands().await?;
+    for object in &operands {
+        world.api.merge(&object.path, &mine).await?;
+    }
+    // As `kubectl rollout restart` and an injector of sidecars write them.
+    let restarted =
+        json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
+    let sidecar =
+        json!({"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "mesh", "image": "mesh:1"}});
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        world.api.merge(path, &restarted).await?;
+        if let Err(refusal) = world.api.patch(path, std::slice::from_ref(&sidecar), false).await? {
+            anyhow::bail!("{}", refusal.message);
+        }
+    }
+    // Every object is written anew, because something of it is not as it should be.
+    for object in &operands {
+        let spoilt = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
+        world.api.merge(&object.path, &spoilt).await?;
+    }
+    wait_for("the repair", PATIENCE, async || {
+        for object in &operands {
+            let metadata = &world.api.get(&object.path).await?["metadata"];
+            ensure!(
+                metadata["labels"]["app.kubernetes.io/managed-by"] == "cinder-csi-operator",
+                "{} is still spoilt",
+                object.label()
+            );
+            ensure!(
+                metadata["labels"]["example.org/team"] == "storage"
+                    && metadata["annotations"]["example.org/note"] == "ours",
+                "{} lost what is not the operator's: {metadata}",
+                object.label()
+            );
+        }
+        Ok(())
+    })
+    .await?;
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        let template = &world.api.get(path).await?["spec"]["template"];
+        ensure!(
+            template["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] == "now",
+            "{path} lost the restart"
+        );
+        let containers = template["spec"]["containers"].as_array().context("no containers")?;
+        ensure!(
+            containers.iter().any(|container| container["name"] == "mesh"),
+            "{path} lost a container"
+        );
+    }
+    operator.process.stop().await?;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Two operators, of which one works.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::FutureExt as _;
+use harness::wait_for;
+use reqwest::Method;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, Operator, PATIENCE, World};
+
+const GATE: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const GATE_NAME: &str = "gate.suites.example.org";
+/// A write of the administrator's that the gate holds too: it tells when the gate is in force.
+const KNOCK: &str = "gate-knock";
+
+pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end(world: &World) -> Result<()> {
+    let first = world
+        .installed("first", &["--credentials-check-interval=500ms"], json!({}))
+        .await?;
+    let second = world
+        .start_operator("second", &["--credentials-check-interval=500ms"])
+        .await?;
+    for _ in 0..5 {
+        first.reconciles(1.0).await?;
+        ensure!(first.leads().await? && !second.leads().await?, "not one leader");
+        ensure!(
+            second
+                .metric("cinder_csi_operator_reconcile_total")
+                .await
+                .unwrap_or_default()
+                == 0.0,
+            "the one that stands by reconciles"
+        );
+    }
+    ensure!(
+        holder(world).await?.starts_with(&first.name),
+        "somebody else holds the lease"
+    );
+
+    first.process.stop().await?;
+    leads(&second).await?;
+    ensure!(
+        holder(world).await?.starts_with(&second.name),
+        "the lease was not taken"
+    );
+    world.api.merge(DEPLOYMENT, &json!({"spec": {"replicas": 0}})).await?;
+    wait_for("the repair by the second", PATIENCE, async || {
+        let replicas = world.api.get(DEPLOYMENT).await?["spec"]["replicas"].clone();
+        ensure!(replicas != 0, "there are {replicas}");
+        Ok(())
+    })
+    .await?;
+    second.process.stop().await?;
+    Ok(())
+}
+
+pub(crate) async fn the_successor_of_a_killed_leader_finishes_what_it_had_begun(world: &World) -> Result<()> {
+    let gate = TcpListener::bind("127.0.0.1:0").await.context("cannot listen")?;
+    let outcome = killed_mid_step(world, &gate).await;
+    world.api.delete(&format!("{GATE}/{GATE_NAME}")).await?;
+    drop(gate);
+    let successor = outcome?;
+    leads(&successor).await?;
+    wait_for("what the first had not made", PATIENCE, async || {
+        world.everything_runs().await?;
+        world.condition("Available", "True").await?;
+        world.condition("Degraded", "False").await
+    })
+    .await?;
+    let deployments = world
+        .api
+        .get("/apis/apps/v1/deployments?labelSelector=csi.openstack.org/instance")
+        .await?;
+    let count = deployments["items"].as_array().map_or(0, Vec::len);
+    ensure!(count == 1, "there are {count} Deployments");
+    successor.process.stop().await?;
+    Ok(())
+}
+
+/// Kills the leader while its write of the DaemonSet stands still in the API server; returns the one that stood by.
+async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> {
+    let address = gate.local_addr().context("the gate has no address")?;
+    let user = format!("system:serviceaccount:{NAMESPACE}:cinder-csi-operator");
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": GATE_NAME},
+        "webhooks": [{
+            "name": GATE_NAME, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": format!("https://{address}/")}, "failurePolicy": "Fail", "timeoutSeconds": 30,
+            "rules": [
+                {"apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["daemonsets"], "operations": ["CREATE", "UPDATE"]},
+                {"apiGroups": [""], "apiVersions": ["*"], "resources": ["configmaps"], "operations": ["CREATE"]},
+            ],
+            "matchConditions": [{"name": "operator",
+                "expression": format!("request.userInfo.username == '{user}' || request.name == '{KNOCK}'")}],
+        }],
+    });
+    world.api.create(GATE, &configuration).await?;
+    in_force(world, gate).await?;
+
+    let first = world.start_operator("killed", &[]).await?;
+    leads(&first).await?;
+    let successor = world.start_operator("successor", &[]).await?;
+    world.ask_for_driver(json!({})).await?;
+    let held = tokio::time::timeout(PATIENCE, gate.accept()).await;
+    let held = held
+        .context("the operator does not write its DaemonSet")?
+        .context("the gate is broken")?;
+    ensure!(
+        world.api.find(DEPLOYMENT).await?.is_some(),
+        "the first step was not done"
+    );
+    ensure!(!successor.leads().await?, "two lead");
+    first.process.kill().await?;
+    drop(held);
+    ensure!(
+        world.api.find(DAEMON_SET).await?.is_none(),
+        "the write that was held took effect"
+    );
+    Ok(successor)
+}
+
+/// Waits until the gate holds what it is to hold.
+async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
+    let knock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KNOCK}});
+    wait_for("the gate", PATIENCE, async || {
+        let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+        let ask = world.api.ask(Method::POST, path, Some(("application/json", &knock)));
+        tokio::select! {
+            answer = ask => bail!("it is open: {}", answer.is_ok()),
+            held = gate.accept() => held.map(drop).context("it is broken"),
+        }
+    })
+    .await?;
+    // Connections of the knock are none of the operator's.
+    while let Some(Ok::<(TcpStream, _), _>(_)) = gate.accept().now_or_never() {}
+    Ok(())
+}
+
+async fn leads(operator: &Operator) -> Result<()> {
+    // The other's lease may have to run out.
+    wait_for(
+        &format!("{} to lead", operator.name),
+        Duration::from_secs(90),
+        async || {
+            ensure!(operator.leads().await?, "it stands by");
+            Ok(())
+        },
+    )
+    .await
+}
+
+async fn holder(world: &World) -> Result<String> {
+    let lease = world.api.get(LEASE).await?;
+    Ok(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,474 @@
+//! What the scenarios share: the API server with the product's manifests, a cloud, two nodes that exist only as objects, and
+//! operators.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use harness::{ApiServer, wait_for, workspace_root};
+use serde_json::{Value, json};
+use suites::cloud::Cloud as _;
+use suites::lab::Lab;
+use suites::process::Process;
+use suites::programs;
+use suites::simulator::Simulator;
+
+use crate::api::{Api, Object};
+
+/// The name of the driver under test.
+pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
+/// Where the operator and its operands live.
+pub(crate) const NAMESPACE: &str = "cinder-csi";
+/// The path of the object under test.
+pub(crate) const OBJECT: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers/cinder.csi.openstack.org";
+const OBJECTS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
+pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
+pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
+pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
+pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator";
+const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
+const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
+const REVISION_LABEL: &str = "controller-revision-hash";
+/// The nodes.
+pub(crate) const NODES: [&str; 2] = ["node1", "node2"];
+const ACCOUNT: &str = "system:serviceaccount:cinder-csi:cinder-csi-operator";
+const SECRET: &str = "openstack-credentials";
+
+/// How long anything may take that the operator has to do.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What the administrator of the tests has.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) api: Api,
+    pub(crate) lab: Rc<Lab>,
+    server: ApiServer,
+    simulator: Simulator,
+    audit: PathBuf,
+    ports: AtomicU16,
+}
+
+/// A running operator.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    pub(crate) name: String,
+    pub(crate) process: Process,
+    address: SocketAddr,
+    http: reqwest::Client,
+}
+
+impl World {
+    /// Starts the API server, applies `config/default` and makes nodes and the credentials' Secret.
+    pub(crate) async fn start(lab: &Rc<Lab>) -> Result<Self> {
+        let policy = lab.path("audit-policy.json");
+        let rules = json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
+        });
+        fs::write(&policy, rules.to_string()).context("cannot write the audit policy")?;
+        let audit = lab.path("audit.log");
+        let arguments = [
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", audit.display()),
+            // Watches end after this time or up to twice as much, so that the tests see some end.
+            "--min-request-timeout=10".to_owned(),
+        ];
+        let directory = lab.path("api-server");
+        fs::create_dir(&directory).context("cannot make a directory")?;
+        let server = ApiServer::start(&directory, &arguments).await?;
+        let manifests = workspace_root().join("config/default");
+        let apply = server.kubectl().args(["apply", "--server-side", "-k"]).arg(&manifests);
+        apply.output().await?;
+        let world = Self {
+            api: Api::new(&server)?,
+            lab: lab.clone(),
+            server,
+            simulator: Simulator::start(lab, "").await?,
+            audit,
+            ports: AtomicU16::new(18080),
+        };
+        // Its Deployment starts nothing here; each scenario starts operators of its own.
+        world.credentials("cloud.conf").await?;
+        for node in NODES {
+            world.add_node(node).await?;
+        }
+        Ok(world)
+    }
+
+    async fn credentials(&self, key: &str) -> Result<()> {
+        let text = fs::read_to_string(self.simulator.cloud_conf()).context("cannot read cloud.conf")?;
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE},
+            "stringData": {key: text},
+        });
+        self.server.apply(&secret.to_string()).await
+    }
+
+    /// A Ready node, without the driver.
+    pub(crate) async fn add_node(&self, name: &str) -> Result<()> {
+        let labels = json!({"kubernetes.io/os": "linux", "kubernetes.io/hostname": name});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        self.api.create("/api/v1/nodes", &node).await?;
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        self.api.merge(&format!("/api/v1/nodes/{name}/status"), &ready).await?;
+        // New ones are marked so until the node lifecycle controller has looked.
+        self.api
+            .merge(&format!("/api/v1/nodes/{name}"), &json!({"spec": {"taints": null}}))
+            .await?;
+        let registration = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
+            "spec": {"drivers": []}});
+        self.api
+            .create("/apis/storage.k8s.io/v1/csinodes", &registration)
+            .await
+            .map(drop)
+    }
+
+    /// The kubelet of the node knows the driver, or does not.
+    pub(crate) async fn register(&self, node: &str, is_registered: bool) -> Result<()> {
+        let path = format!("/apis/storage.k8s.io/v1/csinodes/{node}");
+        let entry = json!({"name": DRIVER, "nodeID": format!("id-of-{node}"), "topologyKeys": []});
+        let drivers = if is_registered { vec![entry] } else { Vec::new() };
+        self.api
+            .merge(&path, &json!({"spec": {"drivers": drivers}}))
+            .await
+            .map(drop)
+    }
+
+    /// The object with this spec beside the clouds.
+    pub(crate) async fn ask_for_driver(&self, spec: Value) -> Result<()> {
+        let mut object = json!({
+            "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+            "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}]},
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][field] = value.clone();
+        }
+        self.api.create(OBJECTS, &object).await.map(drop)
+    }
+
+    /// Starts an operator under the shipped role, with these further arguments of `run`.
+    pub(crate) async fn start_operator(&self, name: &str, arguments: &[&str]) -> Result<Operator> {
+        let create = self.server.kubectl().args(["create", "token", "cinder-csi-operator"]);
+        let token = create.args(["-n", NAMESPACE, "--duration=2h"]).output().await?;
+        let kubeconfig = self.lab.path(&format!("{name}.kubeconfig"));
+        self.server.write_kubeconfig(&kubeconfig, token.trim())?;
+        let port = self.ports.fetch_add(1, Ordering::Relaxed);
+        let mut command = self.lab.command(programs::operator()?)?;
+        command
+            .args(["run", "--namespace", NAMESPACE, "--pod-name", name])
+            .args(["--log-format=text", "--insecure-metrics", "--admin-address"])
+            .arg(format!("127.0.0.1:{port}"))
+            .args(arguments)
+            .env("KUBECONFIG", &kubeconfig)
+            .env_remove("RUST_LOG");
+        let process = Process::spawn(name, command, &self.lab.path(&format!("{name}.log")))?;
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(5))
+            .no_proxy()
+            .build()
+            .context("no HTTP client")?;
+        let mut operator = Operator {
+            name: name.to_owned(),
+            process,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            http,
+        };
+        wait_for(&format!("operator {name}"), PATIENCE, async || {
+            operator.process.check()?;
+            let url = format!("http://{}/readyz", operator.address);
+            let answer = operator.http.get(&url).send().await.context("it does not listen")?;
+            ensure!(answer.status().is_success(), "{}", answer.text().await?);
+            Ok(())
+        })
+        .await?;
+        Ok(operator)
+    }
+
+    /// One round of what controllers and kubelets do, where everything works.
+    pub(crate) async fn everything_runs(&self) -> Result<()> {
+        self.others_work(&[]).await
+    }
+
+    /// One round of what controllers and kubelets do: pods that leave are gone, nodes without a pod get one of the present
+    /// template, which becomes Ready and registers the driver, but for those made on `broken` nodes.
+    pub(crate) async fn others_work(&self, broken: &[&str]) -> Result<()> {
+        let deployment = self.api.get(DEPLOYMENT).await?;
+        let replicas = &deployment["spec"]["replicas"];
+        let status = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
+            "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
+        self.api.merge(&format!("{DEPLOYMENT}/status"), &status).await?;
+
+        let daemon_set = self.api.get(DAEMON_SET).await?;
+        let revision = self.revision(&daemon_set).await?;
+        for node in NODES {
+            self.node_works(node, &revision, broken.contains(&node)).await?;
+        }
+        let count = NODES.len();
+        let status = json!({"status": {"observedGeneration": daemon_set["metadata"]["generation"],
+            "desiredNumberScheduled": count, "currentNumberScheduled": count, "updatedNumberScheduled": count,
+            "numberReady": count, "numberAvailable": count, "numberMisscheduled": 0}});
+        self.api.merge(&format!("{DAEMON_SET}/status"), &status).await.map(drop)
+    }
+
+    /// The DaemonSet's controller has seen the template, and nothing else happens.
+    pub(crate) async fn controllers_see(&self) -> Result<()> {
+        let daemon_set = self.api.get(DAEMON_SET).await?;
+        self.revision(&daemon_set).await?;
+        let seen = json!({"status": {"observedGeneration": daemon_set["metadata"]["generation"],
+            "desiredNumberScheduled": NODES.len(), "currentNumberScheduled": NODES.len(), "numberMisscheduled": 0,
+            "numberReady": NODES.len()}});
+        self.api.merge(&format!("{DAEMON_SET}/status"), &seen).await.map(drop)
+    }
+
+    /// Makes the ControllerRevision of the present template, or gives it the highest number; returns the hash.
+    async fn revision(&self, daemon_set: &Value) -> Result<String> {
+        let mut hasher = std::hash::DefaultHasher::new();
+        std::hash::Hash::hash(&daemon_set["spec"]["template"].to_string(), &mut hasher);
+        let hash = format!("{:x}", std::hash::Hasher::finish(&hasher));
+        let list = self.api.get(REVISIONS).await?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let number = |revision: &Value| revision["revision"].as_i64().unwrap_or_default();
+        let highest = all.iter().map(number).max().unwrap_or_default();
+        let known = all
+            .iter()
+            .find(|revision| revision["metadata"]["labels"][REVISION_LABEL] == *hash);
+        match known {
+            Some(known) if number(known) == highest => {}
+            Some(_) => {
+                let path = format!("{REVISIONS}/cinder-csi-node-{hash}");
+                self.api.merge(&path, &json!({"revision": highest + 1})).await?;
+            }
+            None => {
+                let revision = json!({
+                    "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": highest + 1, "data": {},
+                    "metadata": {
+                        "name": format!("cinder-csi-node-{hash}"),
+                        "labels": {"csi.openstack.org/instance": DRIVER, (REVISION_LABEL): hash},
+                        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "cinder-csi-node",
+                            "uid": daemon_set["metadata"]["uid"], "controller": true}],
+                    },
+                });
+                self.api.create(REVISIONS, &revision).await?;
+            }
+        }
+        Ok(hash)
+    }
+
+    async fn node_works(&self, node: &str, revision: &str, is_broken: bool) -> Result<()> {
+        let path = format!("{PODS}/node-pod-{node}");
+        if let Some(pod) = self.api.find(&path).await? {
+            if pod["metadata"]["deletionTimestamp"].is_null() {
+                return Ok(());
+            }
+            self.api.delete(&path).await?;
+        }
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("node-pod-{node}"), "labels": {
+                "csi.openstack.org/instance": DRIVER, "app.kubernetes.io/component": "node", (REVISION_LABEL): revision}},
+            "spec": {"nodeName": node, "serviceAccountName": "cinder-csi-node", "automountServiceAccountToken": false,
+                "containers": [{"name": "cinder-csi-driver", "image": "driver"}]},
+        });
+        self.api.create(PODS, &pod).await?;
+        let now = String::from_utf8_lossy(
+            &std::process::Command::new("date")
+                .args(["-u", "+%FT%TZ"])
+                .output()?
+                .stdout,
+        )
+        .trim()
+        .to_owned();
+        let ready = if is_broken { "False" } else { "True" };
+        let mut status = json!({"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}]});
+        if is_broken {
+            let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "there is no such image"}});
+            status["containerStatuses"] = json!([{"name": "cinder-csi-driver", "image": "driver", "imageID": "",
+                "ready": false, "restartCount": 0, "state": waiting}]);
+        }
+        self.api
+            .merge(&format!("{path}/status"), &json!({"status": status}))
+            .await?;
+        if !is_broken {
+            self.register(node, true).await?;
+        }
+        Ok(())
+    }
+
+    /// The revision of each node's pod, and whether it leaves.
+    pub(crate) async fn node_pods(&self) -> Result<Vec<(String, bool)>> {
+        let mut pods = Vec::new();
+        for node in NODES {
+            if let Some(pod) = self.api.find(&format!("{PODS}/node-pod-{node}")).await? {
+                let revision = pod["metadata"]["labels"][REVISION_LABEL].as_str().unwrap_or_default();
+                pods.push((revision.to_owned(), !pod["metadata"]["deletionTimestamp"].is_null()));
+            }
+        }
+        Ok(pods)
+    }
+
+    /// Merges into the spec of the object.
+    pub(crate) async fn patch_spec(&self, spec: &Value) -> Result<()> {
+        self.api.merge(OBJECT, &json!({ "spec": spec })).await.map(drop)
+    }
+
+    /// Waits until a condition has this status and reason, and returns its message. Meanwhile the others work.
+    pub(crate) async fn told(&self, kind: &str, status: &str, reason: &str, broken: &[&str]) -> Result<String> {
+        wait_for(&format!("{kind}={status} ({reason})"), PATIENCE, async || {
+            self.others_work(broken).await?;
+            let (now, message) = self.condition(kind, status).await?;
+            ensure!(now == reason, "{now}: {message}");
+            Ok(message)
+        })
+        .await
+    }
+
+    /// Starts an operator, asks for a driver and brings it to where nothing is left to do.
+    pub(crate) async fn installed(&self, name: &str, arguments: &[&str], spec: Value) -> Result<Operator> {
+        let operator = self.start_operator(name, arguments).await?;
+        self.ask_for_driver(spec).await?;
+        wait_for("the operands", PATIENCE, async || {
+            self.everything_runs().await?;
+            self.condition("Available", "True").await?;
+            self.condition("Progressing", "False").await?;
+            self.condition("Degraded", "False").await
+        })
+        .await?;
+        Ok(operator)
+    }
+
+    /// A condition of the object if it has this status for the present generation, with its reason and message.
+    pub(crate) async fn condition(&self, kind: &str, status: &str) -> Result<(String, String)> {
+        let object = self.api.get(OBJECT).await?;
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == kind);
+        let found = found.with_context(|| format!("there is no condition {kind}"))?;
+        ensure!(
+            found["status"] == status && found["observedGeneration"] == object["metadata"]["generation"],
+            "{found}"
+        );
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        Ok((text("reason"), text("message")))
+    }
+
+    /// The objects that the operator made for the driver. Events, pods and what a controller would make are not among them.
+    pub(crate) async fn operands(&self) -> Result<Vec<Object>> {
+        let label = format!("csi.openstack.org/instance={DRIVER}");
+        let mut objects = self.api.labelled(&label).await?;
+        objects.retain(|object| owned(&object.value).is_some());
+        ensure!(!objects.is_empty(), "the operator made nothing");
+        Ok(objects)
+    }
+
+    /// The operator's writes so far, as `VERB path`, as the API server has noted them.
+    pub(crate) fn writes(&self) -> Result<Vec<String>> {
+        let text = fs::read_to_string(&self.audit).context("cannot read the audit log")?;
+        let mut writes = Vec::new();
+        // The last line may be incomplete.
+        for entry in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let verb = entry["verb"].as_str().unwrap_or_default();
+            if !["get", "list", "watch"].contains(&verb) && entry["stage"] == "ResponseComplete" {
+                let path = entry["requestURI"].as_str().unwrap_or_default();
+                let path = path.split('?').next().unwrap_or_default();
+                writes.push(format!("{verb} {path}"));
+            }
+        }
+        Ok(writes)
+    }
+
+    /// Removes the object with all that was made for it, for the next scenario.
+    pub(crate) async fn clear(&self) -> Result<()> {
+        if self.api.find(OBJECT).await?.is_some() {
+            self.api.delete(OBJECT).await?;
+            if self.api.find(OBJECT).await?.is_some() {
+                self.api
+                    .merge(OBJECT, &json!({"metadata": {"finalizers": null}}))
+                    .await?;
+            }
+        }
+        for object in self
+            .api
+            .labelled(&format!("csi.openstack.org/instance={DRIVER}"))
+            .await?
+        {
+            self.api.delete(&object.path).await?;
+        }
+        for node in NODES {
+            self.register(node, false).await?;
+            self.api.delete(&format!("{PODS}/node-pod-{node}")).await?;
+        }
+        let revisions = self.api.get(REVISIONS).await?;
+        for revision in revisions["items"].as_array().into_iter().flatten() {
+            let name = revision["metadata"]["name"].as_str().unwrap_or_default();
+            self.api.delete(&format!("{REVISIONS}/{name}")).await?;
+        }
+        // The next operator need not wait until it runs out.
+        self.api.delete(LEASE).await
+    }
+
+    /// What there is, for the report of a failure.
+    pub(crate) async fn describe(&self) -> String {
+        let status = match self.api.find(OBJECT).await {
+            Ok(Some(object)) => object["status"].to_string(),
+            Ok(None) => "there is no object".to_owned(),
+            Err(error) => format!("{error:#}"),
+        };
+        format!("    {status}\n    logs: {}", self.lab.path("").display())
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.server.kubeconfig()
+    }
+}
+
+/// What the operator owns of an object, as the API server tells it.
+pub(crate) fn owned(object: &Value) -> Option<&Value> {
+    let managers = object["metadata"]["managedFields"].as_array()?;
+    let entry = managers
+        .iter()
+        .find(|entry| entry["manager"] == "cinder-csi-operator" && entry["operation"] == "Apply")?;
+    Some(&entry["fieldsV1"])
+}
+
+impl Operator {
+    /// The sum of all samples of a metric, with these labels.
+    pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
+        let url = format!("http://{}/metrics", self.address);
+        let answer = self.http.get(&url).send().await.context("it does not listen")?;
+        let text = answer.text().await.context("the metrics are cut")?;
+        let mut sum = None;
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let Some((sample, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            if sample.split('{').next() == Some(name) {
+                *sum.get_or_insert(0.0) += value.parse::<f64>().context("a value that is no number")?;
+            }
+        }
+        sum.with_context(|| format!("there is no {name}"))
+    }
+
+    /// Whether it leads.
+    pub(crate) async fn leads(&self) -> Result<bool> {
+        Ok(self.metric("cinder_csi_operator_leader").await? > 0.0)
+    }
+
+    /// Waits for so many more reconciles, all successful.
+    pub(crate) async fn reconciles(&self, more: f64) -> Result<()> {
+        let name = "cinder_csi_operator_reconcile_total";
+        let goal = self.metric(name).await.unwrap_or_default() + more;
+        wait_for("reconciles", PATIENCE, async || {
+            let now = self.metric(name).await?;
+            if now < goal {
+                bail!("{now} of {goal}");
+            }
+            Ok(())
+        })
+        .await
+    }
+}
