@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    fn mk_pod(spec: Value, status: Value) -> PodObject {
+    fn mk_pod(spec: &Value, status: &Value) -> PodObject {
         serde_json::from_value(json!({
             "metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {
                 (INSTANCE_LABEL): "d", (COMPONENT_LABEL): NODE_COMPONENT, (REVISION_LABEL): "r"}},
@@ -187,7 +187,7 @@ mod tests {
     fn a_pod_that_serves_is_known_by_node_and_revision_since_it_does() {
         let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}]);
         let mut index = Index::default();
-        index.put(&mk_pod(json!({"nodeName": "n1"}), json!({"conditions": ready})));
+        index.put(&mk_pod(&json!({"nodeName": "n1"}), &json!({"conditions": ready})));
         assert_eq!(
             index.node_pods_of("d"),
             [NodePod {
@@ -208,7 +208,7 @@ mod tests {
     fn a_pod_that_crashes_says_so_in_words_that_do_not_change() {
         let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 2m40s restarting failed container"});
         let status = json!({"containerStatuses": [{"name": "driver", "state": {"waiting": waiting}}]});
-        let kept = mk_pod(json!({"nodeName": "n1"}), status).keep().expect("kept");
+        let kept = mk_pod(&json!({"nodeName": "n1"}), &status).keep().expect("kept");
         assert_eq!(
             kept.pod.trouble.as_deref(),
             Some("container driver is CrashLoopBackOff: its log tells why")
@@ -220,7 +220,7 @@ mod tests {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}}});
         let conditions = json!([{"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}]);
-        let kept = mk_pod(json!({"affinity": affinity}), json!({"conditions": conditions}))
+        let kept = mk_pod(&json!({"affinity": affinity}), &json!({"conditions": conditions}))
             .keep()
             .expect("kept");
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn pods_of_the_controller_are_not_kept() {
-        let mut pod = mk_pod(json!({"nodeName": "n1"}), json!({}));
+        let mut pod = mk_pod(&json!({"nodeName": "n1"}), &json!({}));
         let labels = pod.metadata.labels.get_or_insert_default();
         labels.insert(COMPONENT_LABEL.to_owned(), "controller".to_owned());
         assert_eq!(pod.keep(), None);

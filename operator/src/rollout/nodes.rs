@@ -272,14 +272,14 @@ mod tests {
         let mut pods = Vec::new();
         for word in text.split_whitespace() {
             let (node, rest) = word.split_once('=').expect("node=pod");
-            if !rest.is_empty() {
-                pods.push(mk_pod(node, &rest[..3], &rest[3..]));
-            } else {
+            if rest.is_empty() {
                 pods.push(NodePod {
                     node: node.to_owned(),
                     leaving: true,
                     ..NodePod::default()
                 });
+            } else {
+                pods.push(mk_pod(node, &rest[..3], &rest[3..]));
             }
         }
         World {

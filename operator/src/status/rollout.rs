@@ -21,7 +21,6 @@ pub(super) fn components(seen: &Seen) -> Vec<ComponentStatus> {
         desired: workload.desired,
         updated: workload.updated,
         ready: workload.available,
-        ..ComponentStatus::default()
     };
     let controller = seen.controller.iter();
     let controller = controller.map(|workload| component(CONTROLLER, "Deployment", workload));
@@ -229,13 +228,6 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Issue]) -> Verdict {
     {
         return verdict("False", "UnsupportedKubernetes", problem.message.clone());
     }
-    if let Some(issue) = issues.first() {
-        return verdict(
-            "False",
-            "Degraded",
-            format!("mend first what condition Degraded tells ({})", issue.reason),
-        );
-    }
     let overridden = seen.pods.as_ref().map(|pods| &pods.overridden);
     if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
         return verdict(
@@ -245,6 +237,13 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Issue]) -> Verdict {
                 "a patch of spec.overrides does not fit what this version makes, and nobody can tell what it would do to what the \
                  next one makes: {failed}"
             ),
+        );
+    }
+    if let Some(issue) = issues.first() {
+        return verdict(
+            "False",
+            "Degraded",
+            format!("mend first what condition Degraded tells ({})", issue.reason),
         );
     }
     match rollout(seen) {

@@ -70,6 +70,7 @@ async fn build(source: &Path, target: &Path, built: &PathBuf) -> Result<()> {
         .without_env(inherited.filter(|name| name.to_str().is_some_and(crate::programs::is_of_another_cargo)))
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_INCREMENTAL", "0")
         .args(["build", "--locked", "--bins"])
         .timeout(BUILD_TIMEOUT);
     for name in PROGRAMS {
