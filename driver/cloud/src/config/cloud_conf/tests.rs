@@ -6,7 +6,7 @@ use secrecy::ExposeSecret;
 
 use super::super::{
     ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Domain, Interface, MetadataOptions, Project,
-    TopologyOptions, User,
+    Proxies, TopologyOptions, User,
 };
 use super::*;
 
@@ -245,7 +245,7 @@ proptest! {
             topology: TopologyOptions { segments: zone_map.keys().map(|key| (format!("k{}", key.len()), "v".to_owned())).collect(), zone_map },
             block_storage: BlockStorageOptions { node_volume_attach_limit: limit, ignore_volume_az: insecure, ..Default::default() },
             metadata: MetadataOptions { request_timeout: millis.map(Duration::from_millis), ..Default::default() },
-            proxies: Default::default(),
+            proxies: Proxies::default(),
             warnings: Vec::new(),
         };
         let read = CloudConfig::from_cloud_conf(&config.to_cloud_conf(None)).expect("reads back");
