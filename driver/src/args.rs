@@ -149,7 +149,7 @@ pub struct Args {
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
 
-    /// Base URL of the metadata service
+    /// Base URL of the metadata service; a link-local IPv6 address may name its interface, as in http://[fe80::a9fe:a9fe%eth0]
     #[arg(long, value_name = "URL", default_value = DEFAULT_METADATA_URL)]
     pub metadata_url: String,
 
@@ -213,7 +213,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub proc_dir: PathBuf,
 
-    /// What is logged: error, warn, info, debug, trace, or tracing's filter syntax (cinder_cloud=debug,info)
+    /// What is logged: error, warn, info, debug, trace, or a level for each module (cinder_cloud=debug,info)
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log_level: String,
 
@@ -322,7 +322,7 @@ impl Args {
             (
                 self.vmodule.is_some(),
                 "--vmodule",
-                "use --log-level with tracing's filter syntax",
+                "use --log-level with a level for each module",
             ),
             (
                 self.log_flush_frequency.is_some(),

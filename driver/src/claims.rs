@@ -212,22 +212,24 @@ async fn find(cloud: &Cloud, annotation: &'static str, names: &[String]) -> Resu
     if names.len() > MOST {
         return Err(HintError::TooMany(annotation));
     }
-    let mut found = Vec::with_capacity(names.len());
+    let mut found: Vec<VolumeId> = Vec::with_capacity(names.len());
     for name in names {
         let wrong = |reason| HintError::Volume {
             annotation,
             volume: name.clone(),
             reason,
         };
-        let id = VolumeId::new(name.as_str());
-        if cloud.volume(&id).await?.is_some() {
-            found.push(id);
-            continue;
+        let mut id = VolumeId::new(name.as_str());
+        if cloud.volume(&id).await?.is_none() {
+            id = match cloud.volumes_named(name).await?.as_slice() {
+                [one] => one.id.clone(),
+                [] => return Err(wrong("and there is no such volume; give the name or id of one")),
+                _ => return Err(wrong("and several volumes have that name; give the id")),
+            };
         }
-        match cloud.volumes_named(name).await?.as_slice() {
-            [one] => found.push(one.id.clone()),
-            [] => return Err(wrong("and there is no such volume; give the name or id of one")),
-            _ => return Err(wrong("and several volumes have that name; give the id")),
+        // Named twice, by its name and by its id for instance: Cinder refuses that.
+        if !found.contains(&id) {
+            found.push(id);
         }
     }
     Ok(found)

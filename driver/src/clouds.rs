@@ -5,7 +5,7 @@
 //! only when every cloud gave it: one that cannot be reached may be the one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
@@ -29,8 +29,8 @@ const PLACES: usize = 20_000;
 /// How long other clouds may take to say whether they have a volume of a new one's name.
 const NAME_PATIENCE: Duration = Duration::from_secs(5);
 
-/// All clouds of the process, by name. Cheap to clone; clones share sessions and memory. Which clouds there are is fixed for the
-/// process's life: one that vanished would turn its volumes into deleted ones.
+/// All clouds of the process, by name. Cheap to clone; clones share sessions and memory. Clouds may come, and none ever goes: one that
+/// vanished would turn its volumes into deleted ones.
 #[derive(Debug, Clone)]
 pub struct Clouds {
     inner: Arc<Inner>,
@@ -38,7 +38,7 @@ pub struct Clouds {
 
 #[derive(Debug)]
 struct Inner {
-    named: BTreeMap<String, Cloud>,
+    named: RwLock<Arc<BTreeMap<String, Cloud>>>,
     sessions: Sessions,
     /// Where ids were found. An id never moves to another cloud.
     places: Mutex<HashMap<String, String>>,
@@ -58,7 +58,7 @@ impl Clouds {
     pub fn new(named: BTreeMap<String, Cloud>, options: CloudOptions) -> Self {
         Self {
             inner: Arc::new(Inner {
-                named,
+                named: RwLock::new(Arc::new(named)),
                 sessions: Sessions::new(options),
                 places: Mutex::default(),
             }),
@@ -68,6 +68,17 @@ impl Clouds {
     /// One cloud without a name.
     pub fn one(cloud: Cloud) -> Self {
         Self::new(BTreeMap::from([(UNNAMED.to_owned(), cloud)]), CloudOptions::default())
+    }
+
+    /// Takes on one more cloud, for all clones. A name that is known keeps its cloud.
+    pub fn add(&self, name: &str, cloud: Cloud) {
+        let mut named = self.inner.named.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut named).entry(name.to_owned()).or_insert(cloud);
+    }
+
+    /// The clouds as they are now.
+    fn named(&self) -> Arc<BTreeMap<String, Cloud>> {
+        Arc::clone(&self.inner.named.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The cloud that new things are made in: the one that the secrets bring credentials for or name, else the default, which is the
@@ -105,7 +116,8 @@ impl Clouds {
         if let Some(cloud) = self.of_secrets(secrets)? {
             return Ok(whole(cloud));
         }
-        if self.inner.named.len() == 1 {
+        let named = self.named();
+        if named.len() == 1 {
             return self.chosen(secrets).map(whole);
         }
         let holder = match source {
@@ -125,7 +137,7 @@ impl Clouds {
         };
         let mut wanted: Vec<(&Cloud, Marks)> = Vec::new();
         for topology in asked.preferred.iter().chain(&asked.requisite) {
-            for cloud in self.inner.named.values() {
+            for cloud in named.values() {
                 let marks = marks(cloud);
                 if marks.meet(topology) && wanted.iter().all(|(_, known)| *known != marks) {
                     wanted.push((cloud, marks));
@@ -158,7 +170,8 @@ impl Clouds {
     /// The cloud that volumes for nodes of a topology are made in where no secrets say otherwise: as [`Clouds::place`], and asks
     /// nobody.
     pub fn of_topology(&self, topology: Option<&Topology>) -> Result<Cloud, Status> {
-        let several = self.inner.named.values().filter(|_| self.inner.named.len() > 1);
+        let named = self.named();
+        let several = named.values().filter(|_| named.len() > 1);
         let mut meant = several.filter(|cloud| topology.is_some_and(|topology| marks(cloud).meet(topology)));
         let meant = meant.next();
         meant.map_or_else(|| self.chosen(&BTreeMap::new()), |cloud| Ok(cloud.clone()))
@@ -187,8 +200,10 @@ impl Clouds {
 
     /// Every cloud with its name, in the order of their names; without those of credentials in secrets.
     pub fn all(&self) -> Vec<(String, Cloud)> {
-        let all = self.inner.named.iter();
-        all.map(|(name, cloud)| (name.clone(), cloud.clone())).collect()
+        self.named()
+            .iter()
+            .map(|(name, cloud)| (name.clone(), cloud.clone()))
+            .collect()
     }
 
     /// Ends the use of sessions that were made with a cloud's options before they changed.
@@ -197,16 +212,17 @@ impl Clouds {
     }
 
     fn default_cloud(&self) -> Option<Cloud> {
-        let named = &self.inner.named;
+        let named = self.named();
         let only = || named.values().next().filter(|_| named.len() == 1);
         named.get(UNNAMED).or_else(only).cloned()
     }
 
     fn of_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<Option<Cloud>, Status> {
+        let known = self.named();
         let named = match secrets.get(SECRET_CLOUD).map_or(UNNAMED, String::as_str) {
             UNNAMED => None,
             // Without its value: what comes as a secret goes into no message.
-            name => Some(self.inner.named.get(name).cloned().ok_or_else(|| {
+            name => Some(known.get(name).cloned().ok_or_else(|| {
                 status::invalid(
                     "secrets",
                     format_args!("the cloud that {SECRET_CLOUD} names is not known to this driver"),
@@ -214,7 +230,7 @@ impl Clouds {
             })?),
         };
         let base = named.clone().or_else(|| self.default_cloud());
-        let base = base.or_else(|| self.inner.named.values().next().cloned());
+        let base = base.or_else(|| known.values().next().cloned());
         let session = base
             .map(|base| self.inner.sessions.session(secrets, &base))
             .transpose()?;
@@ -234,7 +250,7 @@ impl Clouds {
         F: Future<Output = Result<bool, CloudError>>,
     {
         let first = self.of_secrets(secrets)?;
-        let named = &self.inner.named;
+        let named = self.named();
         if let (None, 1) = (&first, named.len()) {
             return Ok(named.values().next().cloned());
         }

@@ -42,7 +42,8 @@ mod room;
 mod snapshots;
 mod token;
 
-pub(crate) use snapshots::creation_time;
+pub(crate) use look::within;
+pub(crate) use snapshots::{creation_time, patience as snapshot_patience};
 
 /// What the controller is told at its start and does not change.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +92,21 @@ impl ControllerService {
 
     pub(crate) fn operations(&self) -> &Operations {
         &self.operations
+    }
+
+    /// The value of the cluster metadata.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.settings.cluster
+    }
+
+    /// Whether what bears the mark of another cluster is left alone.
+    pub(crate) fn protects_other_clusters(&self) -> bool {
+        self.settings.protect_other_clusters
+    }
+
+    /// Whether snapshots in this cloud tell from where they can be used.
+    pub(crate) fn zones_matter(&self, cloud: &Cloud) -> bool {
+        snapshots::zones_matter(self, cloud)
     }
 
     /// How a cloud's zones are named.

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_cloud::{Cloud, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, SnapshotId, VolumeId};
+use cinder_cloud::{
+    Cloud, CloudError, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, NewOneByOne, SnapshotId, VolumeId,
+};
 use csi_proto::csi::v1::group_controller_server::GroupController;
 use csi_proto::csi::v1::group_controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -14,10 +16,10 @@ use csi_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::clouds::Clouds;
-use crate::controller::ControllerService;
+use crate::controller::{ControllerService, snapshot_patience, within};
 use crate::layers::call;
 use crate::operations::{Deadline, Target};
-use crate::parameters::GroupParameters;
+use crate::parameters::{DESCRIPTION, GroupMembers, GroupParameters};
 use crate::status::Act;
 use crate::{fields, status};
 
@@ -32,7 +34,7 @@ pub struct GroupControllerService {
 struct Wanted {
     name: String,
     volumes: BTreeSet<VolumeId>,
-    group_type: Option<String>,
+    parameters: GroupParameters,
 }
 
 impl GroupControllerService {
@@ -41,7 +43,8 @@ impl GroupControllerService {
         Self { controller }
     }
 
-    /// `OK` means that the snapshots are complete and the volumes are free again.
+    /// `OK` means that the snapshots are complete and the volumes are free again; of those taken one by one, that Cinder has a record of
+    /// each, and `ready_to_use` tells whether all are complete.
     async fn create(
         &self,
         request: CreateVolumeGroupSnapshotRequest,
@@ -62,7 +65,7 @@ impl GroupControllerService {
         let wanted = Wanted {
             name: request.name,
             volumes: request.source_volume_ids.into_iter().map(VolumeId::new).collect(),
-            group_type: parameters.group_type,
+            parameters,
         };
         if let Some(volume) = wanted.volumes.iter().find(|volume| !volume.is_uuid()) {
             return Err(status::not_found("volume", volume.as_str()));
@@ -76,12 +79,7 @@ impl GroupControllerService {
                     progress.set("looking for the volumes' cloud");
                     let cloud = one_cloud(service.controller.clouds(), &wanted.volumes, &secrets).await?;
                     progress.set("looking for the group snapshot by its name, else taking it and waiting until it is complete");
-                    let new = NewGroupSnapshot {
-                        name: wanted.name,
-                        volumes: wanted.volumes,
-                        group_type: wanted.group_type,
-                    };
-                    let made = cloud.create_group_snapshot(new).await;
+                    let made = service.take(&cloud, wanted, deadline).await;
                     let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
                     Ok(CreateVolumeGroupSnapshotResponse {
                         group_snapshot: Some(service.encode(&cloud, &made)),
@@ -89,6 +87,32 @@ impl GroupControllerService {
                 }
             })
             .await
+    }
+
+    async fn take(&self, cloud: &Cloud, wanted: Wanted, deadline: Deadline) -> Result<GroupSnapshot, CloudError> {
+        let (name, volumes) = (wanted.name, wanted.volumes);
+        let metadata = wanted.parameters.metadata(self.controller.cluster());
+        match wanted.parameters.members {
+            GroupMembers::Together { group_type } => {
+                let new = NewGroupSnapshot {
+                    name,
+                    volumes,
+                    group_type,
+                };
+                cloud.create_group_snapshot(new).await
+            }
+            GroupMembers::OneByOne => {
+                let new = NewOneByOne {
+                    name,
+                    volumes,
+                    force: true,
+                    description: DESCRIPTION.into(),
+                    metadata,
+                    mark_zones: self.controller.zones_matter(cloud),
+                };
+                cloud.create_one_by_one(new, snapshot_patience(deadline)).await
+            }
+        }
     }
 
     /// What does not exist counts as deleted, and so does whatever was never an id of a group snapshot.
@@ -111,11 +135,12 @@ impl GroupControllerService {
                 members.clone(),
                 deadline,
                 |progress| {
-                    let (clouds, secrets) = (self.controller.clouds().clone(), request.secrets);
+                    let (controller, secrets) = (self.controller.clone(), request.secrets);
                     async move {
                         progress.set("deleting the group snapshot and its members and waiting until they are gone");
                         // An id says nothing about its cloud, and none that lacks it has anything to delete.
-                        for cloud in candidates(&clouds, &secrets)? {
+                        for cloud in candidates(controller.clouds(), &secrets)? {
+                            refuse_foreign(&controller, &cloud, &id).await?;
                             let deleted = cloud.delete_group_snapshot(&id, &members).await;
                             deleted.map_err(|error| status::cloud(Act::Delete, &error))?;
                         }
@@ -157,8 +182,7 @@ impl GroupControllerService {
             }
             Err(unknown())
         };
-        let found = tokio::time::timeout(deadline.left(), look).await;
-        let found = found.map_err(|_| status::look_timed_out("GetVolumeGroupSnapshot"))??;
+        let found = within(deadline, "GetVolumeGroupSnapshot", look).await??;
         Ok(GetVolumeGroupSnapshotResponse {
             group_snapshot: Some(found),
         })
@@ -173,10 +197,26 @@ impl GroupControllerService {
         VolumeGroupSnapshot {
             group_snapshot_id: found.id.to_string(),
             creation_time: crate::controller::creation_time(&found.created_at),
-            ready_to_use: !snapshots.is_empty() && snapshots.iter().all(|member| member.ready_to_use),
+            ready_to_use: snapshots.len() == found.members
+                && !snapshots.is_empty()
+                && snapshots.iter().all(|member| member.ready_to_use),
             snapshots,
         }
     }
+}
+
+/// Refuses a group snapshot with a member of another cluster, where such things are protected. Members that Cinder cut together bear no
+/// mark of a cluster.
+async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &GroupSnapshotId) -> Result<(), Status> {
+    if !controller.protects_other_clusters() {
+        return Ok(());
+    }
+    let found = cloud.group_snapshot(id).await;
+    let found = found.map_err(|error| status::cloud(Act::Delete, &error))?;
+    for member in found.into_iter().flat_map(|found| found.snapshots) {
+        controller.refuse_foreign("snapshot", member.id.as_str(), &member.metadata)?;
+    }
+    Ok(())
 }
 
 /// The clouds that may have a group snapshot: the one that the secrets name, else all.
@@ -196,7 +236,7 @@ async fn one_cloud(
 ) -> Result<Cloud, Status> {
     let mut found: Option<(&VolumeId, Cloud)> = None;
     for volume in volumes {
-        let cloud = clouds.of_volume(volume, secrets).await?;
+        let cloud = clouds.of_volume(volume, secrets).await.map_err(status::before_making)?;
         let cloud = cloud.ok_or_else(|| status::not_found("volume", volume.as_str()))?;
         match &found {
             Some((first, one)) if !one.is_same(&cloud) => {

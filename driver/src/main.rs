@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use cinder_csi_driver::args::Args;
 
-// A worker per role is plenty: the work is waiting.
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+// One thread: the work is waiting, and what may hang has a thread of its own. A second one costs wake-ups and memory.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     // First of all: whoever speaks TLS finds its provider.
     if rustls::crypto::ring::default_provider().install_default().is_err() {

@@ -18,6 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cinder_cloud::LastFailure;
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -79,7 +80,10 @@ impl fmt::Display for Target {
 
 /// How far an operation has come: what its waiters read when their time is up.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<Mutex<State>>);
+pub struct Progress {
+    state: Arc<Mutex<State>>,
+    last_failure: LastFailure,
+}
 
 struct State {
     sentence: String,
@@ -96,27 +100,30 @@ impl fmt::Debug for State {
 
 impl Progress {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
-            sentence: "started".into(),
-            look: None,
-        })))
+        Self {
+            state: Arc::new(Mutex::new(State {
+                sentence: "started".into(),
+                look: None,
+            })),
+            last_failure: LastFailure::default(),
+        }
     }
 
     /// Replaces the sentence, such as `waiting for the volume to become available`.
     pub fn set(&self, sentence: impl Into<String>) {
-        lock(&self.0).sentence = sentence.into();
+        lock(&self.state).sentence = sentence.into();
     }
 
     /// Adds to the sentence what `look` says at the moment of reading. It must not block.
     pub fn follow(&self, look: impl Fn() -> Option<String> + Send + 'static) {
-        lock(&self.0).look = Some(Box::new(look));
+        lock(&self.state).look = Some(Box::new(look));
     }
 
     fn get(&self) -> String {
-        let state = lock(&self.0);
+        let (state, failure) = (lock(&self.state), &self.last_failure);
         match state.look.as_ref().and_then(|look| look()) {
-            Some(detail) => format!("{}; {detail}", state.sentence),
-            None => state.sentence.clone(),
+            Some(detail) => format!("{}; {detail}{failure}", state.sentence),
+            None => format!("{}{failure}", state.sentence),
         }
     }
 }
@@ -289,8 +296,12 @@ impl Operations {
 
         // Called outside the lock: `work` is the caller's code.
         let work = AssertUnwindSafe(work(progress.clone())).catch_unwind();
+        let last_failure = progress.last_failure.clone();
         let task = async move {
-            let result = work.await.unwrap_or_else(|_| Err(status::operation_panicked(rpc)));
+            let result = last_failure
+                .during(work)
+                .await
+                .unwrap_or_else(|_| Err(status::operation_panicked(rpc)));
             // First out of the table, then the answer: whoever comes after this line starts anew.
             drop(registration);
             sender.send_replace(Some(result));

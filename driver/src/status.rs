@@ -11,7 +11,7 @@ mod node;
 use std::fmt;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, Failure, MigrationPolicy, ObjectKind};
+use cinder_cloud::{CloudError, Failure, LastFailure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
 use crate::claims::{ClaimError, HintError};
@@ -44,6 +44,15 @@ pub fn cloud(act: Act, error: &CloudError) -> Status {
     Status::new(code(act, error), error.to_string())
 }
 
+/// What became of a look before something is made. That it was not allowed says nothing about what an earlier try has made, so it is
+/// no final answer.
+pub fn before_making(status: Status) -> Status {
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Status::new(Code::Unavailable, status.message()),
+        _ => status,
+    }
+}
+
 fn code(act: Act, error: &CloudError) -> Code {
     match error {
         // The driver's own credentials and configuration, not the request: it can be repeated once they are mended.
@@ -52,7 +61,9 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::Setup(_)
         | CloudError::Throttled { .. }
         | CloudError::Unreachable { .. } => Code::Unavailable,
-        // Brought by the request's secrets: the specification has a code for it.
+        // Brought by the request's secrets: the specification has a code for it. It is a final one to the provisioner, and nobody could
+        // look whether an earlier try has made something.
+        CloudError::Unauthenticated(_) if makes(act) => Code::Unavailable,
         CloudError::Unauthenticated(_) => Code::Unauthenticated,
         CloudError::Forbidden(_) => match act {
             // An earlier try may have made something, and nobody has looked since.
@@ -109,6 +120,7 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::OnlineExpansion { .. }
         | CloudError::StillNeeded { .. }
         | CloudError::SnapshotRefused { .. }
+        | CloudError::CannotRestore { .. }
         | CloudError::NoBackups(_) => Code::FailedPrecondition,
         CloudError::NotMultiattach { .. }
         | CloudError::MemberOfGroup { .. }
@@ -196,7 +208,8 @@ pub fn out_of_range(problem: impl fmt::Display) -> Status {
 
 /// An id that OpenStack cannot know, or that it does not know.
 pub fn not_found(kind: &str, id: &str) -> Status {
-    Status::not_found(format!("{kind} {id} does not exist"))
+    let request = LastFailure::request_that_missed(id).map(|id| format!(" (request {id})"));
+    Status::not_found(format!("{kind} {id} does not exist{}", request.unwrap_or_default()))
 }
 
 /// The volume cannot be where its pods can reach it.
@@ -260,9 +273,10 @@ pub fn turned_off(capability: &str) -> Status {
 }
 
 /// Looking at the cloud took longer than the client waits.
-pub fn look_timed_out(what: &str) -> Status {
+pub fn look_timed_out(what: &str, elapsed: Duration, last_failure: &LastFailure) -> Status {
     Status::deadline_exceeded(format!(
-        "{what}: OpenStack did not answer in the time that the call had; try again"
+        "{what} is not done after {:.1} s, which is all the time that the call had{last_failure}; try again",
+        elapsed.as_secs_f64()
     ))
 }
 

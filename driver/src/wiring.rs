@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, CloudError, CloudOptions, ConfigError, Configuration};
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, ConfigError, Configuration};
 use csi_host::{Host, HostPaths};
 use csi_kit::admin::AdminServer;
 use csi_kit::endpoint::{Endpoint, EndpointError};
@@ -163,9 +163,10 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
     let operations = Operations::new(Limits::default());
     DriverMetrics::watch_operations(&registry, &operations)?;
+    let connector = Connector::new(&args, &metrics);
     let clouds = plan.clouds.as_ref();
     let clouds = clouds
-        .map(|configuration| connect(&args, configuration, &metrics))
+        .map(|configuration| connector.clouds(configuration))
         .transpose()?;
     let controller = clouds
         .clone()
@@ -204,7 +205,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
             names: args.cloud_name.clone(),
         };
         let metrics = ReloadMetrics::new(&registry)?;
-        let reload = Reload::new(source, configuration, clouds, logins.clone(), metrics);
+        let reload = Reload::new(source, connector, configuration, clouds, logins.clone(), metrics);
         beside.spawn(reload.run(shutdown.clone()));
     }
     match (&plan.registration, node) {
@@ -279,21 +280,44 @@ async fn drain<E>(
     outcome.unwrap_or(Ok(()))
 }
 
-fn connect(args: &Args, configuration: &Configuration, metrics: &DriverMetrics) -> Result<Clouds, RunError> {
-    let own = CloudOptions::default();
-    let user_agent: Vec<&str> = args
-        .user_agent
-        .iter()
-        .map(String::as_str)
-        .chain([own.user_agent.as_str()])
-        .collect();
-    let options = CloudOptions {
-        user_agent: user_agent.join(" "),
-        request_timeout: args.request_timeout,
-        observer: Arc::new(metrics.of_cloud(CLOUD_OF_SECRETS)),
-        ..own
-    };
-    let clouds = configuration.clouds.iter().map(|(name, config)| {
+/// Makes clouds of configurations, at the start and when a section comes later.
+#[derive(Debug, Clone)]
+struct Connector {
+    /// Those of clouds whose credentials come in secrets.
+    options: CloudOptions,
+    metrics: DriverMetrics,
+}
+
+impl Connector {
+    fn new(args: &Args, metrics: &DriverMetrics) -> Self {
+        let own = CloudOptions::default();
+        let user_agent: Vec<&str> = args
+            .user_agent
+            .iter()
+            .map(String::as_str)
+            .chain([own.user_agent.as_str()])
+            .collect();
+        let options = CloudOptions {
+            user_agent: user_agent.join(" "),
+            request_timeout: args.request_timeout,
+            observer: Arc::new(metrics.of_cloud(CLOUD_OF_SECRETS)),
+            ..own
+        };
+        Self {
+            options,
+            metrics: metrics.clone(),
+        }
+    }
+
+    fn clouds(&self, configuration: &Configuration) -> Result<Clouds, CloudError> {
+        let clouds = configuration.clouds.iter();
+        let clouds: Result<_, CloudError> = clouds
+            .map(|(name, config)| Ok((name.clone(), self.cloud(name, config)?)))
+            .collect();
+        Ok(Clouds::new(clouds?, self.options.clone()))
+    }
+
+    fn cloud(&self, name: &str, config: &CloudConfig) -> Result<Cloud, CloudError> {
         tracing::info!(
             cloud = name,
             auth_url = config.auth_url,
@@ -303,14 +327,11 @@ fn connect(args: &Args, configuration: &Configuration, metrics: &DriverMetrics) 
             "using the cloud"
         );
         let options = CloudOptions {
-            observer: Arc::new(metrics.of_cloud(name)),
-            ..options.clone()
+            observer: Arc::new(self.metrics.of_cloud(name)),
+            ..self.options.clone()
         };
-        let cloud = Cloud::new(config.clone(), options)?;
-        Ok((name.clone(), cloud))
-    });
-    let clouds: Result<_, CloudError> = clouds.collect();
-    Ok(Clouds::new(clouds?, options))
+        Cloud::new(config.clone(), options)
+    }
 }
 
 fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: Operations) -> ControllerService {

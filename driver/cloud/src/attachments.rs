@@ -66,7 +66,8 @@ impl Inner {
         };
         for server in servers.iter().filter(|server| server.is_uuid()) {
             // Of an id that is none: no server has it, so none has the volume by it.
-            Case::new(self, volume, server, Wish::Detach, deadline).run().await?;
+            let gone = Case::new(self, volume, server, Wish::Detach, deadline).run().await?;
+            self.forget_mode(volume, server, gone.volume.as_ref()).await;
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::ids::{ServerId, VolumeId};
 use crate::listing::kept::Listing;
 use crate::options::CloudOptions;
 use crate::per_server::Turns;
+use crate::readonly::Writing;
 use crate::room::known::Known;
 use crate::transport::Transport;
 use crate::watch::{Progress, ServerRecords, Watch};
@@ -105,6 +106,7 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) listing: Listing,
     pub(crate) group_names: UnderWork,
+    pub(crate) writing: Writing,
 }
 
 impl Inner {
@@ -136,6 +138,7 @@ impl Cloud {
                 known: Known::default(),
                 listing: Listing::default(),
                 group_names: UnderWork::default(),
+                writing: Writing::default(),
             }),
         })
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
-pub use file::{Configuration, credentials_hash};
+pub use file::{Configuration, credentials_hash, loaded_hash};
 
 /// Everything about one cloud. Its `Debug` shows no secret.
 #[derive(Debug, Clone)]

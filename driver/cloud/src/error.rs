@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
+use crate::last_failure::LastFailure;
 use crate::migration::MigrationPolicy;
 
 /// One failed exchange with OpenStack: what was attempted on what, and what came back.
@@ -419,6 +420,16 @@ pub enum CloudError {
     /// The cloud makes no backups.
     #[error("this cloud has no backup service: {0}; use type: snapshot in the VolumeSnapshotClass")]
     NoBackups(Failure),
+    /// This Cinder makes no volumes from backups.
+    #[error(
+        "backup {backup} cannot be restored into a new volume: {failure}; that takes a Cinder with microversion 3.47"
+    )]
+    CannotRestore {
+        /// The backup.
+        backup: String,
+        /// The refusal.
+        failure: Failure,
+    },
     /// No snapshot of the volume can be made as it is asked for.
     #[error("no snapshot of volume {volume} can be made in its status {status}: {failure}{}", if status == "in-use" { "; set force-create to true in the VolumeSnapshotClass, or leave it out" } else { "" })]
     SnapshotRefused {
@@ -543,6 +554,7 @@ impl CloudError {
             | Self::Unreachable { failure, .. }
             | Self::VolumeHasDependents { failure, .. }
             | Self::SnapshotRefused { failure, .. }
+            | Self::CannotRestore { failure, .. }
             | Self::NoBackups(failure)
             | Self::TooManyAttachments { failure, .. } => Some(failure),
             _ => None,
@@ -550,18 +562,18 @@ impl CloudError {
     }
 
     pub(crate) fn no_volume(id: &VolumeId) -> Self {
-        Self::NotFound {
-            kind: ObjectKind::Volume,
-            id: id.to_string(),
-            request_id: None,
-        }
+        Self::missing(ObjectKind::Volume, id.as_str())
     }
 
     pub(crate) fn no_server(id: &ServerId) -> Self {
+        Self::missing(ObjectKind::Server, id.as_str())
+    }
+
+    fn missing(kind: ObjectKind, id: &str) -> Self {
         Self::NotFound {
-            kind: ObjectKind::Server,
-            id: id.to_string(),
-            request_id: None,
+            kind,
+            id: id.to_owned(),
+            request_id: LastFailure::request_that_missed(id),
         }
     }
 }

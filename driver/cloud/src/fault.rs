@@ -35,6 +35,11 @@ pub(crate) fn is_of_service(body: &[u8]) -> bool {
     body.is_ok_and(|body| body.values().any(Value::is_object))
 }
 
+/// Whether this is a page for people, as gateways send them.
+pub(crate) fn is_page(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"<")
+}
+
 fn message(json: &Value) -> Option<String> {
     let object = json.as_object()?;
     for key in ["message", "detail", "faultstring", "title"] {

@@ -11,6 +11,7 @@
 
 mod delete;
 mod members;
+mod one_by_one;
 mod own;
 mod poll;
 pub(crate) mod under_work;
@@ -27,6 +28,8 @@ use crate::block_storage::{
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, VolumeId};
+
+pub use one_by_one::NewOneByOne;
 
 /// How often a creation begins anew after the remains of an earlier one were cleared away.
 const ROUNDS: u32 = 5;
@@ -46,15 +49,17 @@ pub struct NewGroupSnapshot {
     pub group_type: Option<String>,
 }
 
-/// A group snapshot that is complete.
+/// A group snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSnapshot {
     /// Its id.
     pub id: GroupSnapshotId,
     /// When it was made, UTC without a zone, as Cinder writes it.
     pub created_at: String,
-    /// The snapshots of the volumes.
+    /// The snapshots of the volumes that are there.
     pub snapshots: Vec<Snapshot>,
+    /// How many there have to be.
+    pub members: usize,
 }
 
 impl Inner {
@@ -80,12 +85,24 @@ impl Inner {
         let deadline = Instant::now() + self.options.operation_timeout;
         for _ in 0..ROUNDS {
             let Some(found) = self.group_snapshot_named(&new.name).await? else {
+                self.refuse_taken_one_by_one(&new.name).await?;
                 return self.make_group_snapshot(new, deadline).await;
             };
             let Some(settled) = self.settled(found, deadline).await? else {
                 continue;
             };
             if settled.status != "available" {
+                if !own::is_own_snapshot(&settled) {
+                    return Err(CloudError::SnapshotExists {
+                        kind: ObjectKind::GroupSnapshot,
+                        id: settled.id,
+                        name: new.name.clone(),
+                        difference: format!(
+                            "it is in status {} and was not made by this driver, so it stays; whoever made it has to remove it",
+                            settled.status
+                        ),
+                    });
+                }
                 tracing::warn!(
                     group_snapshot = settled.id,
                     status = settled.status,
@@ -104,6 +121,9 @@ impl Inner {
 
     /// See [`crate::Cloud::group_snapshot`].
     pub(crate) async fn group_snapshot(&self, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
+        if one_by_one::is_own_id(id) {
+            return self.one_by_one(id).await;
+        }
         let cinder = BlockStorage::new(&self.transport);
         if !id.is_uuid() || !cinder.knows_groups().await? {
             return Ok(None);
@@ -396,3 +416,6 @@ fn failed(new: &NewGroupSnapshot, status: &str, message: &str) -> CloudError {
         removed: true,
     }
 }
+
+#[cfg(test)]
+mod tests;

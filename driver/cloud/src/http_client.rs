@@ -14,7 +14,7 @@ use crate::options::CloudOptions;
 /// How long a TCP and TLS connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
-const IDLE_CONNECTIONS: usize = 8;
+const IDLE_CONNECTIONS: usize = 16;
 
 /// A client with the configured CA and time limits.
 pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {

@@ -8,10 +8,15 @@ pub const SOURCE_BACKUP: &str = "cinder.csi.openstack.org/source-backup";
 pub const CINDERS_SOURCE_BACKUP: &str = "src_backup_id";
 /// On a volume: the zones, separated by commas, of which it was to be in one. A volume elsewhere was never given to anybody.
 pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
-/// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only.
-pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org/read-only-at.";
+/// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only. Without a slash, for it is
+/// removed again, and Cinder finds no key with one in a path.
+pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org.read-only-at.";
 /// On a snapshot: it only freezes the data for the backup of this name, and goes when that is made.
 pub const TEMPORARY_FOR: &str = "cinder.csi.openstack.org/temporary-for-backup";
+/// On a snapshot that was taken one by one with others: the id of the group snapshot that they make up.
+pub const GROUP_SNAPSHOT: &str = "cinder.csi.openstack.org/group-snapshot";
+/// On the same: how many members the group snapshot has.
+pub const GROUP_SNAPSHOT_MEMBERS: &str = "cinder.csi.openstack.org/group-snapshot-members";
 /// On a snapshot: the zone of its volume.
 pub const ZONE: &str = "cinder.csi.openstack.org/zone";
 

@@ -80,15 +80,57 @@ pub async fn instance_metadata(base_url: &str, timeout: Duration) -> Result<Inst
     ask(format!("{}/{DOCUMENT}", base_url.trim_end_matches('/')), None, timeout).await
 }
 
-/// Asks the metadata service of a network without IPv4, on all of these interfaces (by number) at once; the first that
-/// answers well tells. Ends within `timeout`. May be cancelled and repeated at will.
+/// An address of IPv6 that means another machine on each link, so that it takes an interface to reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkLocal {
+    address: Ipv6Addr,
+    port: u16,
+    zone: Option<String>,
+}
+
+impl LinkLocal {
+    /// Where the metadata service is in a network without IPv4.
+    pub const WELL_KNOWN: Self = Self {
+        address: IPV6,
+        port: 80,
+        zone: None,
+    };
+
+    /// The address of a base URL such as `http://[fe80::a9fe:a9fe%eth0]:80`, with the `%` as it is or as `%25`; `None` where its host is
+    /// something else. Names and other addresses need no interface, and what is no URL is told by whoever asks it.
+    pub fn of(base_url: &str) -> Option<Self> {
+        let (host, port) = base_url
+            .strip_prefix("http://[")?
+            .trim_end_matches('/')
+            .split_once(']')?;
+        let (address, zone) = match host.split_once('%') {
+            Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone).to_owned())),
+            None => (host, None),
+        };
+        let port = match port {
+            "" => 80,
+            port => port.strip_prefix(':')?.parse().ok()?,
+        };
+        let address: Ipv6Addr = address.parse().ok()?;
+        (address.is_unicast_link_local() && zone.as_deref() != Some("")).then_some(Self { address, port, zone })
+    }
+
+    /// The interface that the address names, by its name or its number.
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+}
+
+/// Asks the metadata service at a link-local address on all of these interfaces (by number) at once; the first that answers well
+/// tells. Ends within `timeout`. May be cancelled and repeated at will.
 pub async fn instance_metadata_over_ipv6(
+    place: &LinkLocal,
     interfaces: &[u32],
     timeout: Duration,
 ) -> Result<InstanceMetadata, MetadataError> {
     let addresses = interfaces
         .iter()
-        .map(|&interface| SocketAddrV6::new(IPV6, 80, 0, interface));
+        .map(|&interface| SocketAddrV6::new(place.address, place.port, 0, interface));
     over_ipv6(addresses, timeout).await
 }
 
@@ -113,6 +155,10 @@ async fn over_ipv6(
 
 async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> Result<InstanceMetadata, MetadataError> {
     let mut client = reqwest::Client::builder().no_proxy().timeout(timeout);
+    if url.starts_with("http://") {
+        // The CA certificates of the system are many, and nobody shows one here.
+        client = client.tls_built_in_root_certs(false);
+    }
     let mut host = None;
     if let Some(address) = address {
         client = client.resolve(IPV6_NAME, SocketAddr::V6(address));
@@ -285,7 +331,36 @@ mod tests {
         );
         assert!(asked.starts_with("GET /openstack/latest/meta_data.json "), "{asked}");
         assert!(asked.to_lowercase().contains("host: [::1]"), "{asked}");
-        let error = instance_metadata_over_ipv6(&[], Duration::from_secs(1)).await;
+        let error = instance_metadata_over_ipv6(&LinkLocal::WELL_KNOWN, &[], Duration::from_secs(1)).await;
         assert!(matches!(error, Err(MetadataError::Request { .. })));
+    }
+
+    #[rstest::rstest]
+    #[case("http://[fe80::a9fe:a9fe%eth0]", "fe80::a9fe:a9fe", 80, Some("eth0"))]
+    #[case("http://[fe80::a9fe:a9fe%25eth0]:8775/", "fe80::a9fe:a9fe", 8775, Some("eth0"))]
+    #[case("http://[fe80::1%2]", "fe80::1", 80, Some("2"))]
+    #[case("http://[fe80::a9fe:a9fe]/", "fe80::a9fe:a9fe", 80, None)]
+    fn a_link_local_address_is_told_with_its_interface(
+        #[case] url: &str,
+        #[case] address: &str,
+        #[case] port: u16,
+        #[case] zone: Option<&str>,
+    ) {
+        let found = LinkLocal::of(url).expect("it is one");
+        assert_eq!(
+            (found.address.to_string().as_str(), found.port, found.zone()),
+            (address, port, zone)
+        );
+    }
+
+    #[rstest::rstest]
+    #[case("http://169.254.169.254")]
+    #[case("http://[2001:db8::1]")]
+    #[case("http://metadata.example")]
+    #[case("http://[fe80::1%]")]
+    #[case("http://[fe80::1%eth0]:none")]
+    #[case("http://[fe80::1%eth0")]
+    fn other_addresses_are_asked_as_they_are(#[case] url: &str) {
+        assert_eq!(LinkLocal::of(url), None);
     }
 }

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 
 use crate::block_storage::{BlockStorage, Volume, VolumeStatus, VolumeType};
 use crate::cloud::Inner;
-use crate::error::CloudError;
+use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
 use crate::pace::Kind;
+use crate::volumes::{passing, passing_unseen};
 use crate::watch::Wait;
 
 /// How often a change is asked for anew after an obstacle to it has gone.
@@ -84,7 +85,8 @@ impl Inner {
                     volume = self.find_volume(id).await?;
                     let stands = !volume.status.is_transition() && self.another_type(&volume, changes).await?.is_some();
                     if stands && !(refused && self.leave_own_group(id).await?) {
-                        return Err(error);
+                        let passing = passing(&volume, &error).or_else(|| passing_unseen(&volume, &error));
+                        return Err(passing.unwrap_or(error));
                     }
                 }
             }
@@ -168,6 +170,12 @@ fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
                 wanted.name
             ),
         )),
+        status if status.is_under_work() => Err(CloudError::Busy {
+            kind: ObjectKind::Volume,
+            id: volume.id.to_string(),
+            status: status.to_string(),
+            wanted: "available or in-use",
+        }),
         status => Err(CloudError::VolumeFailed {
             volume: volume.id.clone(),
             status: status.to_string(),

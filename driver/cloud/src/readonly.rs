@@ -2,10 +2,12 @@
 //!
 //! Nova knows one way to attach, for writing; it is the node that keeps the promise. Which mode an attachment was asked for in is
 //! kept in the volume's metadata, under the server's name: first that a read-only one is to come, then the id of the attachment that
-//! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. An
-//! attachment for writing costs no request more.
+//! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. It is removed
+//! after the detachment all the same, so that volumes do not gather marks of servers that are long gone. An attachment for writing
+//! costs no request more: the process remembers which attachments it made for writing, and looks for a mark at others only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::block_storage::{BlockStorage, Volume};
 use crate::cloud::{AttachOptions, Attached, Inner};
@@ -19,6 +21,34 @@ const PENDING: &str = "pending";
 const NONE: &str = "";
 /// For attachments without an id, of an old Cinder.
 const UNNAMED: &str = "attached";
+
+/// How many attachments are remembered; then the memory starts anew, which costs a look for each that is forgotten.
+const REMEMBERED: usize = 10_000;
+
+/// The attachments that this process made, or found made, for writing: at these there is no mark.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    pairs: Mutex<HashSet<(VolumeId, ServerId)>>,
+}
+
+impl Writing {
+    fn pairs(&self) -> MutexGuard<'_, HashSet<(VolumeId, ServerId)>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, volume: &VolumeId, server: &ServerId) {
+        let mut pairs = self.pairs();
+        if pairs.len() >= REMEMBERED {
+            pairs.clear();
+        }
+        pairs.insert((volume.clone(), server.clone()));
+    }
+
+    /// Whether it was known; it is not any more.
+    fn forget(&self, volume: &VolumeId, server: &ServerId) -> bool {
+        self.pairs().remove(&(volume.clone(), server.clone()))
+    }
+}
 
 /// What the mark says of the attachment that a volume has at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +84,8 @@ impl Inner {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<Attached, CloudError> {
+        // Known again only once it is certain: until then a mark may be there.
+        self.writing.forget(volume, server);
         if options.read_only {
             self.prepare_read_only(volume, server).await?;
         }
@@ -61,14 +93,20 @@ impl Inner {
         let seen = match &attached.volume {
             Some(seen) => seen.clone(),
             None if options.read_only => self.look(volume).await?,
-            // Attached just now, and nobody has seen a mark.
+            // Attached just now, and nobody has seen a mark; one that was left over means nothing, and goes with the detachment.
             None => return Ok(attached),
         };
         let Some(attachment) = attachment_id(&seen, server) else {
             return Ok(attached);
         };
         let mark = match (mode(&seen, server, attachment), options.read_only) {
-            (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(attached),
+            (Mode::ReadOnly, true) => return Ok(attached),
+            (Mode::Writing, false) => {
+                if !seen.metadata.contains_key(&key(server)) {
+                    self.writing.remember(volume, server);
+                }
+                return Ok(attached);
+            }
             (Mode::ReadOnly, false) => return Err(differently(volume, server, true)),
             (Mode::Writing, true) if attached.already => return Err(differently(volume, server, false)),
             (Mode::Writing | Mode::Undecided, true) => attachment,
@@ -76,6 +114,30 @@ impl Inner {
         };
         self.mark(volume, server, mark).await?;
         Ok(attached)
+    }
+
+    /// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what
+    /// is left of it means nothing, and the next call tries again.
+    pub(crate) async fn forget_mode(&self, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
+        if self.writing.forget(volume, server) {
+            return;
+        }
+        let key = key(server);
+        let removed = async {
+            let looked = match seen {
+                Some(_) => None,
+                None => BlockStorage::new(&self.transport).volume(volume).await?,
+            };
+            match seen.or(looked.as_ref()) {
+                Some(seen) if seen.metadata.contains_key(&key) => {
+                    BlockStorage::new(&self.transport).remove_metadata(volume, &key).await
+                }
+                _ => Ok(()),
+            }
+        };
+        if let Err(error) = removed.await {
+            tracing::warn!(%error, %volume, %server, "the mark of a read-only attachment that is gone is left on the volume; it means nothing");
+        }
     }
 
     /// Says that the attachment to come is a read-only one, unless there is one already.

@@ -10,24 +10,36 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::retry::jitter;
 
 /// How many requests to one cloud are under way at most.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 /// Over how long those come back that waited for the end of a pause, so that they do not come all at once.
 const SPREAD: Duration = Duration::from_millis(500);
 
 /// Why a request is not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// The service asked for a pause that outlasts the caller's patience; so long is left of it.
-    Paused(Duration),
+    /// The service asked for a pause that outlasts the caller's patience.
+    Paused {
+        /// So long is left of it.
+        left: Duration,
+        /// The answer that asked for it, in words.
+        answer: String,
+    },
     /// Too many requests are waiting for an answer.
     Crowded,
+}
+
+/// A pause that a service asked for.
+#[derive(Debug, Clone)]
+struct Pause {
+    end: Instant,
+    answer: String,
 }
 
 /// The throttle of one cloud, with a pause per service.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     slots: Semaphore,
-    pauses: Mutex<[Option<Instant>; 2]>,
+    pauses: Mutex<[Option<Pause>; 2]>,
     ahead: Mutex<SignedDuration>,
 }
 
@@ -44,9 +56,10 @@ impl Default for Throttle {
 impl Throttle {
     /// Waits for the service's pause to end and for a slot, until `deadline` at most.
     pub(crate) async fn turn(&self, service: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, Held> {
-        if let Some(end) = self.pause_of(service) {
+        if let Some(Pause { end, answer }) = self.pause_of(service) {
             if end >= deadline {
-                return Err(Held::Paused(end.saturating_duration_since(Instant::now())));
+                let left = end.saturating_duration_since(Instant::now());
+                return Err(Held::Paused { left, answer });
             }
             sleep_until((end + jitter(SPREAD)).min(deadline)).await;
         }
@@ -57,25 +70,25 @@ impl Throttle {
         }
     }
 
-    /// The service wants to be left alone for so long. A longer pause that is known already stays.
-    pub(crate) fn pause(&self, service: usize, wanted: Duration) {
+    /// The service wants to be left alone for so long, as its `answer` says. A longer pause that is known already stays.
+    pub(crate) fn pause(&self, service: usize, wanted: Duration, answer: String) {
         // A time that no clock reaches is no pause that could be kept.
         let Some(end) = Instant::now().checked_add(wanted) else {
             return;
         };
         let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pause) = pauses.get_mut(service) {
-            *pause = Some(pause.map_or(end, |known| known.max(end)));
+        if let Some(pause) = pauses.get_mut(service)
+            && pause.as_ref().is_none_or(|known| known.end < end)
+        {
+            *pause = Some(Pause { end, answer });
         }
     }
 
-    fn pause_of(&self, service: usize) -> Option<Instant> {
+    fn pause_of(&self, service: usize) -> Option<Pause> {
         let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
         let pause = pauses.get_mut(service)?;
-        if pause.is_some_and(|end| end <= Instant::now()) {
-            *pause = None;
-        }
-        *pause
+        pause.take_if(|pause| pause.end <= Instant::now());
+        pause.clone()
     }
 
     /// Takes note of what time it is for the services.
@@ -97,7 +110,7 @@ mod tests {
     async fn a_pause_holds_the_requests_to_one_service_back_and_no_others() {
         let throttle = Throttle::default();
         let started = Instant::now();
-        throttle.pause(0, Duration::from_secs(5));
+        throttle.pause(0, Duration::from_secs(5), String::new());
         let deadline = started + Duration::from_secs(30);
         drop(throttle.turn(1, deadline).await.expect("the other service"));
         assert_eq!(started.elapsed(), Duration::ZERO);
@@ -114,12 +127,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_that_outlasts_the_caller_is_told_at_once() {
         let throttle = Throttle::default();
-        throttle.pause(0, Duration::from_secs(5));
-        throttle.pause(0, Duration::from_mins(5));
-        throttle.pause(0, Duration::from_secs(1));
-        throttle.pause(0, Duration::MAX);
+        let pause = |wanted, answer: &str| throttle.pause(0, wanted, answer.to_owned());
+        pause(Duration::from_secs(5), "five seconds");
+        pause(Duration::from_mins(5), "five minutes");
+        pause(Duration::from_secs(1), "one second");
+        pause(Duration::MAX, "for ever");
         let held = throttle.turn(0, Instant::now() + Duration::from_mins(1)).await.err();
-        assert_eq!(held, Some(Held::Paused(Duration::from_mins(5))));
+        let longest = Held::Paused {
+            left: Duration::from_mins(5),
+            answer: "five minutes".to_owned(),
+        };
+        assert_eq!(held, Some(longest));
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ use crate::connection::Connection;
 use crate::error::{CloudError, Failure};
 use crate::fault;
 use crate::http_client::{chain, date, request_id, retry_after};
+use crate::last_failure;
 use crate::observer::Observer;
 use crate::options::CloudOptions;
 use crate::retry::Retry;
@@ -87,11 +88,14 @@ impl Answer {
     }
 
     pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
+        let operation = self.failure.operation;
         serde_json::from_slice(&self.body).map_err(|error| {
-            CloudError::Decode(Failure {
+            let error = CloudError::Decode(Failure {
                 fault: error.to_string(),
                 ..self.failure
-            })
+            });
+            last_failure::met(operation, &error);
+            error
         })
     }
 }
@@ -152,7 +156,20 @@ impl Transport {
     /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit. After a 401 once more
     /// with a new token. A service that names a time in `Retry-After` is left alone by all requests of this cloud until then.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
-        self.send_repeatedly(&request).await.map_err(|error| self.told(error))
+        match self.send_repeatedly(&request).await {
+            Ok(answer) => {
+                last_failure::answered(request.operation);
+                if answer.missing() {
+                    last_failure::missed(&request.object, answer.request_id());
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                let error = self.told(error);
+                last_failure::met(request.operation, &error);
+                Err(error)
+            }
+        }
     }
 
     async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
@@ -185,6 +202,7 @@ impl Transport {
             };
             let Some(pause) = pause else { return Err(error) };
             tracing::debug!(%error, ?pause, "OpenStack request is repeated");
+            last_failure::met(request.operation, &error);
             tokio::time::sleep(pause).await;
         }
     }
@@ -255,7 +273,14 @@ impl Transport {
         }
         let wanted = retry_after(&headers);
         if let Some(pause) = wanted.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
-            self.throttle.pause(request.service.index(), pause);
+            let id = id.as_deref().unwrap_or("without an id");
+            let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);
+            self.throttle.pause(request.service.index(), pause, answer);
+        }
+        if status.is_success() && id.is_none() && fault::is_page(&body) {
+            // Whatever it stands for, the service has not said that it did anything.
+            let fault = format!("a page that is none of the service's: {}", fault::text(code, &body));
+            return Err(CloudError::Decode(failure(Some(code), fault, id)));
         }
         // 300 is how a service says that it has several versions.
         if status.is_success() || (request.version_root && code == 300) {
@@ -311,10 +336,10 @@ impl Transport {
 /// What a request would have met that was not sent.
 fn held_back(held: Held, request: &Request<'_>, started: Instant) -> CloudError {
     let (fault, retry_after) = match held {
-        Held::Paused(left) => {
+        Held::Paused { left, answer } => {
             let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
             (
-                format!("not asked: {service} wants no request for another {seconds} s"),
+                format!("not asked: {service} wants no request for another {seconds} s, since {answer}"),
                 Some(left),
             )
         }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::block_storage::{BlockStorage, Volume};
+use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::cloud::Inner;
-use crate::error::CloudError;
+use crate::error::{CloudError, Failure};
 use crate::ids::VolumeId;
 use crate::pace::Kind;
 use crate::watch::Wait;
@@ -21,6 +21,42 @@ use crate::watch::Wait;
 const ROUNDS: u32 = 5;
 /// How long an operation that somebody else began may stand in the way.
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_mins(2);
+
+/// A refusal that comes from what else is being done to the volume: it passes, so it is a conflict that names the state. `None` for
+/// one that has another cause.
+///
+/// Cinder refuses these with 400 like a request that is wrong, and shows a migration to administrators only: others know it by the
+/// words of the refusal.
+pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
+    let CloudError::BadRequest(failure) = refusal else {
+        return None;
+    };
+    let state = match &volume.status {
+        status if status.is_under_work() => status.as_str(),
+        _ if volume.is_migrating() || failure.fault.contains("while volume is migrating") => "migrating",
+        _ => return None,
+    };
+    Some(in_state(state, failure))
+}
+
+/// As [`passing`], of a free volume that Cinder refuses with a list of all that may be in the way: nothing of it can be seen, so it is
+/// what cannot.
+pub(crate) fn passing_unseen(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
+    let CloudError::BadRequest(failure) = refusal else {
+        return None;
+    };
+    let listed = ["must not be migrating", "active migration"];
+    let is_listed = listed.iter().any(|words| failure.fault.contains(words));
+    let is_free = volume.status == VolumeStatus::Available && volume.attachments.is_empty();
+    (is_listed && is_free).then(|| in_state("migrating, or in a group that is not this driver's", failure))
+}
+
+fn in_state(state: &str, failure: &Failure) -> CloudError {
+    CloudError::Conflict(Failure {
+        fault: format!("the volume is {state}: {}", failure.fault),
+        ..failure.clone()
+    })
+}
 
 impl Inner {
     /// What Cinder tells users about a failed volume. Never fails: it only adds to an error.

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::CloudError;
+use crate::last_failure;
 use crate::pace::{Kind, Pace};
 use crate::transport::Transport;
 
@@ -27,6 +28,8 @@ type Look<T> = Result<Option<T>, CloudError>;
 
 /// With so many others that wait for the same kind of operation nobody waits alone.
 const COMPANY: usize = 4;
+/// The looks on behalf of those who wait, as an operation.
+const LOOK: &str = "look";
 /// How many things are remembered that were seen lately.
 const SEEN: usize = 4096;
 
@@ -50,6 +53,8 @@ struct State<T: Watched> {
     running: bool,
     /// When each look was last taken.
     looked: HashMap<KeyOf<T>, Instant>,
+    /// While a list of changes is awaited: until when at most.
+    listing_until: Option<Instant>,
     pace: Pace,
     /// Whether a list of changes was refused.
     no_changes: bool,
@@ -66,6 +71,7 @@ impl<T: Watched> Default for State<T> {
             next_id: 0,
             running: false,
             looked: HashMap::new(),
+            listing_until: None,
             pace: Pace::default(),
             no_changes: false,
             proven: false,
@@ -109,6 +115,8 @@ struct Waiter<T: Watched> {
     due: Instant,
     at_most_every: Option<Duration>,
     looks: u32,
+    /// When something was last seen of it, or it began.
+    told: Instant,
     last_look: Option<Duration>,
     look_before: Option<Duration>,
     looks_out: mpsc::UnboundedSender<Look<T>>,
@@ -195,8 +203,13 @@ impl<T: Watched> Watch<T> {
                     last_status =
                         thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
                     last_error.clear();
+                    last_failure::answered(LOOK);
                 }
-                Err(error) if error.is_transient() => last_error = error.to_string(),
+                Err(error) if error.is_transient() => {
+                    last_error = error.to_string();
+                    // The request was made by the watch's own task, for all who wait.
+                    last_failure::met(LOOK, &error);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -242,6 +255,7 @@ impl<T: Watched> Watch<T> {
             due: wait.started + first_look,
             at_most_every: wait.at_most_every,
             looks: 0,
+            told: registered,
             last_look: None,
             look_before: None,
             looks_out,

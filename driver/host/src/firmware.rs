@@ -42,6 +42,20 @@ impl Host {
             .await
     }
 
+    /// The number of the network interface of this name, or of this number; `None`: there is no such one.
+    pub async fn network_interface(&self, name: &str) -> Result<Option<u32>, OffloadError> {
+        if let Ok(number) = name.parse() {
+            return Ok(Some(number));
+        }
+        // The kernel takes none of these as a name, and a path must not leave the directory.
+        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+            return Ok(None);
+        }
+        let path = self.inner.paths.sys.join("class/net").join(name).join("ifindex");
+        let read = move || fs::read_to_string(path).ok()?.trim().parse().ok();
+        self.inner.threads.run("reading a network interface", LIMIT, read).await
+    }
+
     /// Numbers of the network interfaces that are up, the loopback not among them. Bounded by 5 s.
     pub async fn network_interfaces(&self) -> Result<Vec<u32>, OffloadError> {
         let dir = self.inner.paths.sys.join("class/net");
@@ -103,5 +117,25 @@ mod tests {
         let uuid = host.nova_uuid().await.expect("it can be read");
         let expected = counts.then(|| "6c1f2b9e-0000-4000-8000-000000000001".to_owned());
         assert_eq!(uuid, expected);
+    }
+
+    #[rstest]
+    #[case("eth0", Some(7))]
+    #[case("3", Some(3))]
+    #[case("eth1", None)]
+    #[case("../eth0", None)]
+    #[case("..", None)]
+    #[case("", None)]
+    #[tokio::test]
+    async fn an_interface_is_known_by_name_or_number(#[case] name: &str, #[case] number: Option<u32>) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let interface = dir.path().join("class/net/eth0");
+        fs::create_dir_all(&interface).expect("a directory");
+        fs::write(interface.join("ifindex"), "7\n").expect("a file");
+        let host = Host::new(HostPaths {
+            sys: dir.path().into(),
+            ..HostPaths::default()
+        });
+        assert_eq!(host.network_interface(name).await.expect("an answer"), number);
     }
 }

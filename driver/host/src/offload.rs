@@ -6,7 +6,8 @@
 //! again: whoever asks for it is told at once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ pub(crate) const MOST_THREADS: usize = 128;
 
 /// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.
 const MOST_ALIKE: usize = 8;
+
+/// Most threads that wait for the next call, and for how long: one volume's calls come one after the other.
+const MOST_IDLE: usize = 2;
+const IDLE_FOR: Duration = Duration::from_secs(2);
 
 /// Why a blocking call gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -80,9 +85,17 @@ impl OffloadError {
     }
 }
 
+/// What a thread does.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that waits for something to do.
+type Idle = (thread::ThreadId, mpsc::SyncSender<Job>);
+
 /// The threads in use.
 #[derive(Debug)]
 pub(crate) struct Threads {
+    /// The one that became idle last stands last.
+    idle: Arc<Mutex<Vec<Idle>>>,
     free: Arc<Semaphore>,
     alike: Arc<Mutex<HashMap<String, Act>>>,
 }
@@ -142,6 +155,7 @@ impl Default for Threads {
 impl Threads {
     fn with(threads: usize) -> Self {
         Self {
+            idle: Arc::default(),
             free: Arc::new(Semaphore::new(threads)),
             alike: Arc::default(),
         }
@@ -174,14 +188,14 @@ impl Threads {
             part,
         };
         let (answer, answered) = oneshot::channel();
-        let started = thread::Builder::new().name("host-call".into()).spawn(move || {
+        let job = move || {
             let value = call();
             // First given back, then answered: who comes after the answer finds its place free.
             drop(held);
             // The receiver is gone when the caller gave up: nobody is left to tell.
             let _ = answer.send(value);
-        });
-        if let Err(source) = started {
+        };
+        if let Err(source) = self.start(Box::new(job)) {
             return Err(OffloadError::StartThread { what, source });
         }
         match timeout_at(deadline, answered).await {
@@ -195,6 +209,20 @@ impl Threads {
                 Err(OffloadError::TimedOut { what, limit })
             }
         }
+    }
+
+    /// Gives a thread that has just become free something to do, or starts one.
+    fn start(&self, mut job: Job) -> io::Result<()> {
+        // Taken out first: it then waits for what it is sent.
+        while let Some((_, thread)) = { lock(&self.idle).pop() } {
+            match thread.send(job) {
+                Ok(()) => return Ok(()),
+                Err(mpsc::SendError(back)) => job = back,
+            }
+        }
+        let idle = self.idle.clone();
+        let work = move || serve(job, &idle);
+        thread::Builder::new().name("host-call".into()).spawn(work).map(drop)
     }
 
     fn join(&self, what: &str, now: Instant) -> Result<(Part, Arc<Semaphore>), OffloadError> {
@@ -219,6 +247,31 @@ impl Threads {
     }
 }
 
+/// Does the job, and then what others bring, until nobody has brought anything for a while.
+fn serve(mut job: Job, idle: &Mutex<Vec<Idle>>) {
+    loop {
+        job();
+        // Room for one: who has taken the sender out never waits.
+        let (sender, jobs) = mpsc::sync_channel(1);
+        {
+            let mut idle = lock(idle);
+            if idle.len() >= MOST_IDLE {
+                return;
+            }
+            idle.push((thread::current().id(), sender));
+        }
+        job = if let Ok(job) = jobs.recv_timeout(IDLE_FOR) {
+            job
+        } else {
+            let own = thread::current().id();
+            lock(idle).retain(|(thread, _)| *thread != own);
+            // If somebody has taken it before, there is something to do after all.
+            let Ok(job) = jobs.recv() else { return };
+            job
+        };
+    }
+}
+
 /// Locks without caring for poison: every critical section here leaves its data whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -226,8 +279,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
 
     #[tokio::test]
@@ -250,6 +301,33 @@ mod tests {
             7
         );
         drop(release);
+    }
+
+    #[tokio::test]
+    async fn one_thread_serves_calls_that_come_one_after_the_other_and_its_panic_is_no_end() {
+        let threads = Threads::default();
+        let ask = async || {
+            let thread = threads
+                .run("a call", Duration::from_secs(10), || thread::current().id())
+                .await;
+            // It is idle a moment after it has answered.
+            while lock(&threads.idle).is_empty() {
+                tokio::task::yield_now().await;
+            }
+            thread.expect("it answers")
+        };
+        let first = ask().await;
+        assert_eq!(first, ask().await);
+        let panic = threads
+            .run("a mistake", Duration::from_secs(10), || {
+                std::panic::resume_unwind(Box::new(()))
+            })
+            .await;
+        assert!(
+            matches!(panic, Err::<(), _>(OffloadError::Panicked { .. })),
+            "{panic:?}"
+        );
+        assert_ne!(first, ask().await);
     }
 
     #[tokio::test]

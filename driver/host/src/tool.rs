@@ -1,11 +1,12 @@
 //! External programs: the distribution's own blkid, mkfs and fsck, run without a shell.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::fs::Access;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -157,7 +158,9 @@ pub(crate) async fn run(
         path.push(":");
     }
     path.push(OsString::from(MORE_PATH));
-    let child = Command::new(tool)
+    // Found here: a bare name beside a PATH of its own makes the standard library copy this whole process for each start.
+    let program = find(tool, &path);
+    let child = Command::new(program.as_deref().unwrap_or(tool))
         .args(args)
         .arg(device)
         .env("PATH", path)
@@ -206,12 +209,26 @@ pub(crate) async fn run(
     })
 }
 
+/// The first executable file of this name in a search path; nothing for a name that is a path already.
+fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
+    if tool.components().count() != 1 {
+        return None;
+    }
+    let is_program = |path: &PathBuf| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file();
+    std::env::split_paths(path)
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(tool))
+        .find(is_program)
+}
+
 fn name(tool: &Path) -> String {
     tool.display().to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
@@ -232,6 +249,21 @@ mod tests {
             error.to_string().contains("not installed in the driver's image"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_bare_name_is_found_where_it_can_be_run_and_a_path_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (plain, good) = (dir.path().join("plain"), dir.path().join("good"));
+        for (directory, mode) in [(&plain, 0o644), (&good, 0o755)] {
+            std::fs::create_dir(directory).expect("a directory");
+            std::fs::write(directory.join("mkfs.x"), "").expect("a file");
+            std::fs::set_permissions(directory.join("mkfs.x"), PermissionsExt::from_mode(mode)).expect("a mode");
+        }
+        let path = std::env::join_paths([Path::new("relative"), &plain, &good]).expect("a search path");
+        assert_eq!(find(Path::new("mkfs.x"), &path), Some(good.join("mkfs.x")));
+        assert_eq!(find(Path::new("mkfs.y"), &path), None);
+        assert_eq!(find(&good.join("mkfs.x"), &path), None);
     }
 
     #[tokio::test]

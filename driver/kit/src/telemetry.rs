@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
-use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt::layer as lines};
+use tracing_subscriber::{Registry, fmt::layer as lines};
 
 mod requests;
 
@@ -105,24 +105,22 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), TelemetryError> {
         .map_err(|_already_set| TelemetryError::Install)
 }
 
-fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+fn filter(level: &str) -> Result<Targets, TelemetryError> {
     // The parser takes an unknown word for the name of a target and then silences everything else: a typing error in a
     // level would switch the log off.
     let words: Vec<&str> = level.split(',').map(str::trim).collect();
     let is_level = |word: &str| !word.is_empty() && LevelFilter::from_str(word).is_ok();
-    if let Some(word) = words.iter().find(|word| !word.contains(['=', '[']) && !is_level(word)) {
+    if let Some(word) = words.iter().find(|word| !word.contains('=') && !is_level(word)) {
         let reason = format!("{word:?} is no level");
         return Err(TelemetryError::ReadLevel {
             given: level.to_owned(),
             reason,
         });
     }
-    EnvFilter::builder()
-        .parse(words.join(","))
-        .map_err(|error| TelemetryError::ReadLevel {
-            given: level.to_owned(),
-            reason: error.to_string(),
-        })
+    Targets::from_str(&words.join(",")).map_err(|error| TelemetryError::ReadLevel {
+        given: level.to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,18 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
+use cinder_cloud::{CloudConfig, CloudOptions};
+use csi_proto::csi::v1::controller_server::Controller;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use csi_proto::csi::v1::{CreateVolumeRequest, VolumeCapability};
+use openstack_sim::{Sim, SimConfig};
+use tonic::{Code, Request, Status};
+
 use super::*;
+use crate::clouds::Clouds;
+use crate::controller::{ControllerService, Settings};
+use crate::operations::{Limits, Operations};
 
 /// Answers one request with this and gives back what was asked.
 fn api(status: &str, body: &str) -> (String, JoinHandle<String>) {
@@ -82,4 +93,106 @@ async fn a_refusal_names_the_claim_and_the_right_that_is_missing() {
         .await
         .expect_err("no CA");
     assert!(error.to_string().contains("ca.crt"), "{error}");
+}
+
+/// A cloud, and a controller that reads this claim for every volume that it makes.
+async fn controller(claim: &str, folder: &tempfile::TempDir) -> (Sim, Cloud, ControllerService) {
+    let (address, _served) = api("200 OK", claim);
+    let claims = claims(&address, folder);
+    let sim = Sim::start(SimConfig::default()).await.expect("a cloud");
+    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a configuration");
+    let cloud = Cloud::new(config, CloudOptions::default()).expect("a client");
+    let settings = Settings {
+        claims: Some(claims),
+        ..Settings::default()
+    };
+    let service = ControllerService::new(Clouds::one(cloud.clone()), Operations::new(Limits::default()), settings);
+    (sim, cloud, service)
+}
+
+fn request(name: &str, claim: Option<&str>) -> Request<CreateVolumeRequest> {
+    let capability = VolumeCapability {
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter.into(),
+        }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    };
+    let of_claim = claim.into_iter().flat_map(|claim| {
+        [
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pvc/name", claim),
+        ]
+    });
+    Request::new(CreateVolumeRequest {
+        name: name.into(),
+        volume_capabilities: vec![capability],
+        parameters: of_claim
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
+        ..CreateVolumeRequest::default()
+    })
+}
+
+async fn create(
+    service: &ControllerService,
+    name: &str,
+    claim: Option<&str>,
+) -> Result<csi_proto::csi::v1::Volume, Status> {
+    let answer = service.create_volume(request(name, claim)).await?;
+    Ok(answer.into_inner().volume.expect("a volume"))
+}
+
+#[tokio::test]
+async fn cinders_scheduler_learns_beside_and_away_from_which_volumes_a_claim_wants_to_be_issue_2687() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // One is named, and the id of the other is not known before it is made.
+    let claim = r#"{"metadata":{"annotations":{
+        "cinder.csi.openstack.org/affinity":"first","cinder.csi.openstack.org/anti-affinity":"second, third"}}}"#;
+    let (sim, _cloud, service) = controller(claim, &folder).await;
+    let mut ids = Vec::new();
+    for name in ["first", "second", "third"] {
+        ids.push(create(&service, name, None).await.expect("a volume").volume_id);
+    }
+    let made = create(&service, "pvc-1", Some("data")).await.expect("a volume");
+    let state = sim.state();
+    let hints = &state.volume(&made.volume_id).expect("in the cloud").scheduler_hints;
+    let away = vec![ids[1].clone(), ids[2].clone()];
+    let expected = [("same_host", vec![ids[0].clone()]), ("different_host", away.clone())];
+    assert_eq!(*hints, expected.map(|(key, ids)| (key.to_owned(), ids)).into());
+    assert_eq!(made.volume_context["affinity"], ids[0]);
+    assert_eq!(made.volume_context["anti-affinity"], away.join(","));
+    for id in ids {
+        let volume = state.volume(&id).expect("in the cloud");
+        assert!(volume.scheduler_hints.is_empty(), "no claim asked for it");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_is_hinted_at_by_its_id_too_and_a_hint_at_none_makes_nothing_issue_2687() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sim, cloud, service) = controller("", &folder).await;
+    let other = create(&service, "other", None).await.expect("a volume").volume_id;
+    let hinted = async |name: &str, volumes: &str| {
+        let claim = format!(r#"{{"metadata":{{"annotations":{{"{AFFINITY}":"{volumes}"}}}}}}"#);
+        let (address, _served) = api("200 OK", &claim);
+        let settings = Settings {
+            claims: Some(claims(&address, &folder)),
+            ..Settings::default()
+        };
+        let operations = Operations::new(Limits::default());
+        let service = ControllerService::new(Clouds::one(cloud.clone()), operations, settings);
+        create(&service, name, Some("data")).await
+    };
+    // By both it is one volume, and Cinder takes no hint twice.
+    let made = hinted("pvc-1", &format!("{other}, other")).await.expect("a volume");
+    let state = sim.state();
+    let hints = &state.volume(&made.volume_id).expect("in the cloud").scheduler_hints;
+    assert_eq!(hints["same_host"], [other]);
+    let refusal = hinted("pvc-2", "nobody").await.expect_err("nobody has that name");
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    assert!(
+        refusal.message().contains("nobody") && refusal.message().contains(AFFINITY),
+        "{refusal}"
+    );
+    assert_eq!(sim.state().volumes.len(), 2, "nothing was made");
 }

@@ -7,6 +7,7 @@ use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSour
 use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeContentSource};
 use tonic::Status;
 
+use super::look::within;
 use super::{ControllerService, capacity, encode, follow};
 use crate::capability::Access;
 use crate::claims::HintError;
@@ -42,9 +43,7 @@ pub(super) async fn create(
     let source = request.volume_content_source.clone().map(source).transpose()?;
     let clouds = &service.clouds;
     let place = clouds.place(&request.secrets, asked, source.as_ref(), &request.name);
-    let Place { cloud, requirement } = tokio::time::timeout(deadline.left(), place)
-        .await
-        .map_err(|_| status::look_timed_out("the choice of the cloud"))??;
+    let Place { cloud, requirement } = within(deadline, "the choice of the cloud", place).await??;
     let request = CreateVolumeRequest {
         accessibility_requirements: requirement,
         ..request

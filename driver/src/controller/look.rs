@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use cinder_cloud::{Cloud, Volume, VolumeId};
+use cinder_cloud::{Cloud, LastFailure, Volume, VolumeId};
 use csi_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use csi_proto::csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest, ListVolumesResponse,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCapability,
     controller_get_volume_response, list_volumes_response,
 };
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::token::{List, Place};
@@ -178,8 +179,9 @@ pub(super) async fn find(
 }
 
 /// Waits for a look at the cloud until the deadline. Nothing is lost when it is given up.
-pub(super) async fn within<T>(deadline: Deadline, what: &str, look: impl Future<Output = T>) -> Result<T, Status> {
-    tokio::time::timeout(deadline.left(), look)
+pub(crate) async fn within<T>(deadline: Deadline, what: &str, look: impl Future<Output = T>) -> Result<T, Status> {
+    let (since, last_failure) = (Instant::now(), LastFailure::default());
+    tokio::time::timeout(deadline.left(), last_failure.during(Box::pin(look)))
         .await
-        .map_err(|_| status::look_timed_out(what))
+        .map_err(|_| status::look_timed_out(what, since.elapsed(), &last_failure))
 }

@@ -10,7 +10,7 @@ use tonic::Status;
 use super::{ControllerService, follow};
 use crate::capability::Access;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY};
+use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY, PUBLISH_SIZE};
 use crate::status::Act;
 use crate::{fields, status};
 
@@ -116,7 +116,10 @@ async fn attach(
     let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
     // Nova attaches for writing; the node keeps the promise.
     let mode = read_only.then(|| (PUBLISH_READONLY.to_owned(), "true".to_owned()));
+    // What the node finds is checked by it before anything is written.
+    let size = attached.volume.filter(|volume| !volume.encrypted);
+    let size = size.map(|volume| (PUBLISH_SIZE.to_owned(), volume.size.bytes().to_string()));
     Ok(ControllerPublishVolumeResponse {
-        publish_context: device.into_iter().chain(mode).collect(),
+        publish_context: device.into_iter().chain(mode).chain(size).collect(),
     })
 }

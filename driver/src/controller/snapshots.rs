@@ -26,6 +26,11 @@ use crate::{fields, status};
 /// How long a call waits for a snapshot to be cut before it answers that it is not ready yet: what the Go driver waits in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a snapshot is waited for: the answer has to come before the caller gives up.
+pub(crate) fn patience(deadline: Deadline) -> Duration {
+    PATIENCE.min(deadline.left().mul_f64(0.8))
+}
+
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
 struct Wanted {
@@ -71,7 +76,8 @@ pub(super) async fn create(
             let (service, secrets) = (service.clone(), request.secrets);
             async move {
                 progress.set("looking for the volume's cloud");
-                let Some(cloud) = service.clouds.of_volume(&wanted.volume, &secrets).await? else {
+                let found = service.clouds.of_volume(&wanted.volume, &secrets).await;
+                let Some(cloud) = found.map_err(status::before_making)? else {
                     return Err(status::not_found("volume", wanted.volume.as_str()));
                 };
                 progress.set("looking for the snapshot by its name, else making it");
@@ -120,9 +126,7 @@ async fn snapshot(
         description: DESCRIPTION.into(),
         metadata,
     };
-    // The answer has to come before the caller gives up.
-    let patience = PATIENCE.min(deadline.left().mul_f64(0.8));
-    let made = cloud.create_snapshot(new, patience).await.map_err(failed)?;
+    let made = cloud.create_snapshot(new, patience(deadline)).await.map_err(failed)?;
     Ok(service.encode_snapshot(cloud, &made))
 }
 
@@ -230,7 +234,7 @@ impl ControllerService {
 
     /// `FAILED_PRECONDITION` for what bears the mark of another cluster, where such things are protected. What bears none was
     /// imported by hand.
-    pub(super) fn refuse_foreign(
+    pub(crate) fn refuse_foreign(
         &self,
         kind: &str,
         id: &str,

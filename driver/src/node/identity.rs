@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cinder_cloud::{InstanceMetadata, instance_metadata, instance_metadata_over_ipv6};
+use cinder_cloud::{InstanceMetadata, LinkLocal, instance_metadata, instance_metadata_over_ipv6};
 use csi_host::Host;
 use tokio::io::AsyncReadExt;
 
@@ -135,6 +135,9 @@ impl Sources {
 
     async fn ask_service(&self, host: &Host) -> Result<InstanceMetadata, String> {
         let timeout = self.timeout.unwrap_or(REQUEST_LIMIT);
+        if let Some(place) = LinkLocal::of(&self.metadata_url) {
+            return self.ask_on_links(host, &place, timeout).await;
+        }
         let four = instance_metadata(&self.metadata_url, timeout).await;
         let problem = match four {
             Ok(metadata) => return Ok(metadata),
@@ -144,10 +147,29 @@ impl Sources {
             // Somebody said where it is.
             return Err(problem);
         }
-        let interfaces = host.network_interfaces().await.map_err(|error| error.to_string())?;
-        instance_metadata_over_ipv6(&interfaces, timeout)
+        self.ask_on_links(host, &LinkLocal::WELL_KNOWN, timeout)
             .await
             .map_err(|error| format!("{problem}; over IPv6: {error}"))
+    }
+
+    /// On the link that the address names, else on all.
+    async fn ask_on_links(
+        &self,
+        host: &Host,
+        place: &LinkLocal,
+        timeout: Duration,
+    ) -> Result<InstanceMetadata, String> {
+        let interfaces = match place.zone() {
+            Some(name) => {
+                let number = host.network_interface(name).await.map_err(|error| error.to_string())?;
+                vec![number.ok_or_else(|| {
+                    format!("--metadata-url names the interface {name:?}, which this node does not have")
+                })?]
+            }
+            None => host.network_interfaces().await.map_err(|error| error.to_string())?,
+        };
+        let answer = instance_metadata_over_ipv6(place, &interfaces, timeout).await;
+        answer.map_err(|error| error.to_string())
     }
 }
 
@@ -237,5 +259,24 @@ mod tests {
         cloud_init(dir.path(), ID);
         let (known, _) = sources.ask(&host, true).await;
         assert_eq!(known.expect("both know").availability_zone.as_deref(), Some("zone-1"));
+    }
+
+    #[tokio::test]
+    async fn a_link_local_address_is_asked_on_the_interface_that_it_names() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let host = machine(dir.path(), ID);
+        let mut sources = sources(&["metadataService"], dir.path());
+        sources.metadata_url = "http://[fe80::a9fe:a9fe%25eth9]".into();
+        let (_, problems) = sources.ask(&host, false).await;
+        assert!(problems.join("; ").contains("eth9"), "{problems:?}");
+        // There, and with nobody behind it: no such number is the kernel's.
+        let interface = dir.path().join("sys/class/net/eth9");
+        std::fs::create_dir_all(&interface).expect("a directory");
+        std::fs::write(interface.join("ifindex"), "4000000\n").expect("a file");
+        let (_, problems) = sources.ask(&host, false).await;
+        assert!(
+            problems.join("; ").contains("[fe80::a9fe:a9fe%4000000]:80"),
+            "{problems:?}"
+        );
     }
 }

@@ -34,6 +34,8 @@ struct Stage {
     mkfs_options: MkfsOptions,
     /// The volume is attached to this server read-only.
     attached_read_only: bool,
+    /// The bytes that its device has at least, where the controller has told them.
+    size: Option<u64>,
 }
 
 pub(super) async fn stage(
@@ -54,12 +56,19 @@ pub(super) async fn stage(
         .volume_context
         .get(parameters::MKFS_OPTIONS)
         .map_or(MkfsOptions::NONE, |text| MkfsOptions::parse(text));
+    let size = request.publish_context.get(parameters::PUBLISH_SIZE).map(|text| {
+        text.parse().map_err(|_| {
+            let reason = format!("{} is {text:?} and no number of bytes", parameters::PUBLISH_SIZE);
+            status::invalid("publish_context", reason)
+        })
+    });
     let stage = Stage {
         volume_id: volume_id.clone(),
         path,
         wanted,
         has_content_source,
         mkfs_options,
+        size: size.transpose()?,
         attached_read_only: request
             .publish_context
             .get(parameters::PUBLISH_READONLY)
@@ -97,7 +106,7 @@ impl Stage {
 
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("waiting for the device");
-        let mut device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;
+        let mut device = host.find_device(&self.volume_id, self.size, DEVICE_WAIT).await?;
         match &self.wanted.usage {
             Use::Block => {
                 // The kernel's flag stays: it may keep a pod from writing that has the device read-only, and the kubelet
@@ -381,6 +390,7 @@ mod tests {
             has_content_source: false,
             mkfs_options: MkfsOptions::NONE,
             attached_read_only: false,
+            size: Some(1 << 20),
         };
         let staged = Operations::new(Limits::default())
             .run(

@@ -14,7 +14,7 @@ const MIGRATION_POLICY: &str = "migration-policy";
 pub(super) const METADATA_PREFIX: &str = "metadata.";
 /// The driver's own keys of metadata, and those that Cinder shows among them.
 const RESERVED: [&str; 2] = ["readonly", "attached_mode"];
-const OWN_PREFIX: &str = "cinder.csi.openstack.org/";
+const OWN_PREFIXES: [&str; 2] = ["cinder.csi.openstack.org/", super::marks::READ_ONLY_AT];
 /// Cinder's limit for keys and values, in characters.
 const METADATA_LIMIT: usize = 255;
 
@@ -74,7 +74,10 @@ pub(super) fn check_metadata(name: &str, value: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err(format!("{key} names no key; write {METADATA_PREFIX}KEY"));
     }
-    if RESERVED.contains(&name) || name.starts_with(OWN_PREFIX) || name.starts_with(KUBERNETES_PREFIX) {
+    if RESERVED.contains(&name)
+        || OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || name.starts_with(KUBERNETES_PREFIX)
+    {
         return Err(format!(
             "{key} cannot be set: this metadata is kept by the driver or by Cinder itself; choose another key"
         ));

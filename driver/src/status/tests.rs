@@ -52,6 +52,8 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[rstest]
 // Keystone 401, an expired application credential.
 #[case(CloudError::Auth(failure("login", Some(401))), &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Create, Act::Snapshot], Code::Unavailable)]
+#[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Expand, Act::Modify, Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Unauthenticated)]
 #[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new() }, &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Setup("no CA".into()), &EVERY_ACT, Code::Unavailable)]
 // 403 by policy.
@@ -166,5 +168,18 @@ fn the_message_carries_object_fault_time_and_request_id() {
             "{part} is missing in {}",
             status.message()
         );
+    }
+}
+
+#[test]
+fn a_look_that_is_not_allowed_is_not_final_where_something_may_have_been_made_before() {
+    for (code, before) in [
+        (Code::Unauthenticated, Code::Unavailable),
+        (Code::PermissionDenied, Code::Unavailable),
+        (Code::NotFound, Code::NotFound),
+        (Code::Aborted, Code::Aborted),
+    ] {
+        let status = before_making(Status::new(code, "why"));
+        assert_eq!((status.code(), status.message()), (before, "why"));
     }
 }

@@ -1,14 +1,15 @@
 //! Changes of `cloud.conf` and of the files that it names, taken over while calls are served.
 //!
 //! A changed configuration is tried by a login, cloud by cloud. What logs in replaces the old one, for what is under way too; what
-//! does not leaves the old one in use, and log, metrics and readiness say why.
+//! does not leaves the old one in use, and log, metrics and readiness say why. A section that comes is served as soon as its cloud lets us in;
+//! the cloud of one that goes stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cinder_cloud::config::credentials_hash;
-use cinder_cloud::{CloudConfig, CloudError, ConfigError, Configuration};
+use cinder_cloud::config::{credentials_hash, loaded_hash};
+use cinder_cloud::{CloudConfig, CloudError, ConfigError, Configuration, Login};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,7 @@ use files::Changes;
 use metrics::Outcome;
 pub(super) use metrics::ReloadMetrics;
 
+use super::Connector;
 use super::login::Logins;
 use crate::clouds::Clouds;
 
@@ -30,8 +32,6 @@ const SETTLE: Duration = Duration::from_millis(200);
 const AGAIN: Duration = Duration::from_secs(1);
 /// After a cloud refused, the same credentials are tried again after this only: Keystone locks accounts.
 const AGAIN_REFUSED: Duration = Duration::from_mins(10);
-/// What is shown of a hash.
-const SHOWN: usize = 12;
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone)]
@@ -61,6 +61,7 @@ struct Trial {
 #[derive(Debug)]
 pub(super) struct Reload {
     source: Source,
+    connector: Connector,
     changes: Changes,
     clouds: Clouds,
     logins: Logins,
@@ -69,6 +70,8 @@ pub(super) struct Reload {
     /// By cloud, the hash of what is in use.
     in_use: BTreeMap<String, String>,
     trials: BTreeMap<String, Trial>,
+    /// The warnings that were told.
+    warned: BTreeSet<String>,
     /// Why the files could not be understood.
     malformed: Option<String>,
 }
@@ -77,6 +80,7 @@ impl Reload {
     /// Watches from now on. `configuration` is what the clouds were made of.
     pub(super) fn new(
         source: Source,
+        connector: Connector,
         configuration: &Configuration,
         clouds: Clouds,
         logins: Logins,
@@ -85,6 +89,7 @@ impl Reload {
         let files: Vec<PathBuf> = source.files.iter().chain(&configuration.files).cloned().collect();
         let mut reload = Self {
             source,
+            connector,
             changes: Changes::watch(&files),
             clouds,
             logins,
@@ -92,10 +97,12 @@ impl Reload {
             salt: *uuid::Uuid::new_v4().as_bytes(),
             in_use: BTreeMap::new(),
             trials: BTreeMap::new(),
+            warned: BTreeSet::new(),
             malformed: None,
         };
         for (name, config) in &configuration.clouds {
             reload.in_use.insert(name.clone(), reload.hash(config));
+            reload.warned.extend(config.warnings.iter().cloned());
         }
         reload.show(configuration);
         reload
@@ -149,34 +156,45 @@ impl Reload {
                 return None;
             }
         };
+        for (name, config) in &configuration.clouds {
+            for warning in &config.warnings {
+                if self.warned.insert(warning.clone()) {
+                    tracing::warn!(cloud = name, warning, "cloud.conf");
+                }
+            }
+        }
+        let served: BTreeMap<_, _> = self.clouds.all().into_iter().collect();
+        // A section that came, was refused and went again concerns nobody any more.
+        let concerns = |name: &String| served.contains_key(name) || configuration.clouds.contains_key(name);
+        self.trials.retain(|name, _| concerns(name));
+        for name in served.keys().filter(|name| !configuration.clouds.contains_key(*name)) {
+            self.gone(name);
+        }
         let mut changed = false;
-        for (name, cloud) in self.clouds.all() {
-            let Some(config) = configuration.clouds.get(&name) else {
-                self.gone(&name);
-                continue;
-            };
+        for (name, config) in &configuration.clouds {
             let hash = self.hash(config);
-            if self.in_use.get(&name) == Some(&hash) {
-                self.trials.remove(&name);
+            if self.in_use.get(name) == Some(&hash) {
+                self.trials.remove(name);
                 continue;
             }
-            let before = self.trials.get(&name).filter(|trial| trial.hash == hash);
+            let before = self.trials.get(name).filter(|trial| trial.hash == hash);
             if before.is_some_and(|trial| trial.again > Instant::now()) {
                 continue;
             }
-            for warning in config.warnings.iter().filter(|_| before.is_none()) {
-                tracing::warn!(cloud = name, warning, "cloud.conf");
-            }
             let pause = before.map_or(AGAIN, |trial| (trial.pause * 2).min(POLL));
-            match cloud.reload(config.clone()).await {
+            let tried = match served.get(name) {
+                Some(cloud) => cloud.reload(config.clone()).await,
+                None => self.take_on(name, config).await,
+            };
+            match tried {
                 Ok(login) => {
                     tracing::info!(cloud = name, "the changed configuration is in use");
-                    self.logins.done(&name, &login);
-                    self.trials.remove(&name);
-                    self.in_use.insert(name, hash);
+                    self.logins.done(name, &login);
+                    self.trials.remove(name);
+                    self.in_use.insert(name.clone(), hash);
                     changed = true;
                 }
-                Err(error) => self.refused(name, hash, pause, &error),
+                Err(error) => self.refused(name.clone(), hash, pause, &error),
             }
         }
         if changed {
@@ -188,6 +206,14 @@ impl Reload {
         }
         self.tell();
         Some(configuration.files.into_iter().collect())
+    }
+
+    /// Serves a cloud whose section is new, once it lets us in: until then it would only make every look for a volume uncertain.
+    async fn take_on(&self, name: &str, config: &CloudConfig) -> Result<Login, CloudError> {
+        let cloud = self.connector.cloud(name, config)?;
+        let login = cloud.login().await?;
+        self.clouds.add(name, cloud);
+        Ok(login)
     }
 
     fn refused(&mut self, name: String, hash: String, pause: Duration, error: &CloudError) {
@@ -274,8 +300,7 @@ impl Reload {
             .values()
             .find_map(|config| config.tls.ca_file.clone());
         let ca = ca.and_then(read).unwrap_or_default();
-        let hash = credentials_hash(&[&salt, &text, &ca]);
-        self.metrics.show(&hash[..SHOWN]);
+        self.metrics.show(&loaded_hash(&salt, &text, &ca));
     }
 }
 

@@ -98,7 +98,7 @@ async fn another_size_under_the_same_name_is_refused() {
 }
 
 #[tokio::test]
-async fn equal_requests_at_once_make_one_volume() {
+async fn equal_requests_at_once_make_one_volume_issue_91() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim).await;
     let all = futures::future::join_all((0..8).map(|_| driver.create(create_request("pvc-1")))).await;
@@ -194,7 +194,7 @@ async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_makes_no_second_volume() {
+async fn an_answer_that_is_lost_makes_no_second_volume_issue_98() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim).await;
     sim.fault(Fault::on("create_volume").times(1).effect(Effect::cut(When::After)))

@@ -137,3 +137,93 @@ async fn bad_requests_are_told_apart() {
     delete(&driver, "fake-id", &[]).await.expect("never was");
     delete(&driver, UNKNOWN, &[]).await.expect("never was");
 }
+
+fn one_by_one(volumes: &[&String]) -> CreateVolumeGroupSnapshotRequest {
+    CreateVolumeGroupSnapshotRequest {
+        parameters: BTreeMap::from([("members".to_owned(), "one-by-one".to_owned())]),
+        ..request(volumes)
+    }
+}
+
+#[tokio::test]
+async fn members_are_taken_one_by_one_only_where_the_class_says_so() {
+    // No group types: what is to be cut together cannot be cut here.
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    for parameters in [&[][..], &[("members", "together")]] {
+        let parameters = parameters
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        let together = CreateVolumeGroupSnapshotRequest {
+            parameters: parameters.collect(),
+            ..request(&[&one, &two])
+        };
+        refused(take(&driver, together).await, Code::FailedPrecondition);
+    }
+    let taken = take(&driver, one_by_one(&[&one, &two])).await.expect("taken");
+    assert!(taken.ready_to_use && taken.creation_time.is_some() && taken.snapshots.len() == 2);
+    for member in &taken.snapshots {
+        assert_eq!(member.group_snapshot_id, taken.group_snapshot_id);
+        let alone = DeleteSnapshotRequest {
+            snapshot_id: member.snapshot_id.clone(),
+            ..DeleteSnapshotRequest::default()
+        };
+        let refusal = driver.controller().delete_snapshot(patient(alone)).await;
+        let refusal = refused(refusal, Code::InvalidArgument);
+        assert!(refusal.contains(&taken.group_snapshot_id), "{refusal}");
+    }
+    assert_eq!(take(&driver, one_by_one(&[&two, &one])).await.expect("the same"), taken);
+    refused(take(&driver, one_by_one(&[&one])).await, Code::AlreadyExists);
+    let id = taken.group_snapshot_id.as_str();
+    assert_eq!(get(&driver, id, &members(&taken)).await.expect("it is there"), taken);
+    refused(delete(&driver, id, &members(&taken)[..1]).await, Code::InvalidArgument);
+    delete(&driver, id, &members(&taken)).await.expect("deleted");
+    delete(&driver, id, &members(&taken)).await.expect("deleted twice");
+    refused(get(&driver, id, &[]).await, Code::NotFound);
+    assert!(sim.state().snapshots.is_empty());
+}
+
+#[tokio::test]
+async fn a_class_that_cannot_be_meant_is_refused_before_anything_is_asked() {
+    let sim = grouping().await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    for (parameters, hint) in [
+        (&[("members", "each")][..], "together or one-by-one"),
+        (
+            &[("members", "one-by-one"), ("group-type", "together")],
+            "leave one of them out",
+        ),
+    ] {
+        let parameters = parameters
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        let bad = CreateVolumeGroupSnapshotRequest {
+            parameters: parameters.collect(),
+            ..request(&[&volume])
+        };
+        let refusal = refused(take(&driver, bad).await, Code::InvalidArgument);
+        assert!(refusal.contains(hint), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_group_of_another_cluster_is_left_alone_where_such_things_are_protected() {
+    let sim = cloud(|_| {}).await;
+    let theirs = Driver::with(&sim.access().cloud_conf(), |args| args.cluster = "theirs".into()).await;
+    let volume = theirs.volume("pvc-1").await;
+    let taken = take(&theirs, one_by_one(&[&volume])).await.expect("taken");
+    let ours = Driver::with(&sim.access().cloud_conf(), |args| {
+        args.cluster = "ours".into();
+        args.protect_other_clusters = true;
+    })
+    .await;
+    let refusal = refused(
+        delete(&ours, &taken.group_snapshot_id, &[]).await,
+        Code::FailedPrecondition,
+    );
+    assert!(refusal.contains("theirs"), "{refusal}");
+    assert_eq!(sim.state().snapshots.len(), 1);
+    delete(&theirs, &taken.group_snapshot_id, &[]).await.expect("deleted");
+}

@@ -4,6 +4,8 @@
 
 mod capacity;
 mod clouds;
+mod compatibility;
+mod copies;
 mod create;
 mod delete;
 mod expand;
@@ -13,7 +15,11 @@ mod health;
 mod identity;
 mod look;
 mod modify;
+mod old_clouds;
 mod process;
 mod publish;
+mod sharing;
 mod snapshots;
 mod support;
+mod switches;
+mod transitions;

@@ -2,12 +2,13 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use cinder_csi_driver::args::Args;
 use cinder_csi_driver::{RunError, serve};
-use csi_proto::csi::v1::{ControllerGetCapabilitiesRequest, NodeGetInfoRequest};
-use openstack_sim::{Latencies, VolumeStatus};
+use csi_proto::csi::v1::{ControllerGetCapabilitiesRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest};
+use openstack_sim::{Latencies, TlsIdentity, VolumeStatus};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -103,16 +104,28 @@ async fn the_socket_is_closed_to_others() {
 }
 
 #[tokio::test]
-async fn a_driver_starts_while_keystone_is_away_and_says_so() {
-    let sim = cloud(|_| {}).await;
-    let dead = format!("http://127.0.0.1:{}/v3", free_port());
-    let conf = sim.access().cloud_conf().replace(sim.auth_url(), &dead);
+async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_there_issue_2192_issue_1126() {
+    let keystone = free_port();
+    let dead = format!("http://127.0.0.1:{keystone}/identity/v3");
+    let access = cloud(|_| {}).await.access().clone();
+    let conf = access.cloud_conf().replace(&access.auth_url, &dead);
     let port = free_port();
     let driver = Driver::with(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
+    let answer = driver
+        .controller()
+        .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
+        .await;
+    answer.expect("sidecars get what they ask at their start");
     let message = refused(driver.create(create_request("pvc-1")).await, Code::Unavailable);
     assert!(message.contains("[network]"), "{message}");
     assert_eq!(get(port, "/healthz").await.0, 200, "a restart would not help");
     assert_eq!(get(port, "/readyz").await.0, 503);
+
+    let sim = cloud(|config| config.listen = ([127, 0, 0, 1], keystone).into()).await;
+    assert_eq!(sim.auth_url(), dead);
+    ready(port).await;
+    driver.create(create_request("pvc-1")).await.expect("a volume");
+    assert_eq!(get(port, "/healthz").await.0, 200);
 }
 
 #[tokio::test]
@@ -128,6 +141,41 @@ async fn wrong_credentials_are_unavailable_and_never_shown() {
         message.contains("[auth]") && !message.contains("not-the-password"),
         "{message}"
     );
+}
+
+/// A certificate for the loopback address that is its own authority.
+fn authority() -> TlsIdentity {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    TlsIdentity {
+        certificate_pem: own.cert.pem(),
+        key_pem: own.signing_key.serialize_pem(),
+    }
+}
+
+/// Replaces a file at once, as a new version of a Secret does.
+fn replace(file: &Path, content: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, content).expect("a file");
+    std::fs::rename(new, file).expect("replaced");
+}
+
+#[tokio::test]
+async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue_1546_issue_1119() {
+    let (known, other) = (authority(), authority());
+    let sim = cloud(|config| config.tls = Some(known.clone())).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = folder.path().join("ca.crt");
+    replace(&ca, &other.certificate_pem);
+    let conf = format!("{}ca-file = {}\n", sim.access().cloud_conf(), ca.display());
+    let port = free_port();
+    let driver = Driver::with(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
+    let message = refused(driver.create(create_request("pvc-1")).await, Code::Unavailable);
+    assert!(message.contains("certificate"), "{message}");
+    assert_eq!(get(port, "/readyz").await.0, 503);
+    // Neither cloud.conf nor anything of the host is changed, and nothing is restarted.
+    replace(&ca, &known.certificate_pem);
+    ready(port).await;
+    driver.create(create_request("pvc-1")).await.expect("a volume");
 }
 
 #[tokio::test]
@@ -204,6 +252,27 @@ async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
         .await;
     refused(answer, Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_node_asks_for_no_cloud_and_uses_no_credentials_issue_2677_issue_1020_issue_2655() {
+    let sim = cloud(|_| {}).await;
+    // As the Go driver's manifests have it: the controller's file and the names of clouds, of which this file knows none.
+    let driver = Driver::with(&sim.access().cloud_conf(), |args| {
+        args.cloud_name = vec!["east".into(), "west".into()];
+        args.provide_controller_service = false;
+        args.provide_node_service = true;
+        args.instance_id = Some(NODE.into());
+        args.availability_zone = Some("nova".into());
+    })
+    .await;
+    let info = driver.node().node_get_info(NodeGetInfoRequest {}).await;
+    assert_eq!(info.expect("info").into_inner().node_id, NODE);
+    let capabilities = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
+    capabilities.expect("capabilities");
+    driver.stop().await.expect("a clean end");
+    // Keystone's log is among them: nobody has logged in.
+    assert_eq!(sim.log(), []);
 }
 
 #[tokio::test]

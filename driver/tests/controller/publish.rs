@@ -36,7 +36,8 @@ async fn a_volume_is_attached_and_detached_when_the_calls_are_answered() {
     assert_eq!(state.volumes[0].status, VolumeStatus::InUse);
     assert_eq!(state.attachments[0].status, AttachmentStatus::Attached);
     assert_eq!(context.get("DevicePath"), state.attachments[0].device.as_ref());
-    assert_eq!(context.len(), 1);
+    let keys: Vec<&str> = context.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["DevicePath", "cinder.csi.openstack.org/size-bytes"]);
 
     assert_eq!(driver.publish(&volume, NODE).await.expect("attached already"), context);
     assert_eq!(accepted(&sim), 1);
@@ -315,4 +316,21 @@ async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
     let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
     assert!(message.contains(NODE) && message.contains("req-"), "{message}");
     driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
+}
+
+#[tokio::test]
+async fn a_node_is_told_the_size_of_what_it_gets() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver.volume("pvc-1").await;
+    for _ in 0..2 {
+        let context = driver
+            .publish(&volume, NODE)
+            .await
+            .expect("attached, and attached again");
+        assert_eq!(
+            context.get("cinder.csi.openstack.org/size-bytes").map(String::as_str),
+            Some("1073741824")
+        );
+    }
 }

@@ -11,6 +11,7 @@ use suites::real_cloud::RealCloud;
 use suites::simulator::{REAL_LATENCIES, Simulator};
 
 use crate::Kind;
+use crate::measure::Requests;
 
 /// A running cloud whose requests are counted.
 #[derive(Debug)]
@@ -31,12 +32,18 @@ impl Measured {
         })
     }
 
-    /// How many requests it has answered since it started.
-    pub(crate) async fn requests(&self) -> Result<usize> {
-        Ok(match self {
-            Self::Simulator(simulator) => simulator.log().await?.len(),
-            Self::Real(cloud) => cloud.calls().len(),
-        })
+    /// The requests that it has answered since it started, by operation.
+    pub(crate) async fn requests(&self) -> Result<Requests> {
+        let mut requests = Requests::new();
+        let mut count = |operation: String| *requests.entry(operation).or_default() += 1;
+        match self {
+            Self::Simulator(simulator) => simulator.log().await?.into_iter().for_each(|one| count(one.operation)),
+            Self::Real(cloud) => cloud
+                .calls()
+                .iter()
+                .for_each(|call| count(operation(&call.method, &call.path))),
+        }
+        Ok(requests)
     }
 
     /// When each volume that is attached now was, where the cloud tells it exactly.
@@ -67,11 +74,57 @@ impl Measured {
     }
 }
 
+/// A request without what tells one volume or server from the other, and without the first steps that all have in common.
+fn operation(method: &str, path: &str) -> String {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let is_id = |part: &str| part.len() >= 32 && part.chars().all(|char| char.is_ascii_hexdigit() || char == '-');
+    let mut parts: Vec<&str> = path
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .map(|part| if is_id(part) { "ID" } else { part })
+        .collect();
+    let common = parts
+        .iter()
+        .take_while(|part| part.starts_with('v') && part.len() < 5 || **part == "ID")
+        .count();
+    parts.drain(..common.min(parts.len().saturating_sub(1)));
+    let keys: Vec<&str> = query
+        .split('&')
+        .filter_map(|pair| Some(pair.split_once('=')?.0))
+        .collect();
+    let mut text = format!("{method} {}", parts.join("/"));
+    if !keys.is_empty() {
+        text = format!("{text}?{}", keys.join("&"));
+    }
+    text
+}
+
 impl Cloud for Measured {
     fn cloud_conf(&self) -> &Path {
         match self {
             Self::Simulator(simulator) => simulator.cloud_conf(),
             Self::Real(cloud) => cloud.cloud_conf(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::operation;
+
+    #[test]
+    fn requests_that_differ_in_ids_alone_are_one_operation() {
+        let id = "11111111-2222-4333-8444-555555555555";
+        let project = "11111111222243338444555555555555";
+        assert_eq!(
+            operation("GET", &format!("/v3/{project}/volumes/{id}")),
+            "GET volumes/ID"
+        );
+        assert_eq!(
+            operation("GET", &format!("/v3/{project}/volumes/detail?name=a&limit=1")),
+            "GET volumes/detail?name&limit"
+        );
+        assert_eq!(operation("POST", "/v3/auth/tokens"), "POST auth/tokens");
+        assert_eq!(operation("GET", "/v3/"), "GET v3");
     }
 }

@@ -1,9 +1,10 @@
 //! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
-//! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios. It judges nothing: figures of a
-//! busy machine are compared in one run, never with a limit.
+//! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios, and what we have set ourselves as
+//! goals. It fails for none of them: figures of a busy machine are compared in one run, and read by somebody who knows it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
@@ -26,11 +27,14 @@ struct Args {
     #[arg(long = "cloud", value_enum, default_values_t = [Kind::AtOnce, Kind::Simulated, Kind::Real])]
     clouds: Vec<Kind>,
     /// Lives one after the other; the figures are of one.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     lives: u32,
-    /// Volumes at once on one server; 0 leaves the crowd out.
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=200))]
-    crowd: u32,
+    /// Volumes at once on one server, in one crowd after the other; 0 leaves crowds out.
+    #[arg(long = "crowd", value_delimiter = ',', default_values_t = [40, 100], value_parser = clap::value_parser!(u32).range(0..=200))]
+    crowds: Vec<u32>,
+    /// Seconds in which each driver is watched with nothing to do; 0 leaves that out.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=600))]
+    idle: u32,
 }
 
 /// A cloud to run on.
@@ -58,7 +62,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let plan = Plan {
         lives: args.lives,
-        crowd: args.crowd,
+        crowds: args.crowds.into_iter().filter(|size| *size > 0).collect(),
+        idle: Duration::from_secs(args.idle.into()),
     };
     let program = match build() {
         Ok(program) => program,
@@ -69,17 +74,17 @@ fn main() -> ExitCode {
     };
     for kind in args.clouds {
         eprintln!(
-            "bench: {} ({} lives, then {} at once, for each driver)",
+            "bench: {} ({} lives, then {:?} at once, for each driver)",
             kind.title(),
             plan.lives,
-            plan.crowd
+            plan.crowds
         );
-        let program = program.clone();
+        let (program, plan) = (program.clone(), plan.clone());
         // In namespaces of its own. A failure is a panic with the whole chain of reasons and a status other than 0.
         in_lab(async move |lab| {
-            let figures = run::both(&lab, kind, plan, &program).await;
+            let figures = run::both(&lab, kind, &plan, &program).await;
             let (ours, go) = figures.context(kind.title())?;
-            println!("{}", table::render(kind.title(), plan, &ours, &go));
+            println!("{}", table::render(kind, &ours, &go));
             Ok(())
         });
     }

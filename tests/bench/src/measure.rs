@@ -1,8 +1,19 @@
 //! The figures of one driver on one cloud.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::process::Memory;
+use crate::process::{Memory, Processor};
+
+/// How often each operation was asked for.
+pub(crate) type Requests = BTreeMap<String, usize>;
+
+/// A figure of the controller and of the node role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Roles<T> {
+    pub(crate) controller: T,
+    pub(crate) node: T,
+}
 
 /// Of one life, or of one of a crowd.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -10,13 +21,13 @@ pub(crate) struct Lives {
     /// How many there were.
     pub(crate) count: u32,
     /// OpenStack requests of all.
-    pub(crate) requests: usize,
+    pub(crate) requests: Requests,
     /// RPCs that failed and were repeated.
     pub(crate) failures: usize,
     /// From the first request to the last answer.
     pub(crate) wall: Duration,
-    /// Processor time of both roles.
-    pub(crate) processor: Duration,
+    /// Processor time.
+    pub(crate) processor: Roles<Processor>,
     /// From the moment when the cloud had attached a volume to the driver's answer, sorted.
     pub(crate) lateness: Vec<Duration>,
     /// Time until all were attached, for a crowd.
@@ -26,14 +37,16 @@ pub(crate) struct Lives {
 /// All of one driver.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Figures {
-    /// Resident memory of the controller and of the node role, after the start.
-    pub(crate) idle: (Memory, Memory),
+    /// Memory after the start.
+    pub(crate) idle: Roles<Memory>,
     /// The same in the end.
-    pub(crate) loaded: (Memory, Memory),
+    pub(crate) loaded: Roles<Memory>,
     /// One life after the other.
     pub(crate) alone: Lives,
-    /// All at once.
-    pub(crate) crowd: Option<Lives>,
+    /// All at once: crowds of different sizes.
+    pub(crate) crowds: Vec<Lives>,
+    /// Processor time in a minute in which nobody asks for anything.
+    pub(crate) minute: Option<Roles<Duration>>,
     /// Size of the binary in bytes.
     pub(crate) binary: u64,
 }
@@ -41,13 +54,19 @@ pub(crate) struct Figures {
 impl Lives {
     /// Of one.
     #[expect(clippy::cast_precision_loss, reason = "counts of a bench are small")]
-    pub(crate) fn requests_each(&self) -> f64 {
-        self.requests as f64 / f64::from(self.count.max(1))
+    pub(crate) fn each(&self, count: usize) -> f64 {
+        count as f64 / f64::from(self.count.max(1))
     }
 
     /// Of one.
+    pub(crate) fn requests_each(&self) -> f64 {
+        self.each(self.requests.values().sum())
+    }
+
+    /// Of one, both roles, with the programs that they start: one driver mounts itself what another one has `mount` do.
     pub(crate) fn processor_each(&self) -> Duration {
-        self.processor / self.count.max(1)
+        let Roles { controller, node } = self.processor;
+        (controller.own + controller.programs + node.own + node.programs) / self.count.max(1)
     }
 
     /// Of one.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use jiff::Timestamp;
+use rustix::process::Pid;
 use suites::drivers::{Driver, Go, Ours, Role};
 use suites::lab::Lab;
 use suites::life::{Life, Retries};
@@ -13,17 +14,23 @@ use suites::programs;
 
 use crate::Kind;
 use crate::cloud::Measured;
-use crate::measure::{Figures, Lives};
-use crate::process::{Memory, memory, processor_time};
+use crate::measure::{Figures, Lives, Requests, Roles};
+use crate::process::{Memory, Processor, memory, processor_time, processor_time_of_threads};
 
 /// How much is done.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// Lives one after the other.
     pub(crate) lives: u32,
-    /// Volumes at once.
-    pub(crate) crowd: u32,
+    /// Volumes at once, in one crowd after the other.
+    pub(crate) crowds: Vec<u32>,
+    /// How long it is watched with nothing to do; not at all when zero.
+    pub(crate) idle: Duration,
 }
+
+/// After a load things end by themselves: connections, threads.
+const REST: Duration = Duration::from_secs(2);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// A driver as a cluster runs it: a process per role.
 #[derive(Debug)]
@@ -33,7 +40,7 @@ struct Pair {
 }
 
 /// Runs ours, then the Go driver, on one cloud.
-pub(crate) async fn both(lab: &Lab, kind: Kind, plan: Plan, program: &Path) -> Result<(Figures, Figures)> {
+pub(crate) async fn both(lab: &Lab, kind: Kind, plan: &Plan, program: &Path) -> Result<(Figures, Figures)> {
     let cloud = Measured::start(lab, kind).await?;
     let ours = |role| Ours::new(role).json_log().program(program.to_owned());
     let ours = Pair {
@@ -65,15 +72,17 @@ pub(crate) async fn both(lab: &Lab, kind: Kind, plan: Plan, program: &Path) -> R
 }
 
 impl Pair {
-    async fn run(self, lab: &Lab, cloud: &Measured, plan: Plan, name: &str) -> Result<Figures> {
+    async fn run(self, lab: &Lab, cloud: &Measured, plan: &Plan, name: &str) -> Result<Figures> {
         let idle = self.memory()?;
+        let minute = self.minute(plan.idle).await?;
         // Logins and discoveries are of the process and not of a volume.
         self.alone(lab, cloud, 1, &format!("{name}-first")).await?;
         let alone = self.alone(lab, cloud, plan.lives, &format!("{name}-alone")).await?;
-        let crowd = match plan.crowd {
-            0 => None,
-            size => Some(self.crowd(lab, cloud, size, &format!("{name}-crowd")).await?),
-        };
+        let mut crowds = Vec::new();
+        for (number, size) in plan.crowds.iter().enumerate() {
+            let name = format!("{name}-crowd-{number}");
+            crowds.push(self.crowd(lab, cloud, *size, &name).await?);
+        }
         let loaded = self.memory()?;
         self.controller.stop().await?;
         self.node.stop().await?;
@@ -81,17 +90,37 @@ impl Pair {
             idle,
             loaded,
             alone,
-            crowd,
+            crowds,
+            minute,
             binary: 0,
         })
     }
 
-    fn memory(&self) -> Result<(Memory, Memory)> {
-        Ok((memory(self.controller.pid()?)?, memory(self.node.pid()?)?))
+    fn roles<T>(&self, of: impl Fn(Pid) -> Result<T>) -> Result<Roles<T>> {
+        Ok(Roles {
+            controller: of(self.controller.pid()?)?,
+            node: of(self.node.pid()?)?,
+        })
     }
 
-    fn processor(&self) -> Result<Duration> {
-        Ok(processor_time(self.controller.pid()?)? + processor_time(self.node.pid()?)?)
+    fn memory(&self) -> Result<Roles<Memory>> {
+        self.roles(memory)
+    }
+
+    /// What a minute of doing nothing costs, from a shorter time of it.
+    async fn minute(&self, watched: Duration) -> Result<Option<Roles<Duration>>> {
+        if watched.is_zero() {
+            return Ok(None);
+        }
+        tokio::time::sleep(REST).await;
+        let (since, before) = (Instant::now(), self.roles(processor_time_of_threads)?);
+        tokio::time::sleep(watched).await;
+        let after = self.roles(processor_time_of_threads)?;
+        let share = MINUTE.as_secs_f64() / since.elapsed().as_secs_f64();
+        Ok(Some(Roles {
+            controller: after.controller.saturating_sub(before.controller).mul_f64(share),
+            node: after.node.saturating_sub(before.node).mul_f64(share),
+        }))
     }
 
     /// Whole lives with a file system, one after the other.
@@ -173,15 +202,15 @@ async fn late(cloud: &Measured, answers: &[(String, SystemTime)]) -> Result<Vec<
 /// The counters before.
 struct Start {
     at: Instant,
-    requests: usize,
-    processor: Duration,
+    requests: Requests,
+    processor: Roles<Processor>,
 }
 
 impl Start {
     async fn now(pair: &Pair, cloud: &Measured) -> Result<Self> {
         Ok(Self {
             requests: cloud.requests().await?,
-            processor: pair.processor()?,
+            processor: pair.roles(processor_time)?,
             at: Instant::now(),
         })
     }
@@ -189,9 +218,24 @@ impl Start {
     /// The counters' growth since then.
     async fn end(self, pair: &Pair, cloud: &Measured, mut lives: Lives) -> Result<Lives> {
         lives.wall = self.at.elapsed();
-        lives.processor = pair.processor()?.saturating_sub(self.processor);
-        lives.requests = cloud.requests().await?.saturating_sub(self.requests);
+        let processor = pair.roles(processor_time)?;
+        lives.processor = Roles {
+            controller: growth(processor.controller, self.processor.controller),
+            node: growth(processor.node, self.processor.node),
+        };
+        lives.requests = cloud.requests().await?;
+        for (operation, count) in &mut lives.requests {
+            *count -= self.requests.get(operation).copied().unwrap_or_default().min(*count);
+        }
+        lives.requests.retain(|_, count| *count > 0);
         lives.lateness.sort();
         Ok(lives)
+    }
+}
+
+fn growth(after: Processor, before: Processor) -> Processor {
+    Processor {
+        own: after.own.saturating_sub(before.own),
+        programs: after.programs.saturating_sub(before.programs),
     }
 }

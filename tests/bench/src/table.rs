@@ -1,101 +1,219 @@
 //! Both drivers' figures side by side.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::Kind;
 use crate::measure::{Figures, Lives};
-use crate::run::Plan;
 
-/// A row: what, ours, the Go driver's.
+/// A row: what, ours, the Go driver's, and what is wanted.
 struct Row {
     what: String,
     ours: Option<f64>,
     go: Option<f64>,
     unit: &'static str,
+    goal: Option<Goal>,
 }
 
-/// The table of one cloud. A ratio is ours over the Go driver's: less is better.
-pub(crate) fn render(title: &str, plan: Plan, ours: &Figures, go: &Figures) -> String {
-    let mut text = format!("\n{title}\n");
-    let _ = writeln!(
-        text,
-        "  {:<52} {:>14} {:>14} {:>9}",
-        "measure", "ours", "Go driver", "ratio"
-    );
-    for row in rows(plan, ours, go) {
+/// What is wanted of a figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Goal {
+    /// Ours, in the row's unit.
+    AtMost(f64),
+    /// Ours in so many-ths of the Go driver's.
+    Share(f64),
+}
+
+impl Goal {
+    /// Whether it is met; `None` where there is nothing to compare.
+    fn is_met(self, row: &Row) -> Option<bool> {
+        match self {
+            Self::AtMost(limit) => Some(row.ours? <= limit),
+            Self::Share(parts) => Some(row.ours? * parts <= row.go?),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtMost(limit) => format!("≤ {}", short(limit)),
+            Self::Share(1.0) => "≤ 1".to_owned(),
+            Self::Share(parts) => format!("≤ 1/{}", short(parts)),
+        }
+    }
+}
+
+/// The tables of one cloud. A ratio is ours over the Go driver's: less is better.
+pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
+    let mut text = format!("\n{}\n", kind.title());
+    line(&mut text, ["measure", "ours", "Go driver", "ratio", "goal", ""]);
+    let (mut met, mut judged) = (0, 0);
+    for row in rows(kind, ours, go) {
         let figure =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{} {}", short(value), row.unit));
         let ratio = match (row.ours, row.go) {
             (Some(ours), Some(go)) if go > 0.0 => format!("{:.2}", ours / go),
             _ => "-".to_owned(),
         };
-        let line = format!(
-            "  {:<52} {:>14} {:>14} {ratio:>9}",
-            row.what,
-            figure(row.ours),
-            figure(row.go)
+        let verdict = row.goal.and_then(|goal| goal.is_met(&row));
+        judged += usize::from(verdict.is_some());
+        met += usize::from(verdict == Some(true));
+        line(
+            &mut text,
+            [
+                &row.what,
+                &figure(row.ours),
+                &figure(row.go),
+                &ratio,
+                &row.goal.map(Goal::text).unwrap_or_default(),
+                verdict.map_or("", |met| if met { "met" } else { "not met" }),
+            ],
         );
-        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(text, "  goals met: {met} of {judged}");
+    calls(&mut text, "one life", &ours.alone, &go.alone);
+    for (ours, go) in ours.crowds.iter().zip(&go.crowds) {
+        calls(&mut text, &format!("{} at once", ours.count), ours, go);
     }
     text
 }
 
-fn rows(plan: Plan, ours: &Figures, go: &Figures) -> Vec<Row> {
+fn line(text: &mut String, [what, ours, go, ratio, goal, verdict]: [&str; 6]) {
+    let line = format!("  {what:<52} {ours:>12} {go:>12} {ratio:>6} {goal:>7} {verdict}");
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+/// Where the calls went.
+fn calls(text: &mut String, who: &str, ours: &Lives, go: &Lives) {
+    let _ = writeln!(
+        text,
+        "\n  {:<52} {:>12} {:>12}",
+        format!("{who}: OpenStack calls each, by operation"),
+        "ours",
+        "Go driver"
+    );
+    let operations: BTreeSet<&String> = ours.requests.keys().chain(go.requests.keys()).collect();
+    for operation in operations {
+        let figure = |lives: &Lives| {
+            let count = lives.requests.get(operation);
+            count.map_or_else(|| "-".to_owned(), |count| format!("{:.2}", lives.each(*count)))
+        };
+        let _ = writeln!(text, "    {operation:<50} {:>12} {:>12}", figure(ours), figure(go));
+    }
+}
+
+fn rows(kind: Kind, ours: &Figures, go: &Figures) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut add = |what: &str, unit: &'static str, figure: &dyn Fn(&Figures) -> Option<f64>| {
+    let mut add = |what: &str, unit: &'static str, goal: Option<Goal>, figure: &dyn Fn(&Figures) -> Option<f64>| {
         rows.push(Row {
             what: what.to_owned(),
             ours: figure(ours),
             go: figure(go),
             unit,
+            goal,
         });
     };
-    let mut lives = |who: &str, of: &dyn Fn(&Figures) -> Option<Lives>| {
-        add(&format!("{who}: OpenStack calls each"), "", &|figures| {
-            Some(of(figures)?.requests_each())
-        });
-        add(&format!("{who}: failed RPCs of all"), "", &|figures| {
-            Some(count(of(figures)?.failures))
-        });
-        add(&format!("{who}: processor time each"), "ms", &|figures| {
-            Some(ms(of(figures)?.processor_each()))
+    let mut lives = |who: &str, most: f64, of: &dyn Fn(&Figures) -> Option<Lives>| {
+        add(
+            &format!("{who}: OpenStack calls each"),
+            "",
+            Some(Goal::AtMost(most)),
+            &|figures| Some(of(figures)?.requests_each()),
+        );
+        add(
+            &format!("{who}: failed RPCs of all"),
+            "",
+            Some(Goal::AtMost(0.0)),
+            &|figures| Some(count(of(figures)?.failures)),
+        );
+        add(
+            &format!("{who}: processor time each"),
+            "ms",
+            Some(Goal::Share(4.0)),
+            &|figures| Some(ms(of(figures)?.processor_each())),
+        );
+        let mut own = |what: &str, part: fn(&Lives) -> Duration| {
+            add(&format!("{who}: of it {what}"), "ms", None, &|figures| {
+                let lives = of(figures)?;
+                Some(ms(part(&lives) / lives.count.max(1)))
+            });
+        };
+        own("the controller's own", |lives| lives.processor.controller.own);
+        own("the node's own", |lives| lives.processor.node.own);
+        own("programs that they start", |lives| {
+            lives.processor.controller.programs + lives.processor.node.programs
         });
         add(
             &format!("{who}: an attach is noticed late by, median"),
             "ms",
+            Some(Goal::AtMost(200.0)),
             &|figures| of(figures)?.late(50).map(ms),
         );
-        add(&format!("{who}: the same, 99th percentile"), "ms", &|figures| {
-            of(figures)?.late(99).map(ms)
-        });
+        add(
+            &format!("{who}: the same, 99th percentile"),
+            "ms",
+            Some(Goal::AtMost(1000.0)),
+            &|figures| of(figures)?.late(99).map(ms),
+        );
     };
-    lives("one life", &|figures| Some(figures.alone.clone()));
-    if plan.crowd > 0 {
-        lives(&format!("{} at once", plan.crowd), &|figures| figures.crowd.clone());
+    let alone = if kind == Kind::AtOnce { 9.0 } else { 12.0 };
+    lives("one life", alone, &|figures| Some(figures.alone.clone()));
+    for (number, crowd) in ours.crowds.iter().enumerate() {
+        // Five requests that there must be, and what all share.
+        lives(&format!("{} at once", crowd.count), 7.0, &|figures| {
+            figures.crowds.get(number).cloned()
+        });
     }
-    add("one life: seconds", "s", &|figures| {
+    add("one life: seconds", "s", None, &|figures| {
         Some(figures.alone.wall_each().as_secs_f64())
     });
-    if plan.crowd > 0 {
-        let crowd = |figures: &Figures, of: fn(&Lives) -> Duration| Some(of(figures.crowd.as_ref()?).as_secs_f64());
-        add("the crowd: seconds until all are attached", "s", &|figures| {
-            crowd(figures, |lives| lives.attach)
-        });
-        add("the crowd: seconds of all lives", "s", &|figures| {
-            crowd(figures, |lives| lives.wall)
+    for (number, crowd) in ours.crowds.iter().enumerate() {
+        let seconds =
+            |figures: &Figures, of: fn(&Lives) -> Duration| Some(of(figures.crowds.get(number)?).as_secs_f64());
+        let who = format!("{} at once", crowd.count);
+        add(
+            &format!("{who}: seconds until all are attached"),
+            "s",
+            Some(Goal::Share(1.0)),
+            &|figures| seconds(figures, |lives| lives.attach),
+        );
+        add(&format!("{who}: seconds of all lives"), "s", None, &|figures| {
+            seconds(figures, |lives| lives.wall)
         });
     }
-    add("controller: resident memory after the start", "MiB", &|figures| {
-        Some(mib(figures.idle.0.now))
+    let mut role = |name: &str, parts: f64, of: fn(&Figures) -> [crate::process::Memory; 2]| {
+        for (number, when) in ["after the start", "in the end"].iter().enumerate() {
+            let goal = Some(Goal::Share(parts));
+            add(&format!("{name}: resident memory {when}"), "MiB", goal, &|figures| {
+                Some(mib(of(figures)[number].now))
+            });
+            add(
+                &format!("{name}: of it its own, not the program's file"),
+                "MiB",
+                None,
+                &|figures| Some(mib(of(figures)[number].anonymous)),
+            );
+        }
+        add(
+            &format!("{name}: resident memory, most so far"),
+            "MiB",
+            Some(Goal::Share(parts)),
+            &|figures| Some(mib(of(figures)[1].most)),
+        );
+    };
+    role("controller", 4.0, |figures| {
+        [figures.idle.controller, figures.loaded.controller]
     });
-    add("controller: most so far", "MiB", &|figures| {
-        Some(mib(figures.loaded.0.most))
+    role("node", 7.0, |figures| [figures.idle.node, figures.loaded.node]);
+    add("controller: processor time of an idle minute", "ms", None, &|figures| {
+        figures.minute.map(|minute| ms(minute.controller))
     });
-    add("node: resident memory after the start", "MiB", &|figures| {
-        Some(mib(figures.idle.1.now))
+    add("node: processor time of an idle minute", "ms", None, &|figures| {
+        figures.minute.map(|minute| ms(minute.node))
     });
-    add("node: most so far", "MiB", &|figures| Some(mib(figures.loaded.1.most)));
-    add("binary", "MB", &|figures| Some(count_u64(figures.binary) / 1e6));
+    add("binary", "MB", Some(Goal::Share(4.0)), &|figures| {
+        Some(count_u64(figures.binary) / 1e6)
+    });
     rows
 }
 
@@ -123,4 +241,25 @@ fn count(value: usize) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "figures of a bench have few digits")]
 fn count_u64(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_up_to_its_limit_and_not_judged_without_figures() {
+        let row = |ours, go| Row {
+            what: String::new(),
+            ours,
+            go,
+            unit: "",
+            goal: None,
+        };
+        assert_eq!(Goal::Share(4.0).is_met(&row(Some(1.0), Some(4.0))), Some(true));
+        assert_eq!(Goal::Share(4.0).is_met(&row(Some(1.1), Some(4.0))), Some(false));
+        assert_eq!(Goal::AtMost(7.0).is_met(&row(Some(7.0), None)), Some(true));
+        assert_eq!(Goal::AtMost(7.0).is_met(&row(Some(7.1), None)), Some(false));
+        assert_eq!(Goal::Share(4.0).is_met(&row(Some(1.0), None)), None);
+    }
 }

@@ -24,6 +24,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, request: &Request, path: &[&str]) -> Re
             cloud.log().clear();
             Reply::empty(204)
         }
+        ("GET", ["held"]) => Reply::json(200, json!(cloud.held.list())),
         ("GET", ["state"]) => Reply::json(200, state(cloud)),
         ("GET", ["faults"]) => Reply::json(200, json!(cloud.faults().list())),
         ("POST", ["faults"]) => done(add_fault(cloud, request)),

@@ -52,6 +52,16 @@ impl Request {
             .map_err(|error| Fault::bad_request(format!("Invalid input for field/attribute {key}. {error}")))
     }
 
+    /// An object under `key`, if the body has one.
+    pub(crate) fn optional_object<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Fault> {
+        let body: Value =
+            serde_json::from_slice(&self.body).map_err(|_| Fault::bad_request("Malformed request body"))?;
+        if body.get(key).is_none_or(Value::is_null) {
+            return Ok(None);
+        }
+        self.object(key).map(Some)
+    }
+
     /// The only key of a body such as `{"os-extend": {…}}`.
     pub(crate) fn action(&self) -> Option<String> {
         let body: serde_json::Map<String, Value> = serde_json::from_slice(&self.body).ok()?;
@@ -184,16 +194,21 @@ impl Fault {
         };
         let reply = match self.status {
             // What stands before the services answers these, and does not speak JSON.
-            502 | 504 => Reply {
-                status: self.status,
-                headers: Vec::new(),
-                body: Body::Html(self.html()),
-            },
+            502 | 504 => self.without_json(),
             _ => Reply::json(self.status, body),
         };
         match self.retry_after {
             Some(seconds) => reply.header("Retry-After", seconds.to_string()),
             None => reply,
+        }
+    }
+
+    /// As the router says it, before any service's own code.
+    pub(crate) fn without_json(&self) -> Reply {
+        Reply {
+            status: self.status,
+            headers: Vec::new(),
+            body: Body::Html(self.html()),
         }
     }
 

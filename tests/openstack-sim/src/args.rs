@@ -57,7 +57,7 @@ struct Serve {
     /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder plays its /dev/disk/by-id.
     #[arg(long = "server")]
     servers: Vec<ServerSpec>,
-    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group, attach, detach, release, settle, answer, accept.
+    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group, members, attach, connect, detach, release, settle, answer, accept.
     #[arg(long = "latency")]
     latencies: Vec<String>,
     /// A volume type: NAME[,multiattach][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]. The first is the default.

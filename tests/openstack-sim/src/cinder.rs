@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::api::{Fault, Reply, Request, Style};
 use crate::cloud::Cloud;
 use crate::keystone::{Token, authenticate};
-use crate::microversion::{VOLUME, Version};
+use crate::microversion::Version;
 
 /// A call of Cinder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -224,7 +224,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         Ok(token) => token,
         Err(refusal) => return refusal,
     };
-    let version = match VOLUME.negotiate(request) {
+    let version = match cloud.settings.block_storage.negotiate(request) {
         Ok(version) => version,
         Err(fault) => return fault.render(Style::Compute),
     };
@@ -241,7 +241,8 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
     } else {
         context.answer(call)
     };
-    VOLUME.stamp(reply.unwrap_or_else(|fault| fault.render(Style::Compute)), version)
+    let reply = reply.unwrap_or_else(|fault| fault.render(Style::Compute));
+    cloud.settings.block_storage.stamp(reply, version)
 }
 
 impl Context<'_> {
@@ -281,9 +282,8 @@ impl Context<'_> {
             Call::GetMessage(id) => self.get_message(id),
             Call::DeleteMessage(id) => self.delete_message(id),
             Call::WrongProject => Err(Fault::bad_request("Malformed request url")),
-            Call::ListVersions | Call::GetVersion | Call::Unknown => {
-                Err(Fault::not_found(crate::api::default_message(404)))
-            }
+            Call::ListVersions | Call::GetVersion => Err(Fault::not_found(crate::api::default_message(404))),
+            Call::Unknown => Ok(Fault::not_found(crate::api::default_message(404)).without_json()),
         }
     }
 }
@@ -292,8 +292,8 @@ fn versions(cloud: &Cloud) -> Value {
     json!({"versions": [{
         "id": "v3.0",
         "status": "CURRENT",
-        "version": VOLUME.highest.to_string(),
-        "min_version": VOLUME.lowest.to_string(),
+        "version": cloud.settings.block_storage.highest.to_string(),
+        "min_version": cloud.settings.block_storage.lowest.to_string(),
         "updated": "2023-08-31T00:00:00Z",
         "links": [
             {"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"},

@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::backing::Backing;
 use crate::config::Identity;
 use crate::faults::Faults;
+use crate::held::HeldRequests;
 use crate::keystone::Tokens;
 use crate::latencies::Latencies;
 use crate::log::LogEntry;
+use crate::microversion::Versions;
 use crate::store::Store;
 use crate::world::World;
 
@@ -24,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) page_limit: usize,
     pub(crate) like_filters: bool,
     pub(crate) block_storage_type: String,
+    pub(crate) block_storage: Versions,
+    pub(crate) compute: Versions,
     pub(crate) pools_for_members: bool,
     pub(crate) other_regions: Vec<String>,
 }
@@ -37,7 +42,9 @@ pub(crate) struct Cloud {
     tokens: Mutex<Tokens>,
     faults: Mutex<Faults>,
     log: Mutex<Vec<LogEntry>>,
-    latencies: Mutex<Latencies>,
+    /// Those that stand still.
+    pub(crate) held: HeldRequests,
+    latencies: watch::Sender<Latencies>,
     store: Option<Store>,
     under_way: watch::Sender<usize>,
     changed: watch::Sender<()>,
@@ -60,7 +67,8 @@ impl Cloud {
             tokens: Mutex::new(tokens),
             faults: Mutex::default(),
             log: Mutex::default(),
-            latencies: Mutex::new(latencies),
+            held: HeldRequests::default(),
+            latencies: watch::Sender::new(latencies),
             store,
             under_way: watch::Sender::new(0),
             changed: watch::Sender::new(()),
@@ -113,11 +121,26 @@ impl Cloud {
     }
 
     pub(crate) fn latencies(&self) -> Latencies {
-        *lock(&self.latencies)
+        *self.latencies.borrow()
     }
 
+    /// From now on, also for what is under way.
     pub(crate) fn set_latencies(&self, latencies: Latencies) {
-        *lock(&self.latencies) = latencies;
+        self.latencies.send_replace(latencies);
+    }
+
+    /// Waits for as long as this part of some work takes. A change of the latencies meanwhile counts.
+    pub(crate) async fn takes(&self, time: impl Fn(&Latencies) -> Duration) {
+        let started = Instant::now();
+        let mut latencies = self.latencies.subscribe();
+        loop {
+            let end = started + time(&latencies.borrow_and_update());
+            tokio::select! {
+                () = sleep_until(end) => return,
+                // The sender lives as long as `self`.
+                _ = latencies.changed() => {}
+            }
+        }
     }
 
     /// Waits until what was changed so far is on the disk; at once without a backing folder.

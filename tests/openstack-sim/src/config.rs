@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::latencies::Latencies;
+use crate::microversion::{COMPUTE, VOLUME};
 use crate::state::GroupType;
 pub use cinder::{Pool, Quota, TypeQuota, VolumeType};
 
@@ -67,6 +68,12 @@ pub struct SimConfig {
     /// Whether the cloud's operator has switched Cinder's inexact filters (`name~=part`, since 3.34) on; by default they
     /// are off, as in Cinder's own `resource_filters.json`.
     pub like_filters: bool,
+    /// The highest microversion of Cinder's API, `(3, 71)` by default; an older cloud has a lower one.
+    pub block_storage_version: (u32, u32),
+    /// The highest microversion of Nova's API, `(2, 90)` by default.
+    pub compute_version: (u32, u32),
+    /// Whether the cloud's operator lets a copy be in another zone than its source (`cloned_volume_same_az = False`).
+    pub copies_across_zones: bool,
     /// Under which type the catalogue lists Cinder: `block-storage`, or an older alias such as `volumev3`.
     pub block_storage_type: String,
     /// A folder in which volumes are sparse files and attachments become loop devices; without it volumes hold no data.
@@ -97,6 +104,9 @@ impl Default for SimConfig {
             volumes_per_server: 256,
             token_lifetime: Duration::from_hours(1),
             like_filters: false,
+            block_storage_version: (VOLUME.highest.0, VOLUME.highest.1),
+            compute_version: (COMPUTE.highest.0, COMPUTE.highest.1),
+            copies_across_zones: false,
             block_storage_type: "block-storage".to_owned(),
             backing: None,
         }

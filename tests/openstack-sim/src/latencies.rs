@@ -20,10 +20,14 @@ pub struct Latencies {
     pub backup: Duration,
     /// `retyping` to the new type; a migration takes it twice.
     pub retype: Duration,
-    /// A group's `creating`, `updating` or `deleting` to its end.
+    /// A group's `creating` or `deleting` to its end.
     pub group: Duration,
+    /// A group's `updating` to its end: volumes enter it or leave it.
+    pub members: Duration,
     /// Nova's answer to an attach call to `in-use`; the first half is spent in `reserved`, the second in `attaching`.
     pub attach: Duration,
+    /// How much longer than its half of `attach` a volume is `attaching`.
+    pub connect: Duration,
     /// Nova's answer to a detach call to `available`.
     pub detach: Duration,
     /// How long Nova waits for a guest that does not release its device before it gives the detachment up and the
@@ -48,6 +52,7 @@ impl Latencies {
             backup: Duration::from_millis(1500),
             retype: Duration::from_secs(1),
             group: Duration::from_millis(300),
+            members: Duration::from_millis(300),
             attach: Duration::from_millis(1100),
             detach: Duration::from_millis(600),
             ..Self::default()
@@ -64,7 +69,9 @@ impl Latencies {
             "backup" => &mut self.backup,
             "retype" => &mut self.retype,
             "group" => &mut self.group,
+            "members" => &mut self.members,
             "attach" => &mut self.attach,
+            "connect" => &mut self.connect,
             "detach" => &mut self.detach,
             "release" => &mut self.release,
             "settle" => &mut self.settle,
@@ -74,7 +81,7 @@ impl Latencies {
                 return Err(SpecError {
                     text: name.to_owned(),
                     reason: "is not a latency".to_owned(),
-                    form: "create, delete, extend, snapshot, backup, retype, group, attach, detach, release, settle, answer or accept",
+                    form: "create, delete, extend, snapshot, backup, retype, group, members, attach, connect, detach, release, settle, answer or accept",
                 });
             }
         };
@@ -109,7 +116,9 @@ impl Latencies {
             ("backup", self.backup.as_millis()),
             ("retype", self.retype.as_millis()),
             ("group", self.group.as_millis()),
+            ("members", self.members.as_millis()),
             ("attach", self.attach.as_millis()),
+            ("connect", self.connect.as_millis()),
             ("detach", self.detach.as_millis()),
             ("release", self.release.as_millis()),
             ("settle", self.settle.as_millis()),

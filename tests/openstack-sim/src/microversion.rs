@@ -42,6 +42,16 @@ pub(crate) const COMPUTE: Versions = Versions {
 };
 
 impl Versions {
+    /// The same of an older cloud, whose highest version is this one.
+    pub(crate) fn up_to(&self, highest: Version) -> Self {
+        Self {
+            service: self.service,
+            legacy_header: self.legacy_header,
+            lowest: self.lowest,
+            highest,
+        }
+    }
+
     /// What the request asks for, as it is written there.
     pub(crate) fn asked(&self, request: &Request) -> Option<String> {
         let list = request.header("openstack-api-version").unwrap_or_default();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{Fault, Reply, Request, Style};
 use crate::cloud::Cloud;
 use crate::keystone::authenticate;
-use crate::microversion::{COMPUTE, Version};
+use crate::microversion::Version;
 
 /// A call of Nova.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
         Ok(token) => token,
         Err(refusal) => return refusal,
     };
-    let version = match COMPUTE.negotiate(request) {
+    let version = match cloud.settings.compute.negotiate(request) {
         Ok(version) => version,
         Err(fault) => return fault.render(Style::Compute),
     };
@@ -108,15 +108,16 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Repl
             Err(Fault::not_found(crate::api::default_message(404)))
         }
     };
-    COMPUTE.stamp(reply.unwrap_or_else(|fault| fault.render(Style::Compute)), version)
+    let reply = reply.unwrap_or_else(|fault| fault.render(Style::Compute));
+    cloud.settings.compute.stamp(reply, version)
 }
 
 fn version_view(cloud: &Cloud) -> Value {
     json!({
         "id": "v2.1",
         "status": "CURRENT",
-        "version": COMPUTE.highest.to_string(),
-        "min_version": COMPUTE.lowest.to_string(),
+        "version": cloud.settings.compute.highest.to_string(),
+        "min_version": cloud.settings.compute.lowest.to_string(),
         "updated": "2013-07-23T11:33:21Z",
         "links": [
             {"rel": "self", "href": format!("{}/compute/v2.1/", cloud.settings.base_url)},

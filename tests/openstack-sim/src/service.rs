@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::api::{Body, Fault, Reply, Request, Style, default_message};
 use crate::cloud::Cloud;
 use crate::faults::{Effect, When};
+use crate::held::HeldRequest;
 use crate::log::LogEntry;
 use crate::microversion::{COMPUTE, VOLUME};
 use crate::{admin, cinder, keystone, metadata, nova};
@@ -131,7 +132,12 @@ pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>)
         micro_version: call.asked_version(&request),
         elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
-    let mut reply = reply?.header("x-openstack-request-id", request.id.clone());
+    let mut reply = reply?;
+    if matches!(reply.body, Body::Html(_)) {
+        // What stands before the services knows nothing of their request ids.
+        return Ok(respond(reply));
+    }
+    reply = reply.header("x-openstack-request-id", request.id.clone());
     if !matches!(call, Call::Keystone(_)) {
         reply = reply.header("x-compute-request-id", request.id.clone());
     }
@@ -186,6 +192,7 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             millis,
             when: When::Before,
         }) => {
+            let _held = cloud.held.hold(held(call, request, When::Before));
             sleep(Duration::from_millis(millis)).await;
             Ok(call.answer(cloud, request))
         }
@@ -194,6 +201,7 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             when: When::After,
         }) => {
             let reply = call.answer(cloud, request);
+            let _held = cloud.held.hold(held(call, request, When::After));
             sleep(Duration::from_millis(millis)).await;
             Ok(reply)
         }
@@ -218,6 +226,23 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
     }
 }
 
+fn held(call: &Call, request: &Request, when: When) -> HeldRequest {
+    HeldRequest {
+        method: request.method.to_string(),
+        path: request.target.clone(),
+        operation: call.name(),
+        when,
+    }
+}
+
+/// A path as WSGI hands it to a service: decoded before it is taken apart, so that no segment can hold a slash.
+fn decoded(path: &str) -> String {
+    // A plus is a plus in a path.
+    let query = path.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    let mut parts = form_urlencoded::parse(query.as_bytes());
+    parts.next().map(|(path, _)| path.into_owned()).unwrap_or_default()
+}
+
 async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
     let (mut head, body) = incoming.into_parts();
     let reset = head.extensions.remove().unwrap_or_default();
@@ -229,7 +254,7 @@ async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
     Ok(Request {
         method: head.method,
         target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        path: head.uri.path().to_owned(),
+        path: decoded(head.uri.path()),
         query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
         headers: head.headers,
         body: body.to_bytes(),
@@ -273,4 +298,23 @@ pub(crate) fn answer_metadata(
         .filter(|part| !part.is_empty())
         .collect();
     respond(metadata::answer(document, &segments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_decoded_before_it_is_taken_apart() {
+        for (path, decoded_path) in [
+            (
+                "/volume/v3/volumes/1/metadata/a%2Fb",
+                "/volume/v3/volumes/1/metadata/a/b",
+            ),
+            ("/a+b/c=d&e/%C3%A9", "/a+b/c=d&e/\u{e9}"),
+            ("/", "/"),
+        ] {
+            assert_eq!(decoded(path), decoded_path);
+        }
+    }
 }

@@ -14,10 +14,12 @@ use crate::backing::{Backing, BackingError};
 use crate::cloud::{Cloud, Settings};
 use crate::config::SimConfig;
 use crate::faults::{Fault, FaultError};
+use crate::held::HeldRequest;
 use crate::keystone::Tokens;
 use crate::latencies::Latencies;
 use crate::listener::{Listener, ListenerError};
 use crate::log::LogEntry;
+use crate::microversion::{COMPUTE, VOLUME, Version};
 use crate::service;
 use crate::state::CloudState;
 use crate::store::{Saved, Store, StoreError};
@@ -114,6 +116,7 @@ impl Sim {
             volumes_per_server: config.volumes_per_server,
             clones_hold_sources: config.clones_hold_sources,
             backups: config.backups,
+            copies_across_zones: config.copies_across_zones,
         });
         for server in config.servers {
             world.add_server(server);
@@ -136,6 +139,8 @@ impl Sim {
             page_limit: config.page_limit,
             like_filters: config.like_filters,
             block_storage_type: config.block_storage_type,
+            block_storage: VOLUME.up_to(Version(config.block_storage_version.0, config.block_storage_version.1)),
+            compute: COMPUTE.up_to(Version(config.compute_version.0, config.compute_version.1)),
             pools_for_members: config.pools_for_members,
             other_regions: config.other_regions,
         };
@@ -201,7 +206,12 @@ impl Sim {
         self.cloud.faults().clear();
     }
 
-    /// Changes how long work takes, from now on.
+    /// The requests that a [`crate::Effect::Delay`] holds at this moment.
+    pub fn held(&self) -> Vec<HeldRequest> {
+        self.cloud.held.list()
+    }
+
+    /// Changes how long work takes, from now on, also of what is under way.
     pub fn set_latencies(&self, latencies: Latencies) {
         self.cloud.set_latencies(latencies);
     }

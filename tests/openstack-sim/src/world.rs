@@ -43,6 +43,7 @@ pub(crate) struct Rules {
     pub(crate) volumes_per_server: usize,
     pub(crate) clones_hold_sources: bool,
     pub(crate) backups: bool,
+    pub(crate) copies_across_zones: bool,
 }
 
 /// What a message is about.

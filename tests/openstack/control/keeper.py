@@ -108,6 +108,7 @@ class Keeper:
         wait_for("every worker to report", START_SECONDS, lambda: self.is_ready(since))
         if not is_prepared:
             self.prepare(prepared)
+        setup.logins()
         setup.write_ready()
 
     def is_ready(self, since):

@@ -43,6 +43,9 @@ ADMIN_PASSWORD = "of-the-admin"
 MEMBER_PASSWORD = "of-a-member"
 PROJECT = "cluster"
 MEMBER = "csi"
+# A user without a role, on whom the member may bestow a trust.
+TRUSTEE = "csi-trustee"
+TRUSTEE_PASSWORD = "of-a-trustee"
 
 # Cinder's backends: name and availability zone. A volume can be retyped from the first to the second, which migrates it.
 BACKENDS = {"one": "nova", "two": "nova", "far": "zone-far"}

@@ -36,6 +36,7 @@ def identity():
     project = session.post("identity", "/projects", {"project": {"name": layout.PROJECT, "domain_id": "default"}})["project"]["id"]
     user = _user(session, layout.MEMBER, layout.MEMBER_PASSWORD)
     session.put("identity", f"/projects/{project}/users/{user}/roles/{roles['member']}")
+    _user(session, layout.TRUSTEE, layout.TRUSTEE_PASSWORD)
 
 
 def _user(session, name, password):
@@ -95,7 +96,28 @@ def credential():
         "search-order = metadataService",
         "",
     ]
-    path = layout.RUN / "cloud.conf"
+    _write_privately("cloud.conf", lines)
+
+
+def logins():
+    """Who a test may be besides: the member and the trustee, by their passwords."""
+    who = {"member": (layout.MEMBER, layout.MEMBER_PASSWORD), "trustee": (layout.TRUSTEE, layout.TRUSTEE_PASSWORD)}
+    for name, (user, password) in who.items():
+        lines = [
+            "[Global]",
+            f'auth-url = "{layout.AUTH_URL}"',
+            f'username = "{user}"',
+            f'password = "{password}"',
+            'domain-name = "Default"',
+            f'tenant-name = "{layout.PROJECT}"',
+            f'region = "{layout.REGION}"',
+            "",
+        ]
+        _write_privately(f"{name}.conf", lines)
+
+
+def _write_privately(name, lines):
+    path = layout.RUN / name
     path.touch(mode=0o600)
     path.write_text("\n".join(lines))
 
@@ -110,6 +132,8 @@ def describe():
         "region": layout.REGION,
         "project_id": session.project,
         "cloud_conf": str(layout.RUN / "cloud.conf"),
+        "member_conf": str(layout.RUN / "member.conf"),
+        "trustee_conf": str(layout.RUN / "trustee.conf"),
         "servers": [
             {"id": server["id"], "name": server["name"], "by_id": str(layout.SERVERS_DIR / server["name"] / "by-id")}
             for server in sorted(servers, key=lambda server: server["name"])

@@ -22,6 +22,8 @@ pub fn page() -> PathBuf {
 /// Folders of the repository that hold tests.
 const SOURCES: [&str; 4] = ["crds", "driver", "operator", "tests"];
 const MARK: &str = "_issue_";
+/// What stands where a row has no test.
+pub const UNTESTED: &str = "none yet";
 const HEAD: &str = "\
 # Faults of the Go driver, and the tests that show them cured
 
@@ -97,7 +99,7 @@ fn line(row: &Row, tests: &BTreeMap<u32, Vec<String>>) -> String {
     names.dedup();
     let issues: Vec<String> = row.issues.iter().map(|number| format!("#{number}")).collect();
     let names = if names.is_empty() {
-        "none yet".to_owned()
+        UNTESTED.to_owned()
     } else {
         names.join("<br>")
     };

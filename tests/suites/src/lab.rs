@@ -184,6 +184,30 @@ impl Lab {
             .collect())
     }
 
+    /// What is mounted in the test's directory, as the lab sees it: place, what of the file system is seen there, options, kind
+    /// and options of the file system. Device numbers are left out, and the numbers of loop devices.
+    pub fn mount_table(&self) -> Result<Vec<String>> {
+        let path = format!("/proc/{}/mountinfo", self.keeper.pid()?.as_raw_nonzero());
+        let table = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let directory = self.directory.path().display().to_string();
+        let mut lines = Vec::new();
+        for line in table.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let (Some(&[root, point, options]), Some(end)) =
+                (fields.get(3..6), fields.iter().position(|field| *field == "-"))
+            else {
+                bail!("the mount table has the line {line:?}");
+            };
+            if point.starts_with(&directory) {
+                let kind = fields.get(end + 1).copied().unwrap_or_default();
+                let own = fields.get(end + 3).copied().unwrap_or_default();
+                let root = root.trim_end_matches(|c: char| c.is_ascii_digit());
+                lines.push(format!("{point} {root} {options} {kind} {own}"));
+            }
+        }
+        Ok(lines)
+    }
+
     /// Ends the namespaces and looks for what the test left behind.
     async fn finish(self, keep_logs: bool) -> Result<()> {
         let Self { directory, keeper } = self;

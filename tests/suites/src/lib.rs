@@ -20,3 +20,4 @@ pub mod real_cloud;
 pub mod sanity;
 pub mod shape;
 pub mod simulator;
+pub mod syscalls;

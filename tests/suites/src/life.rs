@@ -1,14 +1,15 @@
 //! One volume's way through a driver, from create to delete, as the sidecars and the kubelet take it.
 
+mod changes;
+mod copies;
+mod retries;
+
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use csi_proto::csi::v1::controller_client::ControllerClient;
+use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::node_client::NodeClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -18,81 +19,18 @@ use csi_proto::csi::v1::{
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, TopologyRequirement, Volume, VolumeCapability,
 };
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
 
 use crate::lab::Lab;
+pub use copies::Source;
+pub use retries::Retries;
 
 /// Bytes of a GiB.
 pub const GIB: i64 = 1 << 30;
-/// How often a call is repeated that a sidecar would repeat.
-const ATTEMPTS: usize = 100;
-/// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-
-/// How a failed call is repeated.
-#[derive(Debug, Clone)]
-pub struct Retries {
-    first_pause: Duration,
-    /// What each pause is multiplied by to give the next.
-    factor: u32,
-    call_timeout: Duration,
-    failures: Arc<AtomicUsize>,
-}
-
-impl Retries {
-    /// Soon and steadily: for a test that wants the end and not the way.
-    pub fn soon() -> Self {
-        Self::new(Duration::from_millis(100), 1, Duration::from_mins(1))
-    }
-
-    /// As the sidecars do with the flags of the Go driver's manifests: after a second, and twice as long each time.
-    pub fn as_sidecars() -> Self {
-        Self::new(Duration::from_secs(1), 2, Duration::from_mins(3))
-    }
-
-    fn new(first_pause: Duration, factor: u32, call_timeout: Duration) -> Self {
-        Self {
-            first_pause,
-            factor,
-            call_timeout,
-            failures: Arc::default(),
-        }
-    }
-
-    /// How many calls failed so far, of all lives that share this.
-    pub fn failures(&self) -> usize {
-        self.failures.load(Ordering::Relaxed)
-    }
-
-    /// Repeats a call that fails in a way that may pass: a retry is what finishes the work that an ended process began.
-    async fn repeat<T, Fut>(&self, name: &str, call: impl Fn() -> Fut) -> Result<T>
-    where
-        Fut: Future<Output = Result<Response<T>, Status>>,
-    {
-        let mut failures = Vec::new();
-        let mut pause = self.first_pause;
-        for _ in 0..ATTEMPTS {
-            let outcome = tokio::time::timeout(self.call_timeout, call()).await;
-            match outcome.with_context(|| format!("{name} does not answer for {:?}", self.call_timeout))? {
-                Ok(answer) => return Ok(answer.into_inner()),
-                Err(status) if is_permanent(status.code()) => {
-                    return Err(status).with_context(|| format!("{name} failed for good after {failures:?}"));
-                }
-                Err(status) => failures.push(format!("{:?}: {}", status.code(), status.message())),
-            }
-            self.failures.fetch_add(1, Ordering::Relaxed);
-            tokio::time::sleep(pause).await;
-            pause = (pause * self.factor).min(LONGEST_PAUSE);
-        }
-        failures.dedup();
-        anyhow::bail!("{name} failed {ATTEMPTS} times: {failures:?}")
-    }
-}
-
 /// A volume of one GiB and where it is to appear.
 #[derive(Debug, Clone)]
 pub struct Life {
     controller: ControllerClient<Channel>,
+    groups: GroupControllerClient<Channel>,
     node: NodeClient<Channel>,
     name: String,
     capability: VolumeCapability,
@@ -121,6 +59,7 @@ impl Life {
         // What the kubelet makes: the staging directory, and the parent of the target.
         std::fs::create_dir_all(&staging).with_context(|| format!("cannot make {}", staging.display()))?;
         Ok(Self {
+            groups: GroupControllerClient::new(controller.clone()),
             controller: ControllerClient::new(controller),
             node: NodeClient::new(node),
             name: name.to_owned(),
@@ -148,10 +87,10 @@ impl Life {
     /// The same life over other connections: after one of the processes was started anew.
     #[must_use]
     pub fn over(&self, controller: Channel, node: Channel) -> Self {
-        let (controller, node) = (ControllerClient::new(controller), NodeClient::new(node));
         Self {
-            controller,
-            node,
+            groups: GroupControllerClient::new(controller.clone()),
+            controller: ControllerClient::new(controller),
+            node: NodeClient::new(node),
             ..self.clone()
         }
     }
@@ -182,18 +121,29 @@ impl Life {
         Ok((answer.node_id, requirement))
     }
 
-    /// CreateVolume, repeated as the provisioner does.
+    /// How many calls failed so far.
+    pub fn failures(&self) -> usize {
+        self.retries.failures()
+    }
+
+    /// CreateVolume of one GiB, repeated as the provisioner does.
     pub async fn create(&self) -> Result<Volume> {
+        self.create_as(1, None).await
+    }
+
+    /// CreateVolume of so many GiB, empty or with the data of another volume.
+    pub async fn create_as(&self, gib: i64, source: Option<&Source>) -> Result<Volume> {
         let (_, accessibility_requirements) = self.node_info().await?;
         let request = CreateVolumeRequest {
             name: self.name.clone(),
             capacity_range: Some(CapacityRange {
-                required_bytes: GIB,
+                required_bytes: gib * GIB,
                 limit_bytes: 0,
             }),
             volume_capabilities: vec![self.capability.clone()],
             parameters: BTreeMap::from([("type".to_owned(), "fast".to_owned())]),
             accessibility_requirements,
+            volume_content_source: source.map(Into::into),
             ..CreateVolumeRequest::default()
         };
         let answer = self
@@ -310,11 +260,4 @@ impl Life {
             .await
             .map(drop)
     }
-}
-
-fn is_permanent(code: Code) -> bool {
-    matches!(
-        code,
-        Code::InvalidArgument | Code::AlreadyExists | Code::NotFound | Code::Unimplemented | Code::OutOfRange
-    )
 }

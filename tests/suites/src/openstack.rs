@@ -81,16 +81,10 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// Logs in as `cloud.conf` says, with a password or an application credential.
     pub async fn login(cloud_conf: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(cloud_conf).with_context(|| format!("cannot read {}", cloud_conf.display()))?;
-        let keys: BTreeMap<&str, &str> = text
-            .lines()
-            .filter_map(|line| line.split_once('='))
-            .map(|(key, value)| (key.trim(), value.trim().trim_matches('"')))
-            .collect();
+        let keys = keys(cloud_conf)?;
         let key = |name: &str| {
             keys.get(name)
-                .copied()
+                .map(String::as_str)
                 .with_context(|| format!("{} has no {name}", cloud_conf.display()))
         };
         let http = client()?;
@@ -174,6 +168,14 @@ impl Api {
         }
         Ok(found)
     }
+}
+
+/// What a `cloud.conf` says, section by section taken together.
+pub fn keys(cloud_conf: &Path) -> Result<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(cloud_conf).with_context(|| format!("cannot read {}", cloud_conf.display()))?;
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    let keys = lines.map(|(key, value)| (key.trim().to_owned(), value.trim().trim_matches('"').to_owned()));
+    Ok(keys.collect())
 }
 
 fn auth<'a>(key: &impl Fn(&str) -> Result<&'a str>) -> Result<Value> {

@@ -26,7 +26,13 @@ pub const ZONE: &str = "nova";
 #[derive(Debug, Deserialize)]
 struct Description {
     ports: Ports,
+    auth_url: String,
     cloud_conf: PathBuf,
+    /// One that was started by an earlier version has neither of these.
+    #[serde(default)]
+    member_conf: PathBuf,
+    #[serde(default)]
+    trustee_conf: PathBuf,
     servers: Vec<Server>,
     log: PathBuf,
 }
@@ -106,6 +112,21 @@ impl RealCloud {
     /// The servers; the lab is the first.
     pub fn servers(&self) -> &[Server] {
         &self.description.servers
+    }
+
+    /// Keystone.
+    pub fn auth_url(&self) -> &str {
+        &self.description.auth_url
+    }
+
+    /// How the project's member logs in by password.
+    pub fn member_conf(&self) -> &Path {
+        &self.description.member_conf
+    }
+
+    /// How a user without a role logs in by password.
+    pub fn trustee_conf(&self) -> &Path {
+        &self.description.trustee_conf
     }
 
     /// What the drivers asked for so far.

@@ -16,6 +16,8 @@ use crate::programs;
 
 /// Specs of csi-sanity v5.6.0 that can run; one more is marked as pending by its authors.
 pub const SPECS: usize = 102;
+/// How often the specs on idempotency repeat a call: `IdempotentCount`, for which the program has no flag.
+pub const REPEATS: usize = 10;
 const TIMEOUT: Duration = Duration::from_mins(8);
 const CLEAN_UP: Duration = Duration::from_secs(45);
 
@@ -146,6 +148,48 @@ struct SpecReport {
 struct SpecFailure {
     #[serde(rename = "Message")]
     message: String,
+}
+
+/// The calls that reached our driver, as the lines of its JSON log tell.
+#[derive(Debug, Default)]
+pub struct Calls {
+    /// How often each RPC ended with each code, by volume.
+    ended: BTreeMap<(String, String), BTreeMap<String, usize>>,
+}
+
+#[derive(Deserialize)]
+struct Ended {
+    rpc: String,
+    code: String,
+    volume: String,
+}
+
+impl Calls {
+    /// Reads the logs of the driver's processes.
+    pub fn read(logs: &[String]) -> Self {
+        let mut calls = Self::default();
+        let lines = logs.iter().flat_map(|log| log.lines());
+        for Ended { rpc, code, volume } in lines.filter_map(|line| serde_json::from_str(line).ok()) {
+            let by_volume = calls.ended.entry((rpc, code)).or_default();
+            *by_volume.entry(volume).or_default() += 1;
+        }
+        calls
+    }
+
+    /// How often an RPC ended with this code.
+    pub fn count(&self, rpc: &str, code: &str) -> usize {
+        self.by_volume(rpc, code).sum()
+    }
+
+    /// How often an RPC succeeded for the one volume for which it did so most often.
+    pub fn repeats(&self, rpc: &str) -> usize {
+        self.by_volume(rpc, "OK").max().unwrap_or_default()
+    }
+
+    fn by_volume(&self, rpc: &str, code: &str) -> impl Iterator<Item = usize> {
+        let found = self.ended.get(&(rpc.to_owned(), code.to_owned()));
+        found.into_iter().flat_map(|by_volume| by_volume.values().copied())
+    }
 }
 
 /// What differs from the suite's defaults.

@@ -1,5 +1,6 @@
 //! The OpenStack simulator in a lab.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub const SERVER_ID: &str = "6f1c2f3a-52c0-4a4e-9d59-0c7a3f1be001";
 /// Its availability zone.
 pub const ZONE: &str = "nova";
 /// The latencies of real services, as `--latency` takes them.
-pub const REAL_LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms,extend=300ms";
+pub const REAL_LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms,extend=300ms,snapshot=500ms,\
+     backup=1500ms,retype=1s,group=300ms,members=300ms";
 
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 const FOR_EVER: Duration = Duration::from_hours(1);
@@ -41,6 +43,8 @@ struct Ready {
 pub struct Request {
     /// HTTP method.
     pub method: String,
+    /// `keystone`, `cinder` or `nova`.
+    pub service: String,
     /// Name of the operation, such as `create_volume`.
     pub operation: String,
     /// HTTP status; 0 where the connection was cut.
@@ -134,9 +138,26 @@ impl Simulator {
         .await
     }
 
-    /// Sets latencies, as `--latency` takes them.
+    /// Sets one latency, also for what is under way.
     pub async fn set_latency(&self, name: &str, latency: Duration) -> Result<()> {
         self.post("latency", &json!({ name: latency.as_millis() })).await
+    }
+
+    /// Sets latencies, as `--latency` takes them, also for what is under way.
+    pub async fn set_latencies(&self, latencies: &str) -> Result<()> {
+        let pairs = latencies.split(',').filter_map(|pair| pair.split_once('='));
+        let pairs: BTreeMap<&str, &str> = pairs.collect();
+        self.post("latency", &json!(pairs)).await
+    }
+
+    /// The latencies by name.
+    pub async fn latencies(&self) -> Result<BTreeMap<String, Duration>> {
+        let millis: BTreeMap<String, u64> = serde_json::from_value(self.get("latency").await?)
+            .context("the simulator's latencies are not what was agreed")?;
+        let latencies = millis.into_iter();
+        Ok(latencies
+            .map(|(name, millis)| (name, Duration::from_millis(millis)))
+            .collect())
     }
 
     /// Does what the next request of this operation asks for, and holds the answer back for so long.
@@ -149,20 +170,21 @@ impl Simulator {
         .await
     }
 
-    /// Lets so many requests pass from now on and holds the next one, for longer than any test waits.
-    pub async fn hold_request(&self, after: usize, when: When) -> Result<()> {
+    /// Lets so many requests of an operation pass from now on and holds the next one, for longer than any test waits.
+    pub async fn hold_request(&self, operation: &str, after: usize, when: When) -> Result<()> {
         let effect = json!({ "delay": { "millis": FOR_EVER.as_millis(), "when": when.name() } });
-        self.post("faults", &json!({ "skip": after, "times": 1, "effect": effect }))
-            .await
+        let fault = json!({ "operation": operation, "skip": after, "times": 1, "effect": effect });
+        self.post("faults", &fault).await
     }
 
-    /// Whether the request of [`Simulator::hold_request`] has come: its rule is used up.
-    pub async fn holds_a_request(&self) -> Result<bool> {
-        let rules = self.get("faults").await?;
-        Ok(rules
-            .as_array()
-            .context("the simulator's faults are no list")?
-            .is_empty())
+    /// The request of [`Simulator::hold_request`], by method and path, once it has come.
+    pub async fn held_request(&self) -> Result<Option<String>> {
+        let held = self.get("held").await?;
+        let held = held.as_array().context("what the simulator holds is no list")?;
+        let word = |request: &Value, name: &str| request[name].as_str().unwrap_or_default().to_owned();
+        Ok(held
+            .last()
+            .map(|request| format!("{} {}", word(request, "method"), word(request, "path"))))
     }
 
     /// Forgets all rules; a request that is held stays so.

@@ -8,7 +8,7 @@ use suites::drivers::{Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::openstack::Api;
 use suites::real_cloud::RealCloud;
-use suites::sanity::{self, Access, Options, Report, SPECS};
+use suites::sanity::{self, Access, Calls, Options, REPEATS, Report, SPECS};
 use suites::simulator::Simulator;
 
 /// The suite fills a node up to its limit; a small one keeps that short.
@@ -85,7 +85,7 @@ async fn run(lab: &Lab, cloud: &impl Cloud, access: Access, processes: Processes
     // The suite names no file system, and one of its specs grows what it has mounted: ext4 lets only a process with
     // CAP_SYS_RESOURCE do that, which root lacks in many a container.
     let start = async |role| {
-        let ours = Ours::new(role).flag(LIMIT).flag("--default-fs-type=xfs");
+        let ours = Ours::new(role).json_log().flag(LIMIT).flag("--default-fs-type=xfs");
         ours.start(lab, cloud).await
     };
     let (node, controller) = match processes {
@@ -104,6 +104,11 @@ async fn run(lab: &Lab, cloud: &impl Cloud, access: Access, processes: Processes
         "our driver on {on}, {access:?} volumes, processes: {processes:?}"
     ));
     check(&report).with_context(|| controller.as_ref().unwrap_or(&node).tail())?;
+    let mut logs = vec![node.log()?];
+    if let Some(controller) = &controller {
+        logs.push(controller.log()?);
+    }
+    check_calls(&Calls::read(&logs))?;
     let mounts = lab.mounts().await?;
     ensure!(mounts.is_empty(), "mounts are left: {mounts:?}");
     node.stop().await?;
@@ -111,6 +116,26 @@ async fn run(lab: &Lab, cloud: &impl Cloud, access: Access, processes: Processes
         Some(controller) => controller.stop().await,
         None => Ok(()),
     }
+}
+
+/// What the suite does only where it is told to, or by a count of its own, has reached the driver.
+fn check_calls(calls: &Calls) -> Result<()> {
+    for rpc in ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"] {
+        let repeats = calls.repeats(rpc);
+        ensure!(
+            repeats == REPEATS,
+            "{rpc} was repeated {repeats} times for one volume and not {REPEATS}"
+        );
+    }
+    // By the file of mutable parameters, the limit of volumes, and their absence.
+    for (rpc, code) in [
+        ("ControllerModifyVolume", "OK"),
+        ("ControllerModifyVolume", "INVALID_ARGUMENT"),
+        ("ControllerPublishVolume", "RESOURCE_EXHAUSTED"),
+    ] {
+        ensure!(calls.count(rpc, code) > 0, "{rpc} never ended with {code}");
+    }
+    Ok(())
 }
 
 /// All specs ran, and all passed.

@@ -181,7 +181,7 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
                 Ok(None) => settle(view, Obstacle::Stuck),
             },
         },
-        (status, None) if is_under_work(status) => settle(view, Obstacle::Busy),
+        (status, None) if status.is_under_work() => settle(view, Obstacle::Busy),
         (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => Step::Elsewhere,
         (VolumeStatus::Available | VolumeStatus::InUse, None) => free(view, refusal, volume),
         _ => Step::Refused,
@@ -251,7 +251,7 @@ fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> S
         // Cinder has let go, Nova is about to forget.
         VolumeStatus::Available if !here => Step::Follow,
         status if status.is_error() => Step::Broken,
-        status if is_under_work(status) => settle(view, Obstacle::Busy),
+        status if status.is_under_work() => settle(view, Obstacle::Busy),
         _ => {
             let server = match server_allows(view, refusal) {
                 Ok(server) => server,
@@ -344,15 +344,6 @@ fn settle(view: &View<'_>, otherwise: Obstacle) -> Step {
     } else {
         Step::Settle
     }
-}
-
-/// Whether something is being done to the volume that ends by itself.
-fn is_under_work(status: &VolumeStatus) -> bool {
-    status.is_transition()
-        || matches!(
-            status.as_str(),
-            "backing-up" | "restoring-backup" | "uploading" | "maintenance" | "retyping" | "reverting" | "managing"
-        )
 }
 
 #[cfg(test)]

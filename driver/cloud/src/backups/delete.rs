@@ -28,8 +28,8 @@ impl Inner {
             };
             match &backup.status {
                 BackupStatus::Deleting => {
-                    self.wait_backup_gone(id, deadline).await?;
-                    return self.thaw(&backup).await;
+                    self.thaw(&backup).await?;
+                    return self.wait_backup_gone(id, deadline).await;
                 }
                 BackupStatus::ErrorDeleting => return Err(self.backup_not_deleted(&backup).await),
                 BackupStatus::Creating | BackupStatus::Restoring if rounds < ROUNDS => {
@@ -40,12 +40,11 @@ impl Inner {
                 _ if backup.has_dependent_backups => return Err(self.needed_backup(&backup, "").await),
                 _ => {}
             }
+            // Before the backup, which alone tells of it: whoever is killed in between is followed by one who sees the backup still.
+            self.thaw(&backup).await?;
             let refusal = match cinder.delete_backup(id).await {
-                Ok(answer) if answer.missing() => return self.thaw(&backup).await,
-                Ok(_) => {
-                    self.wait_backup_gone(id, deadline).await?;
-                    return self.thaw(&backup).await;
-                }
+                Ok(answer) if answer.missing() => return Ok(()),
+                Ok(_) => return self.wait_backup_gone(id, deadline).await,
                 Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
                 Err(error) if error.is_uncertain() => error,
                 Err(error) => return Err(error),

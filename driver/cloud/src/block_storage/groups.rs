@@ -74,6 +74,8 @@ pub(crate) struct GroupSnapshotRecord {
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) name: String,
     #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) description: String,
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) group_id: String,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) status: String,

@@ -10,16 +10,22 @@ use serde_json::json;
 use super::{BlockStorage, Link, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{GiB, SnapshotId, VolumeId};
+use crate::marks;
 use crate::pace::Kind;
 use crate::service::{MicroVersion, Service};
 use crate::transport::{Answer, Transport};
 use crate::watch::{List, Watched};
+
+/// The filter by metadata.
+const METADATA: &str = "metadata";
 
 /// The longest page of a list of those that have come to an end.
 const PAGE: u32 = 100;
 
 /// Since when a snapshot tells of the group snapshot that it belongs to.
 const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
+/// Since when snapshots are found by their metadata.
+const BY_METADATA: MicroVersion = MicroVersion(3, 22);
 
 /// The status of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -111,9 +117,17 @@ pub struct Snapshot {
     /// When it was made, UTC without a zone, as Cinder writes it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub created_at: String,
-    /// The group snapshot that it belongs to and that it can be deleted with only.
+    /// The group snapshot of Cinder that it belongs to and that it can be deleted with only.
     #[serde(default)]
     pub group_snapshot_id: Option<String>,
+}
+
+impl Snapshot {
+    /// The group snapshot that it is a member of, whether Cinder cut that or the members were taken one by one.
+    pub fn group(&self) -> Option<&str> {
+        let mark = || self.metadata.get(marks::GROUP_SNAPSHOT).map(String::as_str);
+        self.group_snapshot_id.as_deref().or_else(mark)
+    }
 }
 
 /// What a new snapshot shall be.
@@ -186,6 +200,9 @@ impl BlockStorage<'_> {
         };
         let mut request = Self::request("snapshot_list", Method::GET, &["snapshots", "detail"], object);
         request.version = self.with_groups().await?;
+        if filter.iter().any(|(key, _)| *key == METADATA) {
+            request.version = Some(BY_METADATA);
+        }
         request.query.extend_from_slice(filter);
         request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
         request
@@ -213,6 +230,17 @@ impl BlockStorage<'_> {
             snapshots.append(&mut page.snapshots);
         }
         Ok(snapshots)
+    }
+
+    /// All snapshots with this in their metadata. A Cinder that cannot look for it is asked for all.
+    pub(crate) async fn marked_snapshots(&self, key: &str, value: &str) -> Result<Vec<Snapshot>, CloudError> {
+        let highest = self.transport.highest_version(Service::BlockStorage).await?;
+        // As Python writes it; keys and values of ours need no escapes.
+        let filter = [(METADATA, format!("{{'{key}': '{value}'}}"))];
+        let filter: &[_] = if highest >= Some(BY_METADATA) { &filter } else { &[] };
+        let mut found = self.snapshots(filter).await?;
+        found.retain(|snapshot| snapshot.metadata.get(key).is_some_and(|marked| marked == value));
+        Ok(found)
     }
 
     /// Asks for a new snapshot; `None` when Cinder does not know the volume. Never repeated once it may have reached Cinder.

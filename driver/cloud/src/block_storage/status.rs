@@ -74,6 +74,15 @@ impl VolumeStatus {
             )
     }
 
+    /// Whether something is being done to the volume that ends by itself, an administrator's work included.
+    pub(crate) fn is_under_work(&self) -> bool {
+        self.is_transition()
+            || matches!(
+                self.as_str(),
+                "backing-up" | "uploading" | "maintenance" | "reverting" | "managing"
+            )
+    }
+
     /// Whether an operation has failed.
     pub(crate) fn is_error(&self) -> bool {
         match self {

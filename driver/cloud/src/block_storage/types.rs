@@ -115,6 +115,15 @@ impl BlockStorage<'_> {
         request.may_be_missing = true;
         Ok(!self.transport.send(request).await?.missing())
     }
+
+    /// Removes one key of the metadata, if it is there.
+    pub(crate) async fn remove_metadata(&self, id: &VolumeId, key: &str) -> Result<(), CloudError> {
+        let path = ["volumes", id.as_str(), "metadata", key];
+        let object = format!("key {key} of volume {id}");
+        let mut request = Self::request("metadata_delete", Method::DELETE, &path, object);
+        request.may_be_missing = true;
+        self.transport.send(request).await.map(drop)
+    }
 }
 
 #[cfg(test)]

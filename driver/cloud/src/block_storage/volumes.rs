@@ -13,6 +13,8 @@ use crate::marks;
 use crate::service::{MicroVersion, Service};
 use crate::transport::Answer;
 
+/// The status of Cinder's answer in a microversion that it does not have.
+const NO_SUCH_VERSION: u16 = 406;
 /// Since when Cinder makes volumes from backups.
 const FROM_BACKUP: MicroVersion = MicroVersion(3, 47);
 /// Since when Cinder grows volumes that are in use.
@@ -62,6 +64,9 @@ pub struct Volume {
     /// Whether more than one server may have it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub multiattach: bool,
+    /// Whether its data is encrypted; a part of its size is for the keys then.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub encrypted: bool,
     /// When it was made, UTC without a zone, as Cinder writes it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub created_at: String,
@@ -89,6 +94,14 @@ impl Volume {
             .iter()
             .filter_map(|attachment| attachment.server_id.clone())
             .collect()
+    }
+
+    /// Whether its data is on its way to another backend, as far as that can be seen.
+    pub(crate) fn is_migrating(&self) -> bool {
+        matches!(
+            self.migration_status.as_deref(),
+            Some("starting" | "migrating" | "completing")
+        )
     }
 
     /// The backup that the volume was restored from. Cinder's own word goes first: the mark may be one that the backup held.
@@ -307,7 +320,15 @@ impl BlockStorage<'_> {
         }
         request.body = Some(body);
         request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
+        let answer = match (self.transport.send(request).await, filling) {
+            (Err(CloudError::BadRequest(failure)), Filling::Backup(id)) if failure.status == Some(NO_SUCH_VERSION) => {
+                return Err(CloudError::CannotRestore {
+                    backup: id.to_string(),
+                    failure,
+                });
+            }
+            (answer, _) => answer?,
+        };
         if answer.missing() {
             // A type, zone or source that does not exist.
             return Err(CloudError::BadRequest(answer.into_failure()));

@@ -1,10 +1,11 @@
 //! Snapshots of several volumes through the front door.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Cloud;
 use crate::error::CloudError;
-use crate::groups::{GroupSnapshot, NewGroupSnapshot};
+use crate::groups::{GroupSnapshot, NewGroupSnapshot, NewOneByOne};
 use crate::ids::{GroupSnapshotId, SnapshotId};
 
 impl Cloud {
@@ -15,13 +16,22 @@ impl Cloud {
         self.inner.create_group_snapshot(&new).await
     }
 
+    /// Takes snapshots of several volumes one after the other, which makes them of several moments, or finds those that an earlier
+    /// call with the same name took. Each is waited for as long as the patience lasts; then it is answered as it is. One of the name
+    /// with other volumes, or cut at one moment, is [`CloudError::SnapshotExists`]. A failure that does not pass by itself removes
+    /// all members; after any other the next call goes on with those that are there.
+    pub async fn create_one_by_one(&self, new: NewOneByOne, patience: Duration) -> Result<GroupSnapshot, CloudError> {
+        self.inner.create_one_by_one(&new, patience).await
+    }
+
     /// A group snapshot with its members; `None` when Cinder does not know it, or the id is no UUID.
     pub async fn group_snapshot(&self, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
         self.inner.group_snapshot(id).await
     }
 
     /// Deletes a group snapshot with all of its members and waits until they are gone. One that is not there is deleted. Where
-    /// `members` are named, they must be the ones that it has, else it stays and the error is [`CloudError::OtherMembers`].
+    /// `members` are named, it must have no others, and none of them may be something else; else it stays and the error is
+    /// [`CloudError::OtherMembers`]. Named ones that are gone were deleted by an earlier call.
     pub async fn delete_group_snapshot(
         &self,
         id: &GroupSnapshotId,

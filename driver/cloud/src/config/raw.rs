@@ -137,6 +137,18 @@ impl RawCloud {
                 reason: "must begin with https:// or http://".to_owned(),
             });
         }
+        if has_user(&auth_url) {
+            return Err(ConfigError::BadValue {
+                place: Place {
+                    file: file.to_owned(),
+                    line: 0,
+                },
+                key: names.key("auth-url"),
+                reason: "must not hold a user or a password (what stands before an @ in front of the host): addresses are shown in logs; \
+                         name them by keys of their own"
+                    .to_owned(),
+            });
+        }
         let client = match (self.cert_file, self.key_file) {
             (Some(cert_file), Some(key_file)) => Some(ClientCertificate { cert_file, key_file }),
             (None, None) => None,
@@ -279,6 +291,16 @@ fn domain<const N: usize>(candidates: [(&Option<String>, &Option<String>); N]) -
     candidates
         .into_iter()
         .find_map(|(id, name)| id.clone().map(Domain::Id).or_else(|| name.clone().map(Domain::Name)))
+}
+
+/// Whether an address holds a user, or a user and a password.
+fn has_user(url: &str) -> bool {
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    // A backslash counts as a slash to whoever parses addresses of the web.
+    let host = host.trim_start_matches(['/', '\\']);
+    host.split(['/', '\\', '?', '#'])
+        .next()
+        .is_some_and(|host| host.contains('@'))
 }
 
 fn missing(file: &str, names: Names, key: &str, remedy: &str) -> ConfigError {

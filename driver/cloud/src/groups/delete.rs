@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
+use super::one_by_one::is_own_id;
 use crate::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::cloud::Inner;
-use crate::error::{CloudError, ObjectKind};
+use crate::error::{CloudError, Failure, ObjectKind};
 use crate::ids::{GroupSnapshotId, SnapshotId};
+use crate::last_failure::LastFailure;
 
 impl Inner {
     /// See [`crate::Cloud::delete_group_snapshot`].
@@ -16,6 +18,9 @@ impl Inner {
         id: &GroupSnapshotId,
         members: &BTreeSet<SnapshotId>,
     ) -> Result<(), CloudError> {
+        if is_own_id(id) {
+            return self.delete_one_by_one(id, members).await;
+        }
         let cinder = BlockStorage::new(&self.transport);
         if !id.is_uuid() || !cinder.knows_groups().await? {
             return Ok(());
@@ -27,13 +32,8 @@ impl Inner {
         };
         if !members.is_empty() {
             let found = self.with_members(&record).await?;
-            let found: BTreeSet<&SnapshotId> = found.snapshots.iter().map(|snapshot| &snapshot.id).collect();
-            if found != members.iter().collect() {
-                return Err(CloudError::OtherMembers {
-                    id: id.clone(),
-                    members: found.into_iter().cloned().collect(),
-                });
-            }
+            let found = found.snapshots.into_iter().map(|snapshot| snapshot.id).collect();
+            self.refuse_other_members(id, &found, members).await?;
         }
         self.remove_group_snapshot(&record, deadline).await
     }
@@ -49,8 +49,12 @@ impl Inner {
         if let Some(record) = self.settled(record.clone(), deadline).await? {
             // Without its group nobody would find the group any more once the snapshot is gone.
             self.free_volumes(&record, deadline).await?;
+            let (asked, mut denied) = (Instant::now(), false);
             let refused = match cinder.delete_group_snapshot(id).await {
-                Ok(_) => None,
+                Ok(known) => {
+                    denied = !known;
+                    None
+                }
                 Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
                 Err(error) => return Err(error),
             };
@@ -62,6 +66,14 @@ impl Inner {
                         dependents: "Cinder refuses its deletion".to_owned(),
                         message,
                     },
+                    None if denied => CloudError::Conflict(Failure {
+                        operation: "group_snapshot_delete",
+                        object: format!("group snapshot {id}"),
+                        status: Some(404),
+                        fault: format!("Cinder says that it does not exist, and shows it in status {}", left.status),
+                        request_id: LastFailure::request_that_missed(id),
+                        elapsed: asked.elapsed(),
+                    }),
                     None => CloudError::SnapshotFailed {
                         kind: ObjectKind::GroupSnapshot,
                         id: id.clone(),

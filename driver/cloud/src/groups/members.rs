@@ -20,6 +20,7 @@ impl Inner {
         Ok(GroupSnapshot {
             id: GroupSnapshotId::new(record.id.clone()),
             created_at: record.created_at.clone(),
+            members: snapshots.len(),
             snapshots,
         })
     }

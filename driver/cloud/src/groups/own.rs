@@ -8,11 +8,16 @@ use crate::cloud::Inner;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 
-/// How the description of every group of ours begins; the id of its snapshot follows once it is known.
+/// The description of every group snapshot of ours, and how that of every group of ours begins; the id of its snapshot follows once it is known.
 pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
 
 pub(super) fn is_own(group: &Group) -> bool {
     group.description.starts_with(MARK)
+}
+
+/// Whether a group snapshot bears our mark. Only such a one is removed without being asked for by its id.
+pub(super) fn is_own_snapshot(record: &GroupSnapshotRecord) -> bool {
+    record.description.starts_with(MARK)
 }
 
 /// The description of the group of a group snapshot.

@@ -11,6 +11,7 @@ use crate::error::{CloudError, ObjectKind};
 use crate::marks;
 use crate::pace::Kind;
 use crate::retry::jitter;
+use crate::volumes::passing;
 
 /// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
 pub(crate) const LOOKUPS: [Duration; 4] = [
@@ -115,9 +116,13 @@ impl Inner {
             self.settle(&volume, deadline, format!("volume {}", volume.id)).await?;
             return Ok(None);
         }
-        // A conflict passes; what the volume's state forbids does not.
-        let CloudError::BadRequest(failure) = refusal else {
-            return Err(refusal);
+        if let Some(passing) = passing(&volume, &refusal) {
+            return Err(passing);
+        }
+        // A conflict passes; what the volume's state forbids does not. A free volume forbids nothing: then it is the request itself.
+        let failure = match refusal {
+            CloudError::BadRequest(failure) if volume.status != VolumeStatus::Available => failure,
+            refusal => return Err(refusal),
         };
         Err(CloudError::SnapshotRefused {
             volume: volume.id,

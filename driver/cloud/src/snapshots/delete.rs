@@ -20,8 +20,15 @@ impl Inner {
         if !snapshot.is_uuid() {
             return Ok(());
         }
-        if self.try_delete_snapshot(&snapshot).await? {
-            return Ok(());
+        // Looked at first: it alone tells whether it is one of several that go together only.
+        if let Some(found) = BlockStorage::new(&self.transport).snapshot(&snapshot).await? {
+            if let Some(group) = found.group() {
+                return Err(CloudError::MemberOfGroup {
+                    group: group.to_owned(),
+                    snapshot,
+                });
+            }
+            return self.delete_snapshot(&snapshot).await;
         }
         // Only a 404 says that it is no snapshot.
         self.delete_backup(&BackupId::new(id)).await
@@ -29,11 +36,6 @@ impl Inner {
 
     /// Deletes a snapshot; one that is not there is deleted.
     pub(crate) async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), CloudError> {
-        self.try_delete_snapshot(id).await.map(drop)
-    }
-
-    /// Deletes a snapshot; false when there was none.
-    async fn try_delete_snapshot(&self, id: &SnapshotId) -> Result<bool, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         let deadline = Instant::now() + self.options.operation_timeout;
         let mut rounds = 0;
@@ -41,20 +43,19 @@ impl Inner {
             rounds += 1;
             let started = Instant::now();
             let refusal = match cinder.delete_snapshot(id).await {
-                // After an answer that was lost, the snapshot may just have gone.
-                Ok(answer) if answer.missing() => return Ok(rounds > 1),
-                Ok(_) => return self.wait_snapshot_gone(id, started, deadline).await.map(|()| true),
+                Ok(answer) if answer.missing() => return Ok(()),
+                Ok(_) => return self.wait_snapshot_gone(id, started, deadline).await,
                 Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
                 Err(error) if error.is_uncertain() => error,
                 Err(error) => return Err(error),
             };
             // Refused, or the answer was lost: the snapshot tells why.
             let Some(snapshot) = cinder.snapshot(id).await? else {
-                return Ok(true);
+                return Ok(());
             };
             match &snapshot.status {
                 SnapshotStatus::Deleting => {
-                    return self.wait_snapshot_gone(id, started, deadline).await.map(|()| true);
+                    return self.wait_snapshot_gone(id, started, deadline).await;
                 }
                 _ if snapshot.group_snapshot_id.is_some() && !refusal.is_uncertain() => {
                     return Err(CloudError::MemberOfGroup {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::ROUNDS;
+use super::{ROUNDS, passing, passing_unseen};
 use crate::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -55,7 +55,7 @@ impl Inner {
                 _ if !volume.attachments.is_empty() => return Err(in_use(&volume, &refusal)),
                 _ if rounds < ROUNDS && refusal.is_uncertain() => sleep(jitter(Duration::from_secs(1))).await,
                 _ if rounds < ROUNDS && self.removed_obstacle(id).await? => {}
-                _ => return Err(self.dependents(id, refusal).await?),
+                _ => return Err(self.dependents(&volume, refusal).await?),
             }
         }
     }
@@ -72,10 +72,12 @@ impl Inner {
     }
 
     /// The refusal, with the names of the snapshots where there are any: they are independent of their volume, so the volume stays.
-    async fn dependents(&self, id: &VolumeId, refusal: CloudError) -> Result<CloudError, CloudError> {
+    async fn dependents(&self, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
+        let id = &volume.id;
         let snapshots = self.snapshots_of(id).await?;
         if snapshots.is_empty() {
-            return Ok(refusal);
+            let passing = passing(volume, &refusal).or_else(|| passing_unseen(volume, &refusal));
+            return Ok(passing.unwrap_or(refusal));
         }
         let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
             return Ok(refusal);

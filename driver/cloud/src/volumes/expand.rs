@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::ROUNDS;
+use super::{ROUNDS, passing};
 use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -85,7 +85,7 @@ impl Inner {
             if !refusal.is_uncertain() {
                 let now = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
                 if now.status == volume.status && now.size == volume.size {
-                    return Err(refusal);
+                    return Err(passing(&now, &refusal).unwrap_or(refusal));
                 }
             }
             sleep(jitter(Duration::from_millis(500))).await;

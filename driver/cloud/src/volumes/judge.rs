@@ -131,7 +131,8 @@ impl NewVolume {
     }
 }
 
-/// Zones come from the labels of nodes, too, which cannot hold every character and 63 of them at most.
+/// Zones come from the labels of nodes, too, which cannot hold every character and 63 of them at most: one may be the label that the Go
+/// driver makes of the other. Two that lose different characters are not the same, and of a name that loses all there is no label.
 fn same_zone(one: &str, other: &str) -> bool {
     let edge = |c: char| !c.is_ascii_alphanumeric();
     let plain = |zone: &str| -> String {
@@ -148,7 +149,8 @@ fn same_zone(one: &str, other: &str) -> bool {
         let zone: String = zone.trim_matches(edge).chars().take(63).collect();
         zone.trim_end_matches(edge).to_owned()
     };
-    one == other || plain(one) == plain(other)
+    let labels = |label: &str, zone: &str| !label.is_empty() && label == plain(zone);
+    one == other || labels(one, other) || labels(other, one)
 }
 
 fn zone_difference(volume: &Volume, new: &NewVolume) -> Option<String> {

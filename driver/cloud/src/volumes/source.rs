@@ -4,6 +4,7 @@ use crate::block_storage::{BackupStatus, BlockStorage, Filling, NewVolume, Snaps
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::GiB;
+use crate::last_failure::LastFailure;
 use crate::marks;
 use crate::snapshots::PointInTime;
 
@@ -45,7 +46,7 @@ impl Inner {
                 let missing = || CloudError::NoSource {
                     kind: ObjectKind::Volume,
                     id: id.to_string(),
-                    request_id: None,
+                    request_id: LastFailure::request_that_missed(id.as_str()),
                 };
                 if !id.is_uuid() {
                     return Err(missing());
@@ -65,7 +66,7 @@ impl Inner {
                 None => Err(CloudError::NoSource {
                     kind: ObjectKind::Snapshot,
                     id: id.clone(),
-                    request_id: None,
+                    request_id: LastFailure::request_that_missed(id),
                 }),
                 Some(PointInTime::Snapshot(snapshot)) => {
                     let usable = snapshot.status == SnapshotStatus::Available;

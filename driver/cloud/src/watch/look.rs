@@ -14,6 +14,8 @@ use crate::pace::Kind;
 
 /// So many that left a status at once are looked up by one list.
 const MANY: usize = 3;
+/// What no list has told of for so long is looked at on its own.
+const UNTOLD: Duration = Duration::from_secs(10);
 /// Direct looks at the same time.
 const PARALLEL: usize = 8;
 /// How long one look may take; the next tick begins afresh.
@@ -28,9 +30,24 @@ pub(super) async fn take<T: Watched>(shared: &Shared<T>, due: Due<T>) {
                 deliver(shared, *waiter, asked, look.clone());
             }
         }
-        Key::Changes => changes(shared, due, asked).await,
+        Key::Changes => {
+            changes(shared, due, asked).await;
+            listed(shared);
+        }
         Key::Status(status) => in_status(shared, status, due.waiters, asked).await,
     }
+}
+
+/// A list of changes has been dealt with: who waited for its end may have the next one.
+fn listed<T: Watched>(shared: &Shared<T>) {
+    let mut state = shared.state();
+    let end = state.listing_until.take();
+    let now = Instant::now();
+    for waiter in state.waiters.values_mut().filter(|waiter| Some(waiter.due) == end) {
+        waiter.due = now;
+    }
+    drop(state);
+    shared.wake.notify_one();
 }
 
 /// One list tells about all that have changed since their requests.
@@ -62,17 +79,40 @@ async fn changes<T: Watched>(shared: &Shared<T>, due: Due<T>, asked: Instant) {
             }
         }
         state.proven |= !told.is_empty();
-        for (waiter, id, kind) in due.waiters.into_iter().filter(|(_, id, _)| !found.contains_key(id)) {
+        let State {
+            waiters,
+            pace,
+            proven,
+            seen,
+            ..
+        } = &mut *state;
+        for (id, thing, kind) in due.waiters.into_iter().filter(|(_, id, _)| !found.contains_key(id)) {
             // Cinder itself said that the thing changed after `since`, which cannot become untrue: what the list has not is not there.
-            if state.proven && state.seen.get(&id).is_some_and(|seen| *seen >= due.since) {
-                told.push((waiter, None));
-            } else {
-                left.push((waiter, id, kind));
+            if *proven && seen.get(&thing).is_some_and(|seen| *seen >= due.since) {
+                told.push((id, None));
+                continue;
+            }
+            match waiters.get_mut(&id) {
+                // What is made changes when it is given a place, and once more when it is complete: until then there is no news.
+                Some(waiter) if *proven && kind == Kind::Create && waiter.told.elapsed() < UNTOLD => {
+                    let elapsed = waiter.started.elapsed();
+                    waiter.due = Instant::now() + pace.next_gap(kind, elapsed, waiter.looks.max(2));
+                }
+                Some(_) => left.push((id, thing, kind)),
+                None => {}
             }
         }
     }
     for (waiter, thing) in told {
         deliver(shared, waiter, asked, Ok(thing));
+    }
+    // Many that were not seen yet are likely all on their way still.
+    let (new, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(.., kind)| *kind == Kind::Create);
+    left = others;
+    if new.len() >= MANY {
+        in_status(shared, &T::under_way(Kind::Create), new, Instant::now()).await;
+    } else {
+        left.extend(new);
     }
     directly(shared, left).await;
 }
@@ -186,6 +226,7 @@ fn deliver<T: Watched>(shared: &Shared<T>, id: u64, asked: Instant, look: Look<T
     };
     let elapsed = waiter.started.elapsed();
     waiter.looks += 1;
+    waiter.told = Instant::now();
     waiter.look_before = waiter.last_look.replace(elapsed);
     let gap = pace.next_gap(waiter.kind, elapsed, waiter.looks);
     waiter.due = Instant::now() + waiter.at_most_every.map_or(gap, |least| least.max(gap));

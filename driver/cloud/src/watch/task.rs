@@ -10,11 +10,15 @@ use tokio::time::Instant;
 use super::due::Due;
 use super::look::{self, LOOK_TIMEOUT};
 use super::watched::Watched;
-use super::{Key, Shared, State, Waiter};
+use super::{COMPANY, Key, Shared, State, Waiter};
 use crate::pace::Kind;
 
-/// Between two equal looks.
+/// Between two equal looks, at least.
 const GAP: Duration = Duration::from_millis(300);
+/// … for one that waits alone.
+const GAP_ALONE: Duration = Duration::from_millis(100);
+/// … and at most, among those that several wait for.
+const LONGEST_GAP: Duration = Duration::from_secs(2);
 /// Waiters due this soon are served by the look that is due now.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// How far apart the clocks of Cinder's processes may be.
@@ -30,6 +34,7 @@ pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
             let Some(due) = state.waiters.values().map(|waiter| waiter.due).min() else {
                 state.running = false;
                 state.looked.clear();
+                state.listing_until = None;
                 return;
             };
             due
@@ -50,13 +55,23 @@ pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
 /// The looks to take now. `ahead` is by how much Cinder's clock is ahead of ours.
 fn due_looks<T: Watched>(state: &mut State<T>, ahead: SignedDuration) -> Vec<Due<T>> {
     let now = Instant::now();
+    postpone(state, now);
     let mut looks = choose(state, now, ahead);
     // What was looked at just now waits for its next turn.
     looks.retain(|look| {
+        let gap = match look.key {
+            Key::Changes => Duration::ZERO,
+            Key::One(_) if look.waiters.len() > COMPANY => gap(ages(
+                look.waiters.iter().filter_map(|(id, ..)| state.waiters.get(id)),
+                now,
+            )),
+            Key::One(_) if look.waiters.len() < 2 => GAP_ALONE,
+            Key::One(_) | Key::Status(_) => GAP,
+        };
         let again = state
             .looked
             .get(&look.key)
-            .map(|looked| *looked + GAP)
+            .map(|looked| *looked + gap)
             .filter(|again| *again > now);
         let next = again.unwrap_or(now + LOOK_TIMEOUT.saturating_mul(4));
         for (id, ..) in &look.waiters {
@@ -67,11 +82,57 @@ fn due_looks<T: Watched>(state: &mut State<T>, ahead: SignedDuration) -> Vec<Due
         }
         again.is_none()
     });
-    state.looked.retain(|_, looked| *looked + GAP > now);
+    state.looked.retain(|_, looked| *looked + LONGEST_GAP > now);
     for look in &looks {
         state.looked.insert(look.key.clone(), now);
+        if look.key == Key::Changes {
+            state.listing_until = Some(now + LOOK_TIMEOUT);
+        }
     }
     looks
+}
+
+/// One list of changes at a time, and not more often than the waits are worth: who is due meanwhile waits for the next one.
+fn postpone<T: Watched>(state: &mut State<T>, now: Instant) {
+    if !in_company(state, now) {
+        return;
+    }
+    let ages = ages(state.waiters.values().filter(|waiter| is_young(waiter, now)), now);
+    let next = state.looked.get(&Key::Changes).map(|looked| *looked + gap(ages));
+    let next = next.max(state.listing_until);
+    if let Some(next) = next.filter(|next| *next > now) {
+        for waiter in state.waiters.values_mut().filter(|waiter| is_young(waiter, now)) {
+            waiter.due = waiter.due.max(next);
+        }
+    }
+}
+
+/// Whether so many wait that they are served by lists and not one by one.
+fn in_company<T: Watched>(state: &State<T>, now: Instant) -> bool {
+    let young = state.waiters.values().filter(|waiter| is_young(waiter, now));
+    T::LISTS && !state.no_changes && young.count() > COMPANY
+}
+
+fn is_young<T: Watched>(waiter: &Waiter<T>, now: Instant) -> bool {
+    waiter.started + OLD > now
+}
+
+/// How long each has waited, as far as that makes it patient: an attachment never is, for a pod waits for it.
+fn ages<'a, T: Watched>(waiters: impl Iterator<Item = &'a Waiter<T>>, now: Instant) -> Vec<Duration> {
+    waiters
+        .map(|waiter| match waiter.kind {
+            Kind::Attach => Duration::ZERO,
+            _ => now.saturating_duration_since(waiter.started),
+        })
+        .collect()
+}
+
+/// Between two looks for several waits of these ages: who has waited for long can wait a little longer.
+fn gap(mut ages: Vec<Duration>) -> Duration {
+    ages.sort_unstable();
+    // Of two the younger one, so that one that takes for ever keeps nobody waiting.
+    let middle = ages.get(ages.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    (middle / 3).clamp(GAP, LONGEST_GAP)
 }
 
 fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> Vec<Due<T>> {
@@ -82,7 +143,7 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
     if due.is_empty() {
         return Vec::new();
     }
-    let young = |waiter: &Waiter<T>| waiter.started + OLD > now;
+    let young = |waiter: &Waiter<T>| is_young(waiter, now);
     let company: HashSet<&T::Id> = state
         .waiters
         .values()
@@ -100,7 +161,7 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
             .map(entry)
             .collect(),
     };
-    if !T::LISTS || company.len() < 2 {
+    if !T::LISTS || (company.len() < 2 && !in_company(state, now)) {
         return due.into_iter().map(one).collect();
     }
     let mut looks: Vec<Due<T>> = Vec::new();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use futures::future::join_all;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::*;
 use crate::config::CloudConfig;
@@ -29,6 +29,8 @@ struct World {
     lists: usize,
     gets: usize,
     lists_changes: bool,
+    /// Whether what is busy has not changed since it was made, so that no list of changes tells of it.
+    unplaced: bool,
     changed: Timestamp,
 }
 
@@ -96,7 +98,8 @@ impl Watched for Thing {
                 List::ChangedSince(since) if world.lists_changes => {
                     world.lists += 1;
                     world.since.push(*since);
-                    Some(all.into_iter().filter(|thing| thing.changed >= *since).collect())
+                    let told = |thing: &Thing| thing.changed >= *since && !(world.unplaced && thing.status == "busy");
+                    Some(all.into_iter().filter(told).collect())
                 }
                 List::ChangedSince(_) => None,
                 List::InStatus(status, _) => {
@@ -213,7 +216,7 @@ async fn attachments_of_all_lengths_are_noticed_in_time() {
     let mut late = Vec::new();
     // One at a time, as in a quiet cluster, with the spread of a real cloud.
     for (id, chance) in (0..300).zip(chances()) {
-        let takes = Duration::from_secs_f64(0.95 + 0.3 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
+        let takes = Duration::from_secs_f64(0.9 + 0.5 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
         late.push(wait(&watch, Kind::Attach, id, takes).await);
     }
     let (median, worst) = summary(late);
@@ -232,6 +235,60 @@ async fn what_was_seen_lately_and_is_in_no_list_of_changes_any_more_is_gone() {
     assert!((1..=6).contains(&lists), "{lists}");
     // Those that Cinder never showed are asked for one by one: a list proves nothing about them.
     assert_eq!(gets, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
+    for count in [40, 100] {
+        let watch = watch();
+        world(|world| world.unplaced = true);
+        // As a busy scheduler places them: one after the other.
+        let waits = (0..count).map(|id| {
+            let watch = &watch;
+            async move {
+                sleep(Duration::from_millis(100) * id).await;
+                wait(
+                    watch,
+                    Kind::Create,
+                    id,
+                    Duration::from_millis(800 + 150 * u64::from(id)),
+                )
+                .await
+            }
+        });
+        let (median, worst) = summary(join_all(waits).await);
+        let (lists, gets) = world(|world| (world.lists, world.gets));
+        assert!(
+            lists + gets <= count as usize / 2,
+            "{count} at once: {lists} lists, {gets} looks"
+        );
+        assert!(
+            median <= Duration::from_millis(1500) && worst <= Duration::from_secs(3),
+            "{median:?} {worst:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
+    let watch = watch();
+    // It is known that one alone is done at once; in a crowd it takes longer.
+    for id in 1000..1004 {
+        wait(&watch, Kind::Attach, id, Duration::ZERO).await;
+    }
+    world(|world| (world.lists, world.gets) = (0, 0));
+    let waits = (0..40).map(|id| {
+        let watch = &watch;
+        async move {
+            sleep(Duration::from_millis(30) * id).await;
+            wait(watch, Kind::Attach, id, Duration::from_millis(900)).await
+        }
+    });
+    let (_, worst) = summary(join_all(waits).await);
+    let (lists, gets) = world(|world| (world.lists, world.gets));
+    // The first ones come before there is a crowd.
+    assert!(gets <= 12 && lists <= 10, "{lists} lists, {gets} looks");
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -268,3 +268,45 @@ async fn a_cloud_without_a_backup_service_says_so_and_keeps_nothing() {
     assert!(matches!(error, CloudError::NoBackups(_)), "{error:?}");
     assert!(stage.sim.state().snapshots.is_empty());
 }
+
+#[tokio::test]
+async fn a_deletion_that_is_killed_at_any_call_leaves_no_frozen_data_behind() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.backup = Duration::from_millis(100)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let mut last = 0;
+    loop {
+        // Complete, and nobody has asked for it since: its snapshot is still there.
+        let new = backup(&format!("b-{last}"), &volume);
+        let made = stage.cloud.create_backup(new).await.expect("under way");
+        assert!(stage.sim.settled(Duration::from_secs(10)).await);
+        assert_eq!(stage.sim.state().snapshots.len(), 1, "the data is frozen");
+        stage.sim.clear_log();
+        let ended = {
+            let deletion = stage.cloud.delete_point_in_time(made.id.as_str());
+            tokio::pin!(deletion);
+            let mut tick = tokio::time::interval(Duration::from_millis(1));
+            loop {
+                tokio::select! {
+                    ended = &mut deletion => break Some(ended),
+                    _ = tick.tick() => if stage.calls() > last { break None },
+                }
+            }
+        };
+        stage
+            .cloud
+            .delete_point_in_time(made.id.as_str())
+            .await
+            .expect("deleted");
+        let left = stage.sim.state();
+        assert_eq!((left.backups.len(), left.snapshots.len()), (0, 0), "after call {last}");
+        if ended.is_some() {
+            break;
+        }
+        last += 1;
+    }
+    assert!(last >= 5, "it was cut short after {last} calls only");
+}

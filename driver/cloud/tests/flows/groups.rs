@@ -293,3 +293,38 @@ async fn a_missing_volume_is_told_before_anything_is_made() {
     );
     assert_eq!(stage.left(), (0, 0, 0, 0));
 }
+
+#[tokio::test]
+async fn members_that_are_gone_already_do_not_keep_the_rest_alive_and_other_snapshots_do() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let mut named: BTreeSet<_> = taken.snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
+    let alone = cinder_cloud::NewSnapshot {
+        name: "alone".to_owned(),
+        volume_id: volumes[0].id.clone(),
+        force: true,
+        description: String::new(),
+        metadata: std::collections::BTreeMap::new(),
+    };
+    let alone = stage
+        .cloud
+        .create_snapshot(alone, std::time::Duration::from_secs(10))
+        .await;
+    let alone = alone.expect("a snapshot").id;
+    named.insert(alone.clone());
+    let error = stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &named)
+        .await
+        .expect_err("no member");
+    assert!(matches!(error, CloudError::OtherMembers { .. }), "{error}");
+    // One that is named and is nowhere was deleted by an earlier call.
+    stage.cloud.delete_point_in_time(alone.as_str()).await.expect("deleted");
+    stage
+        .cloud
+        .delete_group_snapshot(&taken.id, &named)
+        .await
+        .expect("deleted");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+}

@@ -10,6 +10,8 @@ mod groups;
 mod listing;
 mod lives;
 mod modify;
+mod one_by_one;
+mod queues;
 mod readonly;
 mod session;
 mod snapshots;

@@ -62,3 +62,69 @@ async fn an_attachment_for_writing_costs_no_request_more() {
     stage.attach_as(&volume, false).await.expect("attached");
     assert_eq!(stage.sim.count("merge_volume_metadata"), 0);
 }
+
+impl Stage {
+    /// What the volume's metadata holds besides what it was made with.
+    fn marks(&self, volume: &Volume) -> Vec<String> {
+        let state = self.sim.state();
+        let found = state
+            .volumes
+            .iter()
+            .find(|found| found.id == volume.id.as_str())
+            .expect("it is there");
+        let marks = found.metadata.keys().filter(|key| key.contains("read-only-at"));
+        marks.cloned().collect()
+    }
+}
+
+#[tokio::test]
+async fn the_mark_goes_with_the_attachment() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    for server in [Some(&ServerId::new(ONE)), None] {
+        stage.attach_as(&volume, true).await.expect("attached");
+        assert_eq!(stage.marks(&volume).len(), 1);
+        stage.cloud.detach(&volume.id, server).await.expect("detached");
+        assert_eq!(stage.marks(&volume), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_mark_that_could_not_be_removed_means_nothing_and_goes_with_the_next_detachment() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    stage.attach_as(&volume, true).await.expect("attached");
+    let refused = Fault::on("delete_volume_metadata")
+        .times(1)
+        .effect(Effect::policy("volume:delete_volume_metadata"));
+    stage.sim.fault(refused).expect("a rule");
+    let server = ServerId::new(ONE);
+    stage
+        .cloud
+        .detach(&volume.id, Some(&server))
+        .await
+        .expect("detached all the same");
+    assert_eq!(stage.marks(&volume).len(), 1);
+    stage.attach_as(&volume, false).await.expect("attached for writing");
+    stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
+    assert_eq!(stage.marks(&volume), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn another_process_removes_the_mark_and_the_same_one_asks_nothing_after_an_attachment_for_writing() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let server = ServerId::new(ONE);
+    stage.attach_as(&volume, true).await.expect("attached");
+    let another = stage.another();
+    another.detach(&volume.id, Some(&server)).await.expect("detached");
+    assert_eq!(stage.marks(&volume), Vec::<String>::new());
+
+    stage.attach_as(&volume, false).await.expect("attached");
+    stage.sim.clear_log();
+    stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
+    assert_eq!(
+        stage.sim.count("get_volume") + stage.sim.count("delete_volume_metadata"),
+        0
+    );
+}

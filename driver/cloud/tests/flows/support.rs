@@ -1,8 +1,8 @@
 //! A cloud of the simulator, and this crate's view of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cinder_cloud::{AttachOptions, Cloud, CloudConfig, CloudOptions, GiB, NewVolume, Observer, ServerId, Volume};
@@ -19,6 +19,8 @@ pub(crate) struct Counter {
     pub(crate) tokens: AtomicUsize,
     pub(crate) requests: AtomicUsize,
     pub(crate) polls: AtomicUsize,
+    /// By queue, how many wait now, and the fewest and the most that ever did.
+    pub(crate) queues: Mutex<BTreeMap<&'static str, (i64, i64, i64)>>,
 }
 
 impl Observer for Counter {
@@ -34,6 +36,13 @@ impl Observer for Counter {
 
     fn wait_finished(&self, _: &'static str, _: Duration, polls: u32) {
         self.polls.fetch_add(polls as usize, Ordering::Relaxed);
+    }
+
+    fn queue_changed(&self, queue: &'static str, change: i8) {
+        let mut queues = self.queues.lock().expect("lock");
+        let (now, least, most) = queues.entry(queue).or_default();
+        *now += i64::from(change);
+        (*least, *most) = ((*least).min(*now), (*most).max(*now));
     }
 }
 
@@ -91,6 +100,12 @@ pub(crate) fn new(name: &str) -> NewVolume {
 }
 
 impl Stage {
+    /// Another process's view of the same cloud: it remembers nothing.
+    pub(crate) fn another(&self) -> Cloud {
+        let config = CloudConfig::from_cloud_conf(&self.sim.access().cloud_conf()).expect("a good configuration");
+        Cloud::new(config, CloudOptions::default()).expect("a cloud")
+    }
+
     pub(crate) async fn create(&self, name: &str) -> Volume {
         self.cloud.create_volume(new(name)).await.expect("a volume").volume
     }

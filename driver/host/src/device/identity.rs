@@ -30,7 +30,7 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
     let links = paths.dev.join("disk/by-id");
     // The kernel's name of each candidate, with where it was found.
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in &disks {
+    for name in disks.iter().filter(|name| has_bus(&paths.sys, name)) {
         if is_named(&paths.sys, name, volume_id) {
             found
                 .entry(upper(&paths.sys, name))
@@ -114,6 +114,13 @@ fn disks(sys: &Path) -> Result<Vec<String>, DeviceError> {
         .filter_map(io::Result::transpose)
         .collect::<io::Result<_>>()
         .map_err(access)
+}
+
+/// Whether a disk may have a serial of its own: what the kernel makes up itself (loop, RAM, device mapper) has none, and a node
+/// may have hundreds of them.
+fn has_bus(sys: &Path, name: &str) -> bool {
+    let target = fs::read_link(sys.join("block").join(name)).unwrap_or_default();
+    !target.to_string_lossy().contains("/devices/virtual/block/")
 }
 
 /// Whether the kernel shows something of the disk that is the volume's id.

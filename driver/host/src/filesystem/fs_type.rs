@@ -122,8 +122,8 @@ fn without_value(fs_type: FsType) -> &'static [&'static str] {
     }
 }
 
-/// Parts of values that lead off the device or make something else than a file system of its size.
-const ELSEWHERE: [&str; 7] = ["offset=", "device=", "name=", "file", "logdev=", "rtdev=", "size="];
+/// Keys in values that lead off the device or make something else than a file system of its size.
+const ELSEWHERE: [&str; 7] = ["offset", "device", "name", "file", "logdev", "rtdev", "size"];
 
 impl MkfsOptions {
     /// Nothing beside our own defaults.
@@ -187,9 +187,11 @@ impl MkfsOptions {
                 None if with_value(fs_type).contains(&option.as_str()) => return Err(refused("it needs a value")),
                 Some(value) if with_value(fs_type).contains(&option.as_str()) => {
                     let elsewhere = value.split(',').any(|part| {
-                        ELSEWHERE.iter().any(|prefix| part.starts_with(prefix))
+                        // As a whole: `filetype` is a feature.
+                        let key = part.split('=').next().unwrap_or_default();
+                        ELSEWHERE.contains(&key)
                             // The size of a block, an inode or a log is the file system's own business.
-                            && !(part.starts_with("size=") && !(fs_type == FsType::Xfs && option == "-d"))
+                            && !(key == "size" && !(fs_type == FsType::Xfs && option == "-d"))
                     });
                     if elsewhere {
                         return Err(refused("its value names another place or size than the volume's"));
@@ -240,6 +242,7 @@ mod tests {
     )]
     #[case::value_attached(FsType::Ext4, "-m5 -b 4096", "-q -m 5 -b 4096 -E nodiscard")]
     #[case::xfs(FsType::Xfs, "-m reflink=0,crc=1 -i size=512", "-q -m reflink=0,crc=1 -i size=512")]
+    #[case::a_feature_that_begins_like_a_key(FsType::Ext4, "-O filetype,^64bit", "-q -O filetype,^64bit -E nodiscard")]
     #[case::btrfs(FsType::Btrfs, "--csum=xxhash,-m single", "-q --csum xxhash -m single")]
     fn options_are_understood_as_the_go_driver_does(#[case] fs_type: FsType, #[case] text: &str, #[case] given: &str) {
         assert_eq!(arguments(fs_type, text).as_deref(), Ok(given));
@@ -255,6 +258,8 @@ mod tests {
     #[case(FsType::Ext4, "-b 4096 8192")]
     #[case(FsType::Xfs, "-d name=/dev/sda")]
     #[case(FsType::Xfs, "-d size=1g")]
+    #[case(FsType::Xfs, "-d file")]
+    #[case(FsType::Xfs, "-d file=1,agcount=2")]
     #[case(FsType::Xfs, "-l logdev=/dev/sda,size=10m")]
     #[case(FsType::Xfs, "-r rtdev=/dev/sda")]
     #[case(FsType::Xfs, "-p proto")]

@@ -28,12 +28,12 @@ pub(in crate::controller) async fn get(
     deadline: Deadline,
 ) -> Result<GetSnapshotResponse, Status> {
     let id = fields::required("snapshot_id", &request.snapshot_id)?;
-    let look = one(service, id, &request.secrets);
+    let look = async {
+        let found = one(service, id, &request.secrets).await?;
+        found.ok_or_else(|| status::not_found("snapshot", id))
+    };
     let found = within(deadline, "GetSnapshot", look).await??;
-    let snapshot = found.ok_or_else(|| status::not_found("snapshot", id))?;
-    Ok(GetSnapshotResponse {
-        snapshot: Some(snapshot),
-    })
+    Ok(GetSnapshotResponse { snapshot: Some(found) })
 }
 
 /// What exists and is cut, in the order of ids, so that a page can begin behind one that is gone by now.

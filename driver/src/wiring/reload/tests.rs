@@ -7,6 +7,7 @@ use openstack_sim::{Sim, SimConfig};
 use tempfile::TempDir;
 
 use super::*;
+use crate::metrics::DriverMetrics;
 
 const NOTHING: &str = "99999999-9999-4999-8999-999999999999";
 /// Everything here takes milliseconds; what takes this long hangs.
@@ -55,6 +56,7 @@ struct Stage {
     sim: Sim,
     secret: Secret,
     cloud: Cloud,
+    clouds: Clouds,
     logins: Logins,
     registry: Metrics,
 }
@@ -84,11 +86,23 @@ async fn stage() -> (Stage, Reload) {
     let registry = Metrics::new(build).expect("a registry");
     let (clouds, logins) = (Clouds::one(cloud.clone()), Logins::default());
     let metrics = ReloadMetrics::new(&registry).expect("families");
-    let reload = Reload::new(source, &configuration, clouds, logins.clone(), metrics);
+    let connector = Connector {
+        options: CloudOptions::default(),
+        metrics: DriverMetrics::new(&registry, "d").expect("families"),
+    };
+    let reload = Reload::new(
+        source,
+        connector,
+        &configuration,
+        clouds.clone(),
+        logins.clone(),
+        metrics,
+    );
     let stage = Stage {
         sim,
         secret,
         cloud,
+        clouds,
         logins,
         registry,
     };
@@ -110,8 +124,8 @@ impl Stage {
     }
 
     fn shows(&self, conf: &str) -> bool {
-        let hash = credentials_hash(&[b"pepper", conf.as_bytes(), b""]);
-        let line = format!("cinder_csi_config_loaded_info{{hash=\"{}\"}} 1", &hash[..SHOWN]);
+        let hash = loaded_hash(b"pepper", conf.as_bytes(), b"");
+        let line = format!("cinder_csi_config_loaded_info{{hash=\"{hash}\"}} 1");
         self.registry.encode().expect("text").contains(&line)
     }
 
@@ -230,12 +244,14 @@ async fn a_cloud_whose_section_is_gone_stays_in_use() {
             .cloud_conf()
             .replace("[Global]", "[Global \"other\"]"),
     );
-    reload.look().await.expect("understood");
-    let note = stage.logins.note().expect("a note");
-    assert!(
-        note.contains("section is gone") && stage.counted("refused", 1),
-        "{note}"
-    );
+    for _ in 0..2 {
+        reload.look().await.expect("understood");
+        let note = stage.logins.note().expect("a note");
+        assert!(
+            note.contains("section is gone") && stage.counted("refused", 1),
+            "{note}"
+        );
+    }
     stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("still asked");
 }
 
@@ -275,4 +291,55 @@ fn one_of_several_clouds_is_enough_to_be_ready() {
     );
     assert_eq!(logins.problem(), None);
     assert!(logins.note().expect("a note").contains("cloud west"));
+}
+
+#[tokio::test]
+async fn a_cloud_whose_section_is_new_is_served_as_soon_as_it_lets_us_in() {
+    let (mut stage, mut reload) = stage().await;
+    let there = sim().await;
+    let names = |stage: &Stage| stage.clouds.all().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let east = stage.sim.access().cloud_conf();
+    let west = there.access().cloud_conf().replace("[Global]", "[Global \"west\"]");
+    reload.source.names = vec![String::new(), "west".to_owned()];
+
+    let wrong = format!("{east}\n{}", west.replace("secret-of-csi", "wrong-password"));
+    stage.secret.write(&wrong);
+    for _ in 0..2 {
+        reload.look().await.expect("understood");
+        assert!(stage.counted("refused", 1) && stage.shows(&east), "told once");
+        assert_eq!(names(&stage), [""], "it would only make every look uncertain");
+        let note = stage.logins.note().expect("a note");
+        assert!(
+            note.contains("cloud west") && !note.contains("wrong-password"),
+            "{note}"
+        );
+        assert_eq!(stage.logins.problem(), None, "calls are served");
+    }
+
+    let right = format!("{east}\n{west}");
+    stage.secret.write(&right);
+    reload.look().await.expect("understood");
+    assert!(stage.counted("applied", 1) && stage.shows(&right) && stage.logins.note().is_none());
+    assert_eq!(names(&stage), ["", "west"]);
+    let secrets = BTreeMap::from([("cloud".to_owned(), "west".to_owned())]);
+    let chosen = stage.clouds.chosen(&secrets).expect("it is known");
+    chosen.volume(&VolumeId::new(NOTHING)).await.expect("asked");
+    assert!(there.count("get_volume") > 0, "and it is the new one that was asked");
+}
+
+#[tokio::test]
+async fn a_new_section_that_is_refused_and_goes_again_leaves_no_trace() {
+    let (mut stage, mut reload) = stage().await;
+    let good = stage.sim.access().cloud_conf();
+    let other = good
+        .replace("[Global]", "[Global \"west\"]")
+        .replace("secret-of-csi", "wrong-password");
+    reload.source.names = vec![String::new(), "west".to_owned()];
+    stage.secret.write(&format!("{good}\n{other}"));
+    reload.look().await.expect("understood");
+    assert!(stage.logins.note().is_some());
+    reload.source.names = Vec::new();
+    stage.secret.write(&good);
+    reload.look().await.expect("understood");
+    assert!(stage.logins.note().is_none() && stage.shows(&good));
 }

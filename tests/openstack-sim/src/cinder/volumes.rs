@@ -1,6 +1,6 @@
 //! Calls on volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -52,6 +52,9 @@ const CREATE_KEYS: [&str; 16] = [
     "backup_id",
 ];
 
+/// Where the hints stand in a create body, beside the volume.
+const HINTS: &str = "OS-SCH-HNT:scheduler_hints";
+
 #[derive(Debug, Deserialize)]
 struct Update {
     name: Option<String>,
@@ -99,8 +102,9 @@ impl Context<'_> {
                  volumes.",
             ));
         }
-        let new: NewVolume = serde_json::from_value(Value::Object(body))
+        let mut new: NewVolume = serde_json::from_value(Value::Object(body))
             .map_err(|error| Fault::bad_request(format!("Invalid input for field/attribute volume. {error}")))?;
+        new.scheduler_hints = self.scheduler_hints()?;
         let volume = self.cloud.change(|world| world.begin_create(new))?;
         work::create_volume(
             self.cloud,
@@ -110,6 +114,32 @@ impl Context<'_> {
         );
         let body = self.cloud.read(|world| view::volume(self, world, &volume));
         Ok(Reply::json(202, json!({"volume": body})))
+    }
+
+    /// Volumes beside which and away from which a new one shall lie: one id or several, and never names.
+    fn scheduler_hints(&self) -> Result<BTreeMap<String, Vec<String>>, Fault> {
+        let Some(hints) = self.request.optional_object::<Map<String, Value>>(HINTS)? else {
+            return Ok(BTreeMap::new());
+        };
+        let mut known = BTreeMap::new();
+        for key in ["same_host", "different_host"] {
+            let Some(value) = hints.get(key) else { continue };
+            let ids: Option<Vec<String>> = match value {
+                Value::Array(ids) => ids.iter().map(|id| id.as_str().map(str::to_owned)).collect(),
+                one => one.as_str().map(|id| vec![id.to_owned()]),
+            };
+            let is_valid = |ids: &Vec<String>| {
+                let different: BTreeSet<&String> = ids.iter().collect();
+                different.len() == ids.len() && ids.iter().all(|id| uuid::Uuid::parse_str(id).is_ok())
+            };
+            let Some(ids) = ids.filter(is_valid) else {
+                return Err(Fault::bad_request(format!(
+                    "Invalid input for field/attribute {key}. Value: {value}. {value} is not valid under any of the given schemas"
+                )));
+            };
+            known.insert(key.to_owned(), ids);
+        }
+        Ok(known)
     }
 
     pub(super) fn get_volume(&self, id: &str) -> Result<Reply, Fault> {

@@ -33,6 +33,9 @@ pub struct Volume {
     pub group_id: Option<String>,
     /// `starting`, `migrating`, `completing`, `success`, `error`; absent where it was never migrated.
     pub migration_status: Option<String>,
+    /// What the scheduler was told besides: volumes by `same_host` and `different_host`, for instance. Nothing comes of it here.
+    #[serde(default)]
+    pub scheduler_hints: BTreeMap<String, Vec<String>>,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,
     /// The size, in GiB, that it is being extended to.

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::{Doom, text};
 use crate::backing::BackingError;
 use crate::cloud::Cloud;
@@ -17,10 +15,9 @@ const RELEASE: Duration = Duration::from_secs(20);
 pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        let half = cloud.latencies().attach / 2;
-        sleep(half).await;
+        cloud.takes(|latencies| latencies.attach / 2).await;
         let connected = cloud.change(|world| world.connect(&mapping.attachment_id)).is_ok();
-        sleep(half).await;
+        cloud.takes(|latencies| latencies.attach / 2 + latencies.connect).await;
         if doom.is_some() || !connected {
             cloud.change(|world| world.fail_attach(&mapping));
             return;
@@ -53,13 +50,9 @@ pub(super) async fn plug(cloud: &Cloud, mapping: &Mapping) -> Result<Option<Loop
 pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        let latencies = cloud.latencies();
-        sleep(latencies.detach).await;
-        let patience = if latencies.release.is_zero() {
-            RELEASE
-        } else {
-            latencies.release
-        };
+        cloud.takes(|latencies| latencies.detach).await;
+        let release = cloud.latencies().release;
+        let patience = if release.is_zero() { RELEASE } else { release };
         let released = match (&cloud.backing, &mapping.loop_device) {
             _ if doom.is_some() => false,
             (Some(backing), Some(device)) => match backing.detach(device, patience).await {
@@ -80,7 +73,7 @@ pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
             return;
         }
         cloud.change(|world| world.end_detach(&mapping));
-        sleep(latencies.settle).await;
+        cloud.takes(|latencies| latencies.settle).await;
         cloud.change(|world| world.remove_mapping(&mapping));
     });
 }

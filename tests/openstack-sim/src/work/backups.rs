@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
 use super::{Doom, outcome};
 use crate::cloud::Cloud;
 use crate::state::Backup;
@@ -19,7 +17,7 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
             backing.create(&backup.id, backup.size, Some(source)).await
         })
         .await;
-        sleep(cloud.latencies().backup).await;
+        cloud.takes(|latencies| latencies.backup).await;
         cloud.change(|world| {
             world.end_backup(&backup.id, failed.as_deref());
             if let Some(reason) = &failed {
@@ -33,7 +31,7 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
 pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().delete).await;
+        cloud.takes(|latencies| latencies.delete).await;
         let failed = outcome(&cloud, doom, async |backing| backing.remove(&backup_id)).await;
         cloud.change(|world| {
             world.end_delete_backup(&backup_id, failed.as_deref());
@@ -48,7 +46,7 @@ pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: S
 pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().backup).await;
+        cloud.takes(|latencies| latencies.backup).await;
         let size = cloud.read(|world| world.volume(&volume_id).map_or(0, |volume| volume.size));
         let failed = outcome(&cloud, doom, async |backing| {
             backing.create(&volume_id, size, Some(&backup_id)).await

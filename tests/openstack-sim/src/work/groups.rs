@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
 use super::{Doom, outcome};
 use crate::cloud::Cloud;
 use crate::world::GroupChange;
@@ -12,7 +10,7 @@ use crate::world::GroupChange;
 pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().group).await;
+        cloud.takes(|latencies| latencies.group).await;
         cloud.change(|world| world.end_group(&group_id, doom.is_some()));
     });
 }
@@ -21,7 +19,7 @@ pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
 pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().group).await;
+        cloud.takes(|latencies| latencies.members).await;
         cloud.change(|world| world.end_group_change(&group_id, &change, doom.is_some()));
     });
 }
@@ -30,7 +28,7 @@ pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupCh
 pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().group).await;
+        cloud.takes(|latencies| latencies.group).await;
         let failed = outcome(&cloud, doom, async |backing| {
             members.iter().try_for_each(|member| backing.remove(member))
         })
@@ -43,7 +41,7 @@ pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<St
 pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().snapshot).await;
+        cloud.takes(|latencies| latencies.snapshot).await;
         let members: Vec<_> = cloud.read(|world| world.snapshots_in_group(&id).cloned().collect());
         let failed = outcome(&cloud, doom, async |backing| {
             for member in &members {
@@ -60,7 +58,7 @@ pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) 
 pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().delete).await;
+        cloud.takes(|latencies| latencies.delete).await;
         let failed = outcome(&cloud, doom, async |backing| {
             members.iter().try_for_each(|member| backing.remove(member))
         })

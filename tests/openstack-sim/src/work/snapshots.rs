@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
 use super::{Doom, outcome};
 use crate::cloud::Cloud;
 use crate::state::{Snapshot, SnapshotStatus};
@@ -13,7 +11,7 @@ use crate::world::Subject;
 pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().snapshot).await;
+        cloud.takes(|latencies| latencies.snapshot).await;
         let failed = outcome(&cloud, doom, async |backing| {
             backing
                 .create(&snapshot.id, snapshot.size, Some(&snapshot.volume_id))
@@ -33,7 +31,7 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id
 pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().delete).await;
+        cloud.takes(|latencies| latencies.delete).await;
         if cloud.read(|world| world.is_held_by_clones(&snapshot_id)) {
             cloud.change(|world| {
                 world.set_snapshot_status(&snapshot_id, SnapshotStatus::Available);

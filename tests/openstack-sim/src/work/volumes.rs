@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
 use super::{Doom, outcome};
 use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Volume, VolumeStatus};
@@ -16,8 +14,7 @@ const NO_BACKEND: &str = "schedule allocate volume:Could not find any available 
 pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        let half = cloud.latencies().create / 2;
-        sleep(half).await;
+        cloud.takes(|latencies| latencies.create / 2).await;
         let mut doom = doom;
         if doom.is_none() && !cloud.change(|world| world.schedule(&volume.id)) {
             if cloud.read(|world| world.volume(&volume.id).is_err()) {
@@ -25,12 +22,12 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
             }
             doom = Some(NO_BACKEND.to_owned());
         }
-        sleep(half).await;
+        cloud.takes(|latencies| latencies.create / 2).await;
         if volume.backup_id.is_some() {
             if doom.is_none() {
                 cloud.change(|world| world.begin_fill(&volume.id));
             }
-            sleep(cloud.latencies().backup).await;
+            cloud.takes(|latencies| latencies.backup).await;
         }
         let source = volume
             .snapshot_id
@@ -59,7 +56,7 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
 pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().delete).await;
+        cloud.takes(|latencies| latencies.delete).await;
         if cloud.read(|world| world.is_held_by_clones(&volume_id)) {
             cloud.change(|world| world.set_status(&volume_id, VolumeStatus::Available));
             return;
@@ -89,7 +86,7 @@ pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: S
 pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        sleep(cloud.latencies().extend).await;
+        cloud.takes(|latencies| latencies.extend).await;
         if !cloud.read(|world| world.has_room_to_extend(&volume_id)) {
             cloud.change(|world| {
                 world.step_back(&volume_id, VolumeStatus::Extending);
@@ -120,13 +117,12 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
 pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: Doom) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        let latency = cloud.latencies().retype;
         let migrates = way == Retype::Migrate;
         if migrates {
             cloud.change(|world| world.set_migration(&volume_id, "migrating"));
-            sleep(latency).await;
+            cloud.takes(|latencies| latencies.retype).await;
         }
-        sleep(latency).await;
+        cloud.takes(|latencies| latencies.retype).await;
         let has_snapshots =
             |id: &str| cloud.read(|world| world.snapshots.values().any(|snapshot| snapshot.volume_id == id));
         let refused = way == Retype::Forbidden || (migrates && has_snapshots(&volume_id));

@@ -17,6 +17,7 @@ fn world() -> World {
         pools: Vec::new(),
         clones_hold_sources: false,
         backups: true,
+        copies_across_zones: false,
         volume_types: vec![
             VolumeType::new("fast"),
             VolumeType {

@@ -23,6 +23,9 @@ pub(crate) struct NewVolume {
     pub(crate) source_volid: Option<String>,
     pub(crate) backup_id: Option<String>,
     pub(crate) group_id: Option<String>,
+    /// What came beside the volume in the request: where it shall lie in relation to others.
+    #[serde(skip)]
+    pub(crate) scheduler_hints: BTreeMap<String, Vec<String>>,
 }
 
 /// What a new volume is made from.
@@ -31,6 +34,8 @@ struct Source {
     size: Option<u64>,
     zone: Option<String>,
     volume_type: Option<String>,
+    /// What the source is, in Cinder's words.
+    kind: &'static str,
     /// What Cinder says of a size that is too small.
     too_small: Option<fn(u64, u64) -> String>,
 }
@@ -55,6 +60,16 @@ impl World {
             )));
         }
         let group_zone = self.check_group_of(&new, &volume_type)?;
+        if let (Some(of_source), Some(wanted)) = (&source.zone, &new.availability_zone)
+            && of_source != wanted
+            && self.rules.zones.contains(wanted)
+            && !self.rules.copies_across_zones
+        {
+            return Err(Fault::bad_request(format!(
+                "Invalid input received: Volume must be in the same availability zone as the {}",
+                source.kind
+            )));
+        }
         let zone = match group_zone.or(new.availability_zone).or(source.zone) {
             Some(zone) if self.rules.zones.contains(&zone) => zone,
             Some(zone) => return Err(Fault::bad_request(format!("Availability zone '{zone}' is invalid."))),
@@ -78,6 +93,7 @@ impl World {
             backup_id: new.backup_id,
             group_id: new.group_id,
             migration_status: None,
+            scheduler_hints: new.scheduler_hints,
             created_at: Timestamp::now(),
             updated_at: None,
             new_size: None,
@@ -98,6 +114,7 @@ impl World {
             return Ok(Source {
                 size: Some(snapshot.size),
                 zone: volume.map(|volume| volume.availability_zone.clone()),
+                kind: "snapshot",
                 volume_type: Some(snapshot.volume_type.clone()),
                 too_small: Some(|size, smallest| {
                     format!(
@@ -117,6 +134,7 @@ impl World {
             return Ok(Source {
                 size: Some(volume.size),
                 zone: Some(volume.availability_zone.clone()),
+                kind: "source volume",
                 volume_type: Some(volume.volume_type.clone()),
                 too_small: Some(|size, smallest| {
                     format!(

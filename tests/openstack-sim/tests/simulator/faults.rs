@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use openstack_sim::{Effect, Fault, VolumeStatus, When};
+use openstack_sim::{Effect, Fault, Latencies, VolumeStatus, When};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, NEVER, PATIENCE};
 
 #[tokio::test]
 async fn a_rule_meets_as_many_requests_as_it_says_and_no_more() {
@@ -128,6 +128,55 @@ async fn a_delay_holds_the_answer_back() {
     client.get("/volumes").await.expect(200);
     assert!(started.elapsed() >= wait);
     assert!(client.sim.log().last().unwrap().elapsed_ms >= 60);
+}
+
+#[tokio::test]
+async fn a_request_that_is_held_is_named_until_its_client_has_gone() {
+    let client = Client::new(|_| {}).await;
+    let for_ever = Effect::Delay {
+        millis: 3_600_000,
+        when: When::After,
+    };
+    client
+        .sim
+        .fault(Fault::on("create_volume").times(1).effect(for_ever))
+        .unwrap();
+    let found = async {
+        loop {
+            if let [request] = client.sim.held().as_slice() {
+                return request.clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let held = tokio::select! {
+        answer = client.create(json!({"size": 1})) => panic!("{}", answer.text),
+        found = found => found,
+    };
+    assert_eq!(
+        (held.method.as_str(), held.operation, held.when),
+        ("POST", "create_volume", When::After)
+    );
+    assert!(held.path.ends_with("/volumes"), "{}", held.path);
+    assert_eq!(client.sim.state().volumes.len(), 1);
+    let gone = async {
+        while !client.sim.held().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone)
+        .await
+        .expect("nobody waits for the answer any more");
+}
+
+#[tokio::test]
+async fn a_latency_that_changes_holds_for_the_work_that_is_under_way() {
+    let client = Client::new(|config| config.latencies.create = NEVER).await;
+    client.create(json!({"size": 1})).await.expect(202);
+    assert_eq!(client.sim.state().volumes[0].status, VolumeStatus::Creating);
+    client.sim.set_latencies(Latencies::default());
+    assert!(client.sim.settled(PATIENCE).await);
+    assert_eq!(client.sim.state().volumes[0].status, VolumeStatus::Available);
 }
 
 #[tokio::test]
@@ -263,6 +312,7 @@ async fn answers_come_cut_or_as_a_page() {
         client.sim.fault(page).unwrap();
         let page = client.get("/volumes").await.expect(status);
         assert_eq!(page.header("content-type"), "text/html");
+        assert_eq!(page.header("x-openstack-request-id"), "", "a gateway knows none");
     }
 }
 

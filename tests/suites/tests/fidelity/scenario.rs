@@ -196,6 +196,11 @@ impl Player<'_> {
             volume(json!({ "name": "x", "size": 1, "colour": "red" })),
         )
         .await?;
+        let hinted = |ids: Value| json!({ "volume": { "name": "x", "size": 1 }, "OS-SCH-HNT:scheduler_hints": { "same_host": ids } });
+        self.post("create with a hint by name", "/volumes", hinted(json!(["nobody's"])))
+            .await?;
+        self.post("create with a hint twice", "/volumes", hinted(json!([NOBODY, NOBODY])))
+            .await?;
         self.post(
             "snapshot of no volume",
             "/snapshots",
@@ -264,6 +269,15 @@ impl Player<'_> {
             &format!("/snapshots/detail?volume_id={volume}"),
         )
         .await?;
+        // A Python dictionary; what no snapshot has finds none.
+        for (step, value) in [
+            ("list snapshots by metadata", "b"),
+            ("list snapshots by metadata that none has", "c"),
+        ] {
+            let filter = format!("%7B%27a%27%3A%20%27{value}%27%7D");
+            self.get(step, Service::Volume, &format!("/snapshots/detail?metadata={filter}"))
+                .await?;
+        }
         self.delete(
             "delete a volume with a snapshot",
             Service::Volume,
@@ -403,6 +417,20 @@ impl Player<'_> {
             &format!("/volumes/{volume}/metadata/c"),
         )
         .await?;
+        // A key with a slash cannot be named in a path, however it is written.
+        self.post(
+            "set metadata with dots and slashes",
+            &format!("/volumes/{volume}/metadata"),
+            json!({ "metadata": { "a.b-c.1": "d", "a/b": "d" } }),
+        )
+        .await?;
+        for (step, key) in [
+            ("delete a key with dots", "a.b-c.1"),
+            ("delete a key with a slash", "a%2Fb"),
+        ] {
+            self.delete(step, Service::Volume, &format!("/volumes/{volume}/metadata/{key}"))
+                .await?;
+        }
         Ok(())
     }
 

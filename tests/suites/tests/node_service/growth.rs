@@ -4,7 +4,9 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use cinder_csi_driver::parameters::PUBLISH_SIZE;
 use csi_host::Device;
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
@@ -12,6 +14,11 @@ use tonic::{Code, Request};
 
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, read_at, run, write_at};
 use crate::{Kubelet, block, code, mount};
+
+/// What a call waits for a disk that does not come.
+const SHORT: Duration = Duration::from_secs(2);
+/// Everything here takes moments; what takes this long hangs.
+const LONG: Duration = Duration::from_secs(80);
 
 /// Makes the disk larger, as Cinder and the hypervisor would.
 fn extend(lab: &Lab, device: &Device, mib: u64) {
@@ -289,6 +296,42 @@ fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
             assert_eq!(stage("-E nodiscard,-b 4096").await, Code::Ok);
             let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
             assert!(said.contains("4096"), "{said}");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+        },
+    );
+}
+
+#[test]
+fn a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte() {
+    run(
+        "growth::a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte",
+        |lab| async move {
+            let device = lab.volume(VOLUME, 64 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let stage = async |size: String, patience: Duration| {
+                let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
+                request.publish_context.insert(PUBLISH_SIZE.into(), size);
+                let mut request = Request::new(request);
+                request.set_timeout(patience);
+                kubelet.node.node_stage_volume(request).await.map(drop)
+            };
+            assert_eq!(code(stage("much".into(), LONG).await), Code::InvalidArgument);
+            // The work goes on, and waits.
+            let late = stage((128 * MIB).to_string(), SHORT)
+                .await
+                .expect_err("it is too small");
+            assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+            assert!(late.message().contains("waiting for the device"), "{late}");
+            assert!(
+                lab::everything(&device).iter().all(|byte| *byte == 0),
+                "nothing was written"
+            );
+            extend(&lab, &device, 128);
+            stage((128 * MIB).to_string(), LONG)
+                .await
+                .expect("now it is the volume");
+            let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+            assert!(said.contains("Filesystem volume name"), "{said}");
             kubelet.unstage(VOLUME).await.expect("it goes");
         },
     );

@@ -70,9 +70,9 @@ fn calls_out_of_their_order_are_refused() {
 }
 
 #[test]
-fn the_access_mode_says_how_many_targets_a_node_may_have() {
+fn the_access_mode_says_how_many_targets_a_node_may_have_issue_1686() {
     run(
-        "refusals::the_access_mode_says_how_many_targets_a_node_may_have",
+        "refusals::the_access_mode_says_how_many_targets_a_node_may_have_issue_1686",
         |lab| async move {
             disk(&lab).await;
             let kubelet = Kubelet::new(&lab);

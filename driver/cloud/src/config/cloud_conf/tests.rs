@@ -6,7 +6,7 @@ use secrecy::ExposeSecret;
 
 use super::super::{
     ApplicationCredential, Auth, BlockStorageOptions, ClientCertificate, Domain, Interface, MetadataOptions, Project,
-    TopologyOptions, User,
+    Proxies, TopologyOptions, User,
 };
 use super::*;
 
@@ -245,7 +245,7 @@ proptest! {
             topology: TopologyOptions { segments: zone_map.keys().map(|key| (format!("k{}", key.len()), "v".to_owned())).collect(), zone_map },
             block_storage: BlockStorageOptions { node_volume_attach_limit: limit, ignore_volume_az: insecure, ..Default::default() },
             metadata: MetadataOptions { request_timeout: millis.map(Duration::from_millis), ..Default::default() },
-            proxies: Default::default(),
+            proxies: Proxies::default(),
             warnings: Vec::new(),
         };
         let read = CloudConfig::from_cloud_conf(&config.to_cloud_conf(None)).expect("reads back");
@@ -443,4 +443,38 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().contains("hunter2"), "{}", error),
         }
     }
+}
+
+#[rstest]
+#[case("https://user:hunter2@keystone.example/v3")]
+#[case("https://hunter2@keystone.example")]
+#[case("http://user:hunter2@[::1]:5000/v3")]
+#[case("https:///user:hunter2@keystone.example")]
+#[case("https://a:hunter2@b@keystone.example?x#y")]
+fn an_address_with_a_password_in_it_is_refused_and_not_told(#[case] url: &str) {
+    let keys = "user-id=u\npassword=p\ntenant-id=t\n";
+    let error = CloudConfig::from_cloud_conf(&format!("[Global]\nauth-url={url}\n{keys}")).expect_err("refused");
+    let text = format!("{error} {error:?}");
+    assert!(
+        text.contains("auth-url") && text.contains("must not hold a user"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("hunter2") && !text.contains("keystone.example"),
+        "{text}"
+    );
+    let yaml = format!("clouds: {{c: {{auth: {{auth_url: '{url}', user_id: u, password: p, project_id: t}}}}}}");
+    let error = CloudConfig::from_clouds_yaml(&yaml, "c").expect_err("refused");
+    let text = format!("{error} {error:?}");
+    assert!(
+        text.contains("auth_url") && text.contains("must not hold a user"),
+        "{text}"
+    );
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn an_at_sign_behind_the_host_is_no_user() {
+    let conf = "[Global]\nauth-url=https://keystone.example/a@b?c=@\nuser-id=u\npassword=p\ntenant-id=t\n";
+    CloudConfig::from_cloud_conf(conf).expect("good");
 }

@@ -255,3 +255,24 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
     restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
     assert!(matches!(judge(&restored, &wanted, false), Found::Other(_)));
 }
+
+#[rstest]
+#[case("zone one", "zone one", true)]
+#[case("zone-one", "zone one", true)]
+#[case("zone one", "zone-one", true)]
+#[case("zone one", "zone+one", false)]
+// All that is not ASCII is lost in a label: what is left of these is nothing.
+#[case("北京", "上海", false)]
+#[case("北京", "北京", true)]
+#[case("", "北京", false)]
+// What is left of these is the same, and neither is the label of the other.
+#[case("nord-é", "nord-è", false)]
+#[case("nord", "nord-è", true)]
+fn a_zone_is_met_under_its_own_name_or_the_label_that_is_made_of_it(
+    #[case] wanted: &str,
+    #[case] found: &str,
+    #[case] is_it: bool,
+) {
+    assert_eq!(same_zone(wanted, found), is_it);
+    assert_eq!(same_zone(found, wanted), is_it);
+}

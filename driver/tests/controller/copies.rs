@@ -1,0 +1,136 @@
+//! Zones of volumes that are made from snapshots, backups and volumes.
+
+use std::time::Duration;
+
+use csi_proto::csi::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use csi_proto::csi::v1::{
+    CreateSnapshotRequest, CreateVolumeRequest, Snapshot, TopologyRequirement, VolumeContentSource,
+};
+use openstack_sim::Sim;
+use tonic::Code;
+
+use crate::support::{Driver, cloud, create_request, patient, refused, zone, zones};
+
+/// A cloud with zones `a` and `b`.
+async fn two_zones(copies_across_zones: bool) -> Sim {
+    cloud(|config| {
+        config.zones = vec!["a".into(), "b".into()];
+        config.copies_across_zones = copies_across_zones;
+    })
+    .await
+}
+
+fn in_zones(name: &str, requirement: TopologyRequirement) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        accessibility_requirements: Some(requirement),
+        ..create_request(name)
+    }
+}
+
+fn copy_of(source: Type, request: CreateVolumeRequest) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        volume_content_source: Some(VolumeContentSource { r#type: Some(source) }),
+        ..request
+    }
+}
+
+fn of_snapshot(id: &str) -> Type {
+    Type::Snapshot(SnapshotSource { snapshot_id: id.into() })
+}
+
+fn of_volume(id: &str) -> Type {
+    Type::Volume(VolumeSource { volume_id: id.into() })
+}
+
+/// A volume in zone `b`.
+async fn in_b(driver: &Driver) -> String {
+    let made = driver.create(in_zones("pvc-1", zones(&["b"], &["b"]))).await;
+    made.expect("a volume").volume_id
+}
+
+/// A snapshot of the volume, or a backup, that is complete.
+async fn cut(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> Snapshot {
+    let request = CreateSnapshotRequest {
+        name: format!("{kind}-1"),
+        source_volume_id: volume.into(),
+        parameters: [("type".to_owned(), kind.to_owned())].into(),
+        ..CreateSnapshotRequest::default()
+    };
+    let take = async || {
+        let answer = driver.controller().create_snapshot(patient(request.clone())).await;
+        answer.expect(kind).into_inner().snapshot.expect("a snapshot")
+    };
+    take().await;
+    assert!(sim.settled(Duration::from_secs(10)).await);
+    let done = take().await;
+    assert!(done.ready_to_use);
+    done
+}
+
+#[tokio::test]
+async fn a_copy_is_made_where_its_source_is_although_another_zone_is_preferred_issue_3088() {
+    let sim = two_zones(false).await;
+    let driver = Driver::start(&sim).await;
+    let volume = in_b(&driver).await;
+    let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+    for (name, source) in [
+        ("restored", of_snapshot(&snapshot.snapshot_id)),
+        ("clone", of_volume(&volume)),
+    ] {
+        let request = copy_of(source, in_zones(name, zones(&["a", "b"], &["a", "b"])));
+        let copy = driver.create(request).await.expect("the cloud copies within one zone");
+        assert_eq!(copy.accessible_topology, [zone("b")], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_tells_its_zone_and_a_copy_that_nobody_could_reach_is_not_kept_issue_1945_issue_3126() {
+    let sim = two_zones(false).await;
+    let driver = Driver::start(&sim).await;
+    let volume = in_b(&driver).await;
+    let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+    assert_eq!(snapshot.accessible_topology, [zone("b")]);
+    let source = of_snapshot(&snapshot.snapshot_id);
+    let request = copy_of(source, in_zones("restored", zones(&["a"], &["a"])));
+    let refusal = refused(driver.create(request).await, Code::ResourceExhausted);
+    assert!(refusal.contains("zone b") && refusal.contains("(a)"), "{refusal}");
+    assert_eq!(sim.state().volumes.len(), 1, "the source alone");
+}
+
+#[tokio::test]
+async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() {
+    let sim = two_zones(false).await;
+    let driver = Driver::start(&sim).await;
+    let volume = in_b(&driver).await;
+    // A backup lies in no zone, and what is made from it goes where it is wanted.
+    let backup = cut(&sim, &driver, &volume, "backup").await;
+    assert_eq!(backup.accessible_topology, []);
+    let request = copy_of(
+        of_snapshot(&backup.snapshot_id),
+        in_zones("restored", zones(&["a"], &["a"])),
+    );
+    let restored = driver.create(request).await.expect("restored elsewhere");
+    assert_eq!(restored.accessible_topology, [zone("a")]);
+
+    // Where zones of storage mean nothing to nodes, a copy is reachable from where it was asked for.
+    let conf = format!("{}[BlockStorage]\nignore-volume-az = true\n", sim.access().cloud_conf());
+    let driver = Driver::with(&conf, |_| {}).await;
+    let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+    assert_eq!(snapshot.accessible_topology, []);
+    let request = copy_of(
+        of_snapshot(&snapshot.snapshot_id),
+        in_zones("free", zones(&["compute-1"], &["compute-1"])),
+    );
+    let free = driver.create(request).await.expect("a copy");
+    assert_eq!(free.accessible_topology, [zone("compute-1")]);
+}
+
+#[tokio::test]
+async fn a_cloud_that_copies_across_zones_may_do_so() {
+    let sim = two_zones(true).await;
+    let driver = Driver::start(&sim).await;
+    let volume = in_b(&driver).await;
+    let request = copy_of(of_volume(&volume), in_zones("clone", zones(&["a"], &["a"])));
+    let copy = driver.create(request).await.expect("a copy");
+    assert_eq!(copy.accessible_topology, [zone("a")]);
+}

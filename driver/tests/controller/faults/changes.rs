@@ -1,0 +1,70 @@
+//! Volumes grow and change.
+
+use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
+use tonic::Code;
+
+use super::{CALL, Expected, over_all_faults, volume};
+use crate::support::{GIB, within};
+
+#[tokio::test]
+async fn controller_expand_volume_is_infeasible_only_for_what_cannot_be_had() {
+    let expected = Expected(&[
+        ("400", Code::Internal),
+        ("403 policy", Code::PermissionDenied),
+        ("403 quota", Code::ResourceExhausted),
+        ("404", Code::NotFound),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        ("500", Code::Internal),
+        ("500 after", Code::Ok),
+        ("reset after", Code::Ok),
+        ("truncated", Code::Ok),
+        ("html 200", Code::Internal),
+    ]);
+    over_all_faults("extend_volume", expected, volume, async |driver, volume_id| {
+        let request = ControllerExpandVolumeRequest {
+            volume_id,
+            capacity_range: Some(CapacityRange {
+                required_bytes: 2 * GIB,
+                limit_bytes: 0,
+            }),
+            ..ControllerExpandVolumeRequest::default()
+        };
+        let answer = driver
+            .controller()
+            .controller_expand_volume(within(request, CALL))
+            .await;
+        answer.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn controller_modify_volume_is_infeasible_only_for_what_cinder_refuses() {
+    let expected = Expected(&[
+        ("400", Code::InvalidArgument),
+        ("403 policy", Code::PermissionDenied),
+        ("403 quota", Code::ResourceExhausted),
+        ("404", Code::NotFound),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        ("500", Code::Internal),
+        ("500 after", Code::Ok),
+        ("reset after", Code::Ok),
+        ("truncated", Code::Ok),
+        ("html 200", Code::Internal),
+    ]);
+    over_all_faults("retype_volume", expected, volume, async |driver, volume_id| {
+        let request = ControllerModifyVolumeRequest {
+            volume_id,
+            mutable_parameters: [("type".to_owned(), "slow".to_owned())].into(),
+            ..ControllerModifyVolumeRequest::default()
+        };
+        let answer = driver
+            .controller()
+            .controller_modify_volume(within(request, CALL))
+            .await;
+        answer.map(drop)
+    })
+    .await;
+}

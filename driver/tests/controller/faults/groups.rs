@@ -1,0 +1,109 @@
+//! Snapshots of several volumes at one moment come and go.
+
+use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
+use csi_proto::csi::v1::{
+    CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
+};
+use openstack_sim::Sim;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use super::looks::LOOK;
+use super::{CALL, Expected, over_all_faults};
+use crate::support::{Driver, patient, within};
+
+const NAME: &str = "groupsnapshot-1";
+
+fn client(driver: &Driver) -> GroupControllerClient<Channel> {
+    GroupControllerClient::new(driver.channel())
+}
+
+/// The request for a snapshot of these volumes.
+fn request(volumes: Vec<String>) -> CreateVolumeGroupSnapshotRequest {
+    CreateVolumeGroupSnapshotRequest {
+        name: NAME.into(),
+        source_volume_ids: volumes,
+        parameters: [("group-type".to_owned(), "consistent".to_owned())].into(),
+        ..CreateVolumeGroupSnapshotRequest::default()
+    }
+}
+
+async fn take(driver: &Driver, request: Request<CreateVolumeGroupSnapshotRequest>) -> Result<String, Status> {
+    let answer = client(driver).create_volume_group_snapshot(request).await?;
+    let made = answer.into_inner().group_snapshot.expect("a group snapshot");
+    Ok(made.group_snapshot_id)
+}
+
+/// A volume, and the name that its group snapshot shall have.
+async fn volume(_: &Sim, driver: &Driver) -> String {
+    driver.volume("pvc-1").await
+}
+
+/// A group snapshot.
+async fn group_snapshot(sim: &Sim, driver: &Driver) -> String {
+    let volumes = vec![volume(sim, driver).await, driver.volume("pvc-2").await];
+    take(driver, patient(request(volumes))).await.expect("taken")
+}
+
+#[tokio::test]
+async fn create_volume_group_snapshot_is_final_only_when_nothing_was_made() {
+    let name = async |_: &_, _: &_| NAME.to_owned();
+    let call = async |driver: &Driver, _| {
+        let volumes = vec![driver.volume("pvc-1").await, driver.volume("pvc-2").await];
+        take(driver, within(request(volumes), CALL)).await.map(drop)
+    };
+    // The group that is made for it, and the snapshot itself.
+    let group = Expected(&[
+        ("400", Code::InvalidArgument),
+        ("403 quota", Code::ResourceExhausted),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+    ]);
+    over_all_faults("create_group", group, name, call).await;
+    let snapshot = Expected(&[
+        ("400", Code::FailedPrecondition),
+        ("403 quota", Code::ResourceExhausted),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+    ]);
+    over_all_faults("create_group_snapshot", snapshot, name, call).await;
+}
+
+#[tokio::test]
+async fn delete_volume_group_snapshot_tells_what_kept_it() {
+    let expected = Expected(&[
+        ("400", Code::FailedPrecondition),
+        ("403 policy", Code::PermissionDenied),
+        ("403 quota", Code::ResourceExhausted),
+        // Cinder shows it all the same: whichever is right tells itself later.
+        ("404", Code::Aborted),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        ("500", Code::Internal),
+        ("500 after", Code::Internal),
+        ("truncated", Code::Ok),
+        ("html 200", Code::Internal),
+    ]);
+    let delete = async |driver: &Driver, id| {
+        let request = DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: id,
+            ..DeleteVolumeGroupSnapshotRequest::default()
+        };
+        let answer = client(driver).delete_volume_group_snapshot(within(request, CALL)).await;
+        answer.map(drop)
+    };
+    over_all_faults("delete_group_snapshot", expected, group_snapshot, delete).await;
+}
+
+#[tokio::test]
+async fn get_volume_group_snapshot_tells_why_it_cannot_look() {
+    let get = async |driver: &Driver, id| {
+        let request = GetVolumeGroupSnapshotRequest {
+            group_snapshot_id: id,
+            ..GetVolumeGroupSnapshotRequest::default()
+        };
+        let answer = client(driver).get_volume_group_snapshot(within(request, CALL)).await;
+        answer.map(drop)
+    };
+    over_all_faults("get_group_snapshot", LOOK, group_snapshot, get).await;
+}

@@ -1,0 +1,48 @@
+//! Calls whose time is up while the cloud's fault lasts: the work goes on, and the caller learns what it struggles with.
+
+use std::time::Duration;
+
+use csi_proto::csi::v1::ListVolumesRequest;
+use openstack_sim::{Effect, Fault, When};
+use tonic::Code;
+
+use super::lacks;
+use crate::support::{Driver, cloud, create_request, refused, within};
+
+/// Less than the looks by name take that follow an uncertain answer to a creation.
+const SHORT: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn a_creation_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
+    for (effect, status) in [
+        (Effect::status(500), Some(500)),
+        (Effect::status(503).retry_after(60), Some(503)),
+        (Effect::html(502), Some(502)),
+        (Effect::html(200), Some(200)),
+        (Effect::reset(When::Before), None),
+    ] {
+        let sim = cloud(|_| {}).await;
+        let driver = Driver::start(&sim).await;
+        let html = matches!(effect, Effect::Html { .. });
+        sim.fault(Fault::on("create_volume").effect(effect.clone()))
+            .expect("a fault");
+        let request = within(create_request("pvc-1"), SHORT);
+        let message = refused(driver.controller().create_volume(request).await, Code::DeadlineExceeded);
+        let lacking = lacks(&message, "pvc-1", status, html);
+        assert!(lacking.is_empty(), "{effect:?}: {lacking:?} not told in: {message}");
+        assert!(message.contains("last failure: "), "{effect:?}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let busy = Effect::status(503).retry_after(4);
+    sim.fault(Fault::on("list_volumes_detail").effect(busy))
+        .expect("a fault");
+    let request = within(ListVolumesRequest::default(), SHORT);
+    let message = refused(driver.controller().list_volumes(request).await, Code::DeadlineExceeded);
+    let lacking = lacks(&message, "ListVolumes", Some(503), false);
+    assert!(lacking.is_empty(), "{lacking:?} not told in: {message}");
+}

@@ -1,0 +1,162 @@
+//! Snapshots come and go.
+
+use std::time::Duration;
+
+use csi_proto::csi::v1::{CreateSnapshotRequest, DeleteSnapshotRequest, GetSnapshotRequest, ListSnapshotsRequest};
+use openstack_sim::Sim;
+use tonic::Code;
+
+use super::looks::LOOK;
+use super::{CALL, Expected, nothing, over_all_faults, volume};
+use crate::support::{Driver, patient, within};
+
+fn request(volume: &str) -> CreateSnapshotRequest {
+    CreateSnapshotRequest {
+        name: "snapshot-1".into(),
+        source_volume_id: volume.into(),
+        ..CreateSnapshotRequest::default()
+    }
+}
+
+/// The request for a backup.
+fn backup_request(volume: &str) -> CreateSnapshotRequest {
+    CreateSnapshotRequest {
+        parameters: [("type".to_owned(), "backup".to_owned())].into(),
+        ..request(volume)
+    }
+}
+
+/// A backup that is complete.
+async fn backup(sim: &Sim, driver: &Driver) -> String {
+    let request = backup_request(&driver.volume("pvc-1").await);
+    let answer = driver.controller().create_snapshot(patient(request)).await;
+    let made = answer.expect("a backup").into_inner().snapshot;
+    assert!(sim.settled(Duration::from_secs(30)).await);
+    made.expect("a backup").snapshot_id
+}
+
+/// A snapshot.
+async fn snapshot(_: &Sim, driver: &Driver) -> String {
+    let request = request(&driver.volume("pvc-1").await);
+    let answer = driver.controller().create_snapshot(patient(request)).await;
+    let made = answer.expect("a snapshot").into_inner().snapshot;
+    made.expect("a snapshot").snapshot_id
+}
+
+#[tokio::test]
+async fn create_snapshot_is_final_only_when_nothing_was_made() {
+    let expected = Expected(&[
+        ("400", Code::InvalidArgument),
+        ("403 quota", Code::ResourceExhausted),
+        ("404", Code::NotFound),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        // Found by its name afterwards.
+        ("500 after", Code::Ok),
+        ("reset after", Code::Ok),
+        ("truncated", Code::Ok),
+    ]);
+    over_all_faults("create_snapshot", expected, volume, async |driver, volume| {
+        let request = within(request(&volume), CALL);
+        driver.controller().create_snapshot(request).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn delete_snapshot_tells_what_kept_the_snapshot() {
+    let expected = Expected(&[
+        ("400", Code::Internal),
+        ("403 policy", Code::PermissionDenied),
+        ("403 quota", Code::ResourceExhausted),
+        ("404", Code::Ok),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        ("500", Code::Internal),
+        ("500 after", Code::Ok),
+        ("reset after", Code::Ok),
+        ("truncated", Code::Ok),
+        ("html 200", Code::Internal),
+    ]);
+    over_all_faults("delete_snapshot", expected, snapshot, async |driver, snapshot_id| {
+        let request = DeleteSnapshotRequest {
+            snapshot_id,
+            ..DeleteSnapshotRequest::default()
+        };
+        driver
+            .controller()
+            .delete_snapshot(within(request, CALL))
+            .await
+            .map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn create_snapshot_is_final_for_a_backup_only_when_nothing_was_made() {
+    let expected = Expected(&[
+        ("400", Code::InvalidArgument),
+        ("403 quota", Code::ResourceExhausted),
+        ("404", Code::NotFound),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        ("500 after", Code::Ok),
+        ("reset after", Code::Ok),
+        ("truncated", Code::Ok),
+    ]);
+    over_all_faults("create_backup", expected, volume, async |driver, volume| {
+        let request = within(backup_request(&volume), CALL);
+        driver.controller().create_snapshot(request).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn delete_snapshot_tells_what_kept_the_backup() {
+    let expected = Expected(&[
+        ("400", Code::Internal),
+        ("403 policy", Code::PermissionDenied),
+        ("403 quota", Code::ResourceExhausted),
+        ("404", Code::Ok),
+        ("409", Code::Aborted),
+        ("413 quota", Code::ResourceExhausted),
+        ("500", Code::Internal),
+        ("500 after", Code::Ok),
+        ("reset after", Code::Ok),
+        ("truncated", Code::Ok),
+        ("html 200", Code::Internal),
+    ]);
+    over_all_faults("delete_backup", expected, backup, async |driver, snapshot_id| {
+        let request = DeleteSnapshotRequest {
+            snapshot_id,
+            ..DeleteSnapshotRequest::default()
+        };
+        driver
+            .controller()
+            .delete_snapshot(within(request, CALL))
+            .await
+            .map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn get_snapshot_tells_why_it_cannot_look() {
+    over_all_faults("get_snapshot", LOOK, snapshot, async |driver, snapshot_id| {
+        let request = GetSnapshotRequest {
+            snapshot_id,
+            ..GetSnapshotRequest::default()
+        };
+        driver.controller().get_snapshot(within(request, CALL)).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn list_snapshots_tells_why_it_cannot_look() {
+    over_all_faults("list_snapshots_detail", LOOK, nothing, async |driver, _| {
+        let request = within(ListSnapshotsRequest::default(), CALL);
+        driver.controller().list_snapshots(request).await.map(drop)
+    })
+    .await;
+}

@@ -1,0 +1,136 @@
+//! Volumes that several nodes or pods shall have at once.
+
+use csi_proto::csi::v1::controller_service_capability::{self, rpc};
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessType, BlockVolume};
+use csi_proto::csi::v1::{
+    ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest, CreateVolumeRequest,
+    ValidateVolumeCapabilitiesRequest, VolumeCapability,
+};
+use openstack_sim::{Sim, VolumeType};
+use tonic::{Code, Status};
+
+use crate::support::{Driver, NODE, OTHER_NODE, capability, cloud, create_request, patient, publish_request, refused};
+
+/// A cloud whose volumes may go to several servers, if they are of type `shared`.
+async fn sharing() -> Sim {
+    let shared = VolumeType {
+        multiattach: true,
+        ..VolumeType::new("shared")
+    };
+    cloud(|config| config.volume_types = vec![VolumeType::new("fast"), shared]).await
+}
+
+fn device(mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(AccessType::Block(BlockVolume {})),
+        ..capability(mode)
+    }
+}
+
+fn of_type(name: &str, volume_type: &str, capability: VolumeCapability) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        parameters: [("type".to_owned(), volume_type.to_owned())].into(),
+        volume_capabilities: vec![capability],
+        ..create_request(name)
+    }
+}
+
+async fn publish(driver: &Driver, volume: &str, node: &str, capability: VolumeCapability) -> Result<(), Status> {
+    let request = ControllerPublishVolumeRequest {
+        volume_capability: Some(capability),
+        ..publish_request(volume, node)
+    };
+    let answer = driver.controller().controller_publish_volume(patient(request)).await;
+    answer.map(drop)
+}
+
+#[tokio::test]
+async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729() {
+    let sim = sharing().await;
+    let driver = Driver::start(&sim).await;
+    let volume = driver
+        .create(of_type("pvc-1", "shared", capability(Mode::SingleNodeWriter)))
+        .await
+        .expect("a volume")
+        .volume_id;
+    for mode in [Mode::MultiNodeMultiWriter, Mode::MultiNodeSingleWriter] {
+        let request = of_type("pvc-2", "shared", capability(mode));
+        let refusal = refused(driver.create(request).await, Code::InvalidArgument);
+        assert!(
+            refusal.contains("file system") && refusal.contains("volumeMode: Block"),
+            "{refusal}"
+        );
+        let attached = publish(&driver, &volume, NODE, capability(mode)).await;
+        refused(attached, Code::InvalidArgument);
+        let request = ValidateVolumeCapabilitiesRequest {
+            volume_id: volume.clone(),
+            volume_capabilities: vec![capability(mode)],
+            ..ValidateVolumeCapabilitiesRequest::default()
+        };
+        let answer = driver.controller().validate_volume_capabilities(patient(request)).await;
+        let answer = answer.expect("an answer").into_inner();
+        assert!(
+            answer.confirmed.is_none() && answer.message.contains("file system"),
+            "{answer:?}"
+        );
+    }
+    let state = sim.state();
+    assert_eq!((state.volumes.len(), state.attachments.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn several_nodes_share_a_device_or_read_only_and_only_of_a_type_for_that_issue_1248_issue_1367_issue_1778() {
+    let sim = sharing().await;
+    let driver = Driver::start(&sim).await;
+    for (name, capability) in [
+        ("device", device(Mode::MultiNodeMultiWriter)),
+        ("read-only", capability(Mode::MultiNodeReaderOnly)),
+    ] {
+        // Cinder would make it, and Nova refuse the second node much later.
+        let refusal = refused(
+            driver.create(of_type(name, "fast", capability.clone())).await,
+            Code::InvalidArgument,
+        );
+        assert!(
+            refusal.contains("type fast") && refusal.contains("multiattach"),
+            "{refusal}"
+        );
+        let made = driver.create(of_type(name, "shared", capability.clone())).await;
+        let volume = made.expect("a volume").volume_id;
+        for node in [NODE, OTHER_NODE] {
+            publish(&driver, &volume, node, capability.clone()).await.expect(name);
+        }
+    }
+    let state = sim.state();
+    assert_eq!((state.volumes.len(), state.attachments.len()), (2, 4));
+}
+
+#[tokio::test]
+async fn the_modes_with_a_single_writer_are_claimed_and_served_issue_1686() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim).await;
+    let request = ControllerGetCapabilitiesRequest {};
+    let answer = driver.controller().controller_get_capabilities(request).await;
+    let claimed = answer.expect("capabilities").into_inner().capabilities;
+    let wanted = controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
+        r#type: rpc::Type::SingleNodeMultiWriter.into(),
+    });
+    // Without it the provisioner never asks for a ReadWriteOncePod volume by its own mode.
+    assert!(
+        claimed.iter().any(|one| one.r#type.as_ref() == Some(&wanted)),
+        "{claimed:?}"
+    );
+    for mode in [Mode::SingleNodeSingleWriter, Mode::SingleNodeMultiWriter] {
+        let request = CreateVolumeRequest {
+            volume_capabilities: vec![capability(mode)],
+            ..create_request(mode.as_str_name())
+        };
+        let volume = driver.create(request).await.expect("a volume").volume_id;
+        publish(&driver, &volume, NODE, capability(mode))
+            .await
+            .expect("attached");
+        let elsewhere = publish(&driver, &volume, OTHER_NODE, capability(mode)).await;
+        assert!(refused(elsewhere, Code::FailedPrecondition).contains(NODE));
+    }
+}

@@ -1,0 +1,55 @@
+//! The requests that a fault rule delays at this moment.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::faults::When;
+
+/// A request that stands still.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldRequest {
+    /// HTTP method.
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Name of the operation, as in the log.
+    pub operation: &'static str,
+    /// Whether it has taken effect.
+    pub when: When,
+}
+
+/// All of them, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct HeldRequests {
+    all: Mutex<Vec<Arc<HeldRequest>>>,
+}
+
+/// Ends the hold with its drop: when the delay is over, or the client has gone.
+#[derive(Debug)]
+pub(crate) struct Hold<'a> {
+    held: &'a HeldRequests,
+    request: Arc<HeldRequest>,
+}
+
+impl HeldRequests {
+    pub(crate) fn hold(&self, request: HeldRequest) -> Hold<'_> {
+        let request = Arc::new(request);
+        self.lock().push(Arc::clone(&request));
+        Hold { held: self, request }
+    }
+
+    pub(crate) fn list(&self) -> Vec<HeldRequest> {
+        self.lock().iter().map(|request| HeldRequest::clone(request)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<HeldRequest>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.held.lock().retain(|other| !Arc::ptr_eq(other, &self.request));
+    }
+}

@@ -1,0 +1,56 @@
+//! Changes of a volume that exists: its size, its type, its metadata.
+
+use anyhow::Result;
+use csi_proto::csi::v1::{
+    CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, NodeExpandVolumeRequest, Volume,
+};
+
+use super::copies::map;
+use super::{GIB, Life};
+
+impl Life {
+    /// ControllerExpandVolume, repeated as the resizer does; answers whether the node has something to do, too.
+    pub async fn expand(&self, volume: &Volume, gib: i64) -> Result<bool> {
+        let request = ControllerExpandVolumeRequest {
+            volume_id: volume.volume_id.clone(),
+            capacity_range: Some(range(gib)),
+            volume_capability: Some(self.capability.clone()),
+            ..ControllerExpandVolumeRequest::default()
+        };
+        let call = async || self.controller.clone().controller_expand_volume(request.clone()).await;
+        let answer = self.retries.repeat("ControllerExpandVolume", call).await?;
+        Ok(answer.node_expansion_required)
+    }
+
+    /// NodeExpandVolume, repeated as the kubelet does.
+    pub async fn expand_on_node(&self, volume: &Volume, gib: i64) -> Result<()> {
+        let request = NodeExpandVolumeRequest {
+            volume_id: volume.volume_id.clone(),
+            volume_path: self.target.display().to_string(),
+            capacity_range: Some(range(gib)),
+            staging_target_path: self.staging.display().to_string(),
+            volume_capability: Some(self.capability.clone()),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let call = async || self.node.clone().node_expand_volume(request.clone()).await;
+        self.retries.repeat("NodeExpandVolume", call).await.map(drop)
+    }
+
+    /// ControllerModifyVolume, repeated as the resizer does.
+    pub async fn modify(&self, volume: &Volume, parameters: &[(&str, &str)]) -> Result<()> {
+        let request = ControllerModifyVolumeRequest {
+            volume_id: volume.volume_id.clone(),
+            mutable_parameters: map(parameters),
+            ..ControllerModifyVolumeRequest::default()
+        };
+        let call = async || self.controller.clone().controller_modify_volume(request.clone()).await;
+        self.retries.repeat("ControllerModifyVolume", call).await.map(drop)
+    }
+}
+
+fn range(gib: i64) -> CapacityRange {
+    CapacityRange {
+        required_bytes: gib * GIB,
+        limit_bytes: 0,
+    }
+}

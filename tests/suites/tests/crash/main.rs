@@ -1,0 +1,177 @@
+//! kill -9 at every OpenStack call, at every host command and after every system call that changes a mount, of every RPC that
+//! changes something; while the cloud is at work; and inside mkfs.
+//!
+//! A call or a command stands still, before it takes effect or after; the driver's process is killed then, started anew, and
+//! the RPC is repeated as a sidecar or the kubelet would. After every step the cloud and the node must hold what they hold after
+//! an undisturbed run of the same scenario, the data must be what was written, and nothing may be left at the end.
+//! `CRASH_SEED=N` repeats the choice of points in mkfs.
+
+mod mkfs;
+mod report;
+mod run;
+mod scenarios;
+mod state;
+mod steps;
+mod world;
+
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use suites::host_commands::When;
+use suites::lab::{Lab, in_lab};
+use suites::simulator::REAL_LATENCIES;
+
+use report::Report;
+use run::{Disturbance, Run, Seen};
+use scenarios::{backups, copies, groups, growth, life};
+use world::World;
+
+#[test]
+fn a_kill_in_the_life_of_a_mounted_volume_changes_nothing_in_the_end() {
+    everywhere("a mounted volume", life::mounted);
+}
+
+#[test]
+fn a_kill_in_the_life_of_a_raw_device_changes_nothing_in_the_end() {
+    everywhere("a raw device", life::block);
+}
+
+#[test]
+fn a_kill_while_a_file_system_grows_changes_nothing_in_the_end() {
+    everywhere("a file system that grows", growth::mounted);
+}
+
+#[test]
+fn a_kill_while_a_raw_device_grows_changes_nothing_in_the_end() {
+    everywhere("a raw device that grows", growth::block);
+}
+
+#[test]
+fn a_kill_while_a_volume_is_modified_changes_nothing_in_the_end() {
+    everywhere("another type and other metadata", growth::modified);
+}
+
+#[test]
+fn a_kill_around_a_snapshot_changes_nothing_in_the_end() {
+    everywhere("a snapshot", copies::snapshot);
+}
+
+#[test]
+fn a_kill_while_a_volume_is_cloned_changes_nothing_in_the_end() {
+    everywhere("a clone", copies::clone);
+}
+
+#[test]
+fn a_kill_while_a_larger_clone_is_staged_changes_nothing_in_the_end() {
+    everywhere("a larger clone", copies::larger);
+}
+
+#[test]
+fn a_kill_around_a_backup_that_is_restored_changes_nothing_in_the_end() {
+    everywhere("a backup that is restored", backups::restored);
+}
+
+#[test]
+fn a_kill_around_an_incremental_backup_changes_nothing_in_the_end() {
+    everywhere("an incremental backup", backups::incremental);
+}
+
+#[test]
+fn a_kill_while_a_backup_goes_whose_data_are_still_frozen_changes_nothing_in_the_end() {
+    everywhere("a backup whose data are frozen", backups::frozen);
+}
+
+#[test]
+fn a_kill_around_a_group_snapshot_changes_nothing_in_the_end() {
+    everywhere("a group snapshot", groups::snapshot);
+}
+
+#[test]
+fn a_kill_around_snapshots_taken_one_by_one_changes_nothing_in_the_end() {
+    everywhere("a group snapshot, one by one", groups::one_by_one);
+}
+
+/// A share of the runs of a scenario.
+#[derive(Debug, Clone, Copy)]
+enum Share {
+    /// Kills at every so many places, from this one on.
+    At(When, usize),
+    /// Kills in states that take time.
+    Meanwhile,
+}
+
+/// The shares that there are of each kind of [`Share::At`].
+const STRIPES: usize = 2;
+
+/// Run after run. The first is left alone, and tells what each step does and what must be there after it. Then a kill at the first
+/// thing that every step does, then at the second, and so on; or, at the latencies of real services, a kill in each state that
+/// takes time. The shares run side by side, each on a cloud of its own: a process that was started anew mostly waits.
+fn everywhere<S>(what: &str, scenario: S)
+where
+    S: AsyncFn(&mut Run<'_>) -> Result<()> + Copy + Send + 'static,
+{
+    let report = Arc::new(Report::new(what));
+    let stripes = (0..STRIPES).flat_map(|stripe| [Share::At(When::Before, stripe), Share::At(When::After, stripe)]);
+    let threads: Vec<_> = stripes
+        .chain([Share::Meanwhile])
+        .map(|share| {
+            let report = Arc::clone(&report);
+            thread::spawn(move || in_lab(async move |lab| runs(lab, share, &scenario, &report).await))
+        })
+        .collect();
+    let ends: Vec<_> = threads.into_iter().map(thread::JoinHandle::join).collect();
+    report.print();
+    if let Some(panic) = ends.into_iter().find_map(Result::err) {
+        resume_unwind(panic);
+    }
+}
+
+async fn runs(
+    lab: Rc<Lab>,
+    share: Share,
+    scenario: &impl AsyncFn(&mut Run<'_>) -> Result<()>,
+    report: &Report,
+) -> Result<()> {
+    let mut world = World::start(lab).await?;
+    let mut run = Run::new(&mut world, Disturbance::Nothing, &[]).await?;
+    scenario(&mut run).await.context("undisturbed")?;
+    let expected = run.end().await.context("undisturbed")?;
+    report.life(Vec::new(), Vec::new());
+    match share {
+        Share::At(when, stripe) => {
+            let most = expected.iter().map(|seen| seen.places.len()).max().unwrap_or_default();
+            for number in (stripe..most).step_by(STRIPES) {
+                once(&mut world, Disturbance::At(number, when), &expected, scenario, report).await?;
+            }
+        }
+        Share::Meanwhile => {
+            world.simulator.set_latencies(REAL_LATENCIES).await?;
+            let most = expected.iter().map(|seen| seen.lasting).max().unwrap_or_default();
+            for index in 0..most {
+                once(&mut world, Disturbance::While(index), &expected, scenario, report).await?;
+            }
+        }
+    }
+    world.stop().await
+}
+
+async fn once(
+    world: &mut World,
+    disturbance: Disturbance,
+    expected: &[Seen],
+    scenario: &impl AsyncFn(&mut Run<'_>) -> Result<()>,
+    report: &Report,
+) -> Result<()> {
+    let told = format!("{disturbance:?}");
+    let mut run = Run::new(world, disturbance, expected).await?;
+    scenario(&mut run).await.with_context(|| told.clone())?;
+    let (points, missed) = (std::mem::take(&mut run.points), std::mem::take(&mut run.missed));
+    run.end()
+        .await
+        .with_context(|| format!("{told}, killed at {points:?}"))?;
+    report.life(points, missed);
+    Ok(())
+}

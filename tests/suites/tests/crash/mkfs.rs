@@ -1,0 +1,73 @@
+//! kill -9 inside mkfs, between two of its writes.
+
+use std::pin::pin;
+
+use anyhow::{Context as _, Result, bail};
+use suites::drivers::Role;
+use suites::lab::in_lab;
+use suites::mkfs::StoppedMkfs;
+
+use crate::report::{Report, seed};
+use crate::run::Subject;
+use crate::world::World;
+
+/// Points in one mkfs, spread over its writes.
+const POINTS: u32 = 5;
+
+#[test]
+fn a_kill_inside_mkfs_changes_nothing_in_the_end() {
+    in_lab(async |lab| {
+        let seed = seed()?;
+        let report = Report::new(format!("inside mkfs (CRASH_SEED={seed})"));
+        let mut world = World::start(lab).await?;
+        // Of about 150 and 65 writes.
+        for (fs_type, writes) in [("ext4", 150), ("xfs", 65)] {
+            for number in 0..POINTS {
+                let part = writes / POINTS;
+                let after = (number * part + seed % part).max(1);
+                inside(&mut world, fs_type, after)
+                    .await
+                    .with_context(|| format!("mkfs.{fs_type}, write {after}, CRASH_SEED={seed}"))?;
+                let point = format!("NodeStageVolume: in mkfs.{fs_type}, after write {after}");
+                report.life(vec![point], Vec::new());
+            }
+        }
+        report.print();
+        world.stop().await
+    });
+}
+
+/// A life whose first node is killed when mkfs has made `after` writes.
+async fn inside(world: &mut World, fs_type: &'static str, after: u32) -> Result<()> {
+    let subject = Subject::mounted("pvc-mkfs", fs_type);
+    let mkfs = StoppedMkfs::after(after, &world.lab, fs_type)?;
+    world.start_node_with(mkfs.programs()).await?;
+    let life = world.life(subject.name, subject.fs_type)?;
+    let volume = life.create().await?;
+    let context = life.attach(&volume).await?;
+    let caught = {
+        let stage = pin!(life.stage(&volume, &context));
+        tokio::select! {
+            done = stage => bail!("staged before mkfs was caught: {done:?}"),
+            caught = mkfs.caught() => caught?,
+        }
+    };
+    world.replace(Role::Node).await?;
+    caught.ended().await?;
+    let life = world.life(subject.name, subject.fs_type)?;
+    let target = life.target().display().to_string();
+    for script in [
+        "echo precious > TARGET/file; sync TARGET/file",
+        "grep -qx precious TARGET/file",
+    ] {
+        let context = life.attach(&volume).await?;
+        life.stage(&volume, &context).await?;
+        life.publish(&volume, &context).await?;
+        world.lab.shell(&script.replace("TARGET", &target)).await?;
+        life.unpublish(&volume).await?;
+        life.unstage(&volume).await?;
+        life.detach(&volume).await?;
+    }
+    life.delete(&volume).await?;
+    crate::state::nothing_in(&crate::state::of(world).await?)
+}

@@ -1,0 +1,576 @@
+//! Our driver and real services in situations that csi-sanity does not bring about: other ways to log in, servers that are stopped or locked,
+//! a volume on two servers, a type on another backend.
+//!
+//! What this cloud cannot show: shelved servers (shelving takes an image service, and there is none), resized and migrating ones (there is
+//! one compute host), a retype that moves a volume in use (nothing mirrors data below a loop device), and a Keystone behind mutual TLS. The
+//! driver's own tests have these on the simulator.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use csi_proto::csi::v1::controller_client::ControllerClient;
+use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume};
+use csi_proto::csi::v1::{
+    CapacityRange, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteVolumeGroupSnapshotRequest, DeleteVolumeRequest,
+    GetVolumeGroupSnapshotRequest, VolumeCapability,
+};
+use harness::wait_for_some;
+use reqwest::Method;
+use serde_json::{Value, json};
+use suites::cloud::Cloud;
+use suites::drivers::{Ours, Role};
+use suites::lab::in_lab;
+use suites::life::{GIB, Life};
+use suites::openstack::{Api, Service, keys};
+use suites::real_cloud::RealCloud;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+const STATE_TIMEOUT: Duration = Duration::from_mins(1);
+const COMPUTE: &str = "2.89";
+const VOLUME: &str = "3.60";
+/// How long a call may take that is expected to be refused at last.
+const REFUSAL: Duration = Duration::from_mins(1);
+
+/// Another way to log in to the same cloud.
+struct LoggedIn {
+    conf: PathBuf,
+}
+
+impl Cloud for LoggedIn {
+    fn cloud_conf(&self) -> &Path {
+        &self.conf
+    }
+}
+
+#[test]
+fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
+        let member = keys(cloud.member_conf())?;
+        let keystone = Keystone::login(&cloud, &member).await?;
+        let trust = keystone.trust(&cloud).await?;
+        let trustee = keys(cloud.trustee_conf())?;
+        let global = format!(
+            "[Global]\nauth-url = {}\nregion = {}\n",
+            cloud.auth_url(),
+            member["region"]
+        );
+        for (way, rest) in [
+            (
+                "password",
+                std::fs::read_to_string(cloud.member_conf())?.replacen("[Global]", "", 1),
+            ),
+            (
+                "token",
+                format!("token = {}\ntenant-id = {}\n", keystone.token, keystone.project),
+            ),
+            (
+                "trust",
+                format!(
+                    "trust-id = {trust}\ntrustee-id = {}\ntrustee-password = {}\n",
+                    keystone.trustee, trustee["password"]
+                ),
+            ),
+        ] {
+            let conf = lab.path(&format!("{way}.conf"));
+            let text = if way == "password" {
+                format!("[Global]\n{rest}")
+            } else {
+                format!("{global}{rest}")
+            };
+            std::fs::write(&conf, text)?;
+            let controller = Ours::new(Role::Controller).start(&lab, &LoggedIn { conf }).await?;
+            let life = Life::mounted(
+                &lab,
+                controller.channel(),
+                node.channel(),
+                &format!("pvc-{way}"),
+                "ext4",
+            )?;
+            let walk = async {
+                let volume = life.create().await?;
+                let context = life.attach(&volume).await?;
+                life.stage(&volume, &context).await?;
+                life.unstage(&volume).await?;
+                life.detach(&volume).await?;
+                life.delete(&volume).await
+            };
+            walk.await.with_context(|| format!("by {way}"))?;
+            controller.stop().await?;
+        }
+        node.stop().await?;
+        cloud.stop().await
+    });
+}
+
+#[test]
+fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
+        let life = Life::block(&lab, driver.channel(), driver.channel(), "pvc-states")?;
+        let volume = life.create().await?;
+        let api = cloud.api();
+        let server = cloud.servers().first().context("no server")?.id.clone();
+        let calls = Calls::over(driver.channel());
+
+        act(api, &server, &json!({ "os-stop": null })).await?;
+        reach(api, &server, "SHUTOFF").await?;
+        for _ in 0..2 {
+            calls.publish(&volume.volume_id, &server, single()).await?;
+        }
+        for _ in 0..2 {
+            calls.unpublish(&volume.volume_id, &server).await?;
+        }
+        calls.publish(&volume.volume_id, &server, single()).await?;
+        act(api, &server, &json!({ "os-start": null })).await?;
+        reach(api, &server, "ACTIVE").await?;
+
+        act(api, &server, &json!({ "lock": { "locked_reason": "a test" } })).await?;
+        let refusal = calls
+            .unpublish(&volume.volume_id, &server)
+            .await
+            .err()
+            .context("a locked server gave it")?;
+        is_locked(&refusal, &server)?;
+        act(api, &server, &json!({ "unlock": null })).await?;
+        calls.unpublish(&volume.volume_id, &server).await?;
+        act(api, &server, &json!({ "lock": {} })).await?;
+        let refusal = calls
+            .publish(&volume.volume_id, &server, single())
+            .await
+            .err()
+            .context("a locked server took it")?;
+        is_locked(&refusal, &server)?;
+        act(api, &server, &json!({ "unlock": null })).await?;
+        // The refusals left nothing half-made.
+        calls.publish(&volume.volume_id, &server, single()).await?;
+        calls.unpublish(&volume.volume_id, &server).await?;
+        calls.delete(&volume.volume_id).await?;
+        driver.stop().await?;
+        cloud.stop().await
+    });
+}
+
+#[test]
+fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+        let calls = Calls::over(driver.channel());
+        let [one, two] = cloud.servers() else {
+            anyhow::bail!("not two servers")
+        };
+        let shared = calls.create("pvc-shared", "multi", Mode::MultiNodeMultiWriter).await?;
+        for server in [one, two, one] {
+            calls.publish(&shared, &server.id, several()).await?;
+        }
+        ensure!(attached(cloud.api(), &shared).await? == 2);
+        calls.unpublish(&shared, &one.id).await?;
+        ensure!(
+            attached(cloud.api(), &shared).await? == 1,
+            "the other server lost it, too"
+        );
+        // Also for a type that would allow more: a mode for one node means one.
+        let refusal = calls
+            .publish(&shared, &one.id, single())
+            .await
+            .err()
+            .context("it is on another server")?;
+        ensure!(
+            refusal.code() == Code::FailedPrecondition && refusal.message().contains(&two.id),
+            "{refusal}"
+        );
+        calls.unpublish(&shared, "").await?;
+        ensure!(attached(cloud.api(), &shared).await? == 0);
+        calls.delete(&shared).await?;
+
+        let refusal = calls.create("pvc-single", "fast", Mode::MultiNodeMultiWriter).await;
+        let refusal = refusal.err().context("the type is for one server")?;
+        ensure!(refusal.code() == Code::InvalidArgument, "{refusal}");
+        driver.stop().await?;
+        cloud.stop().await
+    });
+}
+
+#[test]
+fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
+        let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-moves", "ext4")?;
+        let calls = Calls::over(driver.channel());
+        let volume = life.create().await?;
+        let target = life.target().display().to_string();
+        for script in [
+            format!("echo precious > {target}/file; sync {target}/file"),
+            format!("grep -q precious {target}/file"),
+        ] {
+            let context = life.attach(&volume).await?;
+            life.stage(&volume, &context).await?;
+            life.publish(&volume, &context).await?;
+            lab.shell(&script).await.context("the data")?;
+            life.unpublish(&volume).await?;
+            life.unstage(&volume).await?;
+            life.detach(&volume).await?;
+            // The second time it is there already, which is no change.
+            let refusal = calls.modify(&volume.volume_id, &[("type", "other")]).await;
+            if script.contains("echo") {
+                let refusal = refusal.err().context("it cannot stay on its backend")?;
+                ensure!(refusal.code() == Code::InvalidArgument, "{refusal}");
+            } else {
+                refusal.context("it has the type")?;
+            }
+            calls
+                .modify(
+                    &volume.volume_id,
+                    &[("type", "other"), ("migration-policy", "on-demand")],
+                )
+                .await?;
+            let found = show(cloud.api(), &volume.volume_id).await?["volume_type"].clone();
+            ensure!(found == "other", "its type is {found}");
+        }
+        life.delete(&volume).await?;
+        driver.stop().await?;
+        cloud.stop().await
+    });
+}
+
+#[test]
+fn the_mark_of_a_read_only_attachment_goes_with_it() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+        let calls = Calls::over(driver.channel());
+        let server = cloud.servers().first().context("no server")?.id.clone();
+        let volume = calls.create("pvc-read", "fast", Mode::SingleNodeWriter).await?;
+        let before = show(cloud.api(), &volume).await?["metadata"].clone();
+        calls.publish_as(&volume, &server, single(), true).await?;
+        let marked = show(cloud.api(), &volume).await?["metadata"].clone();
+        ensure!(marked.to_string().contains(&server), "no mark in {marked}");
+        calls.unpublish(&volume, &server).await?;
+        let after = show(cloud.api(), &volume).await?["metadata"].clone();
+        ensure!(after == before, "{before} before, {after} after");
+        calls.delete(&volume).await?;
+        driver.stop().await?;
+        cloud.stop().await
+    });
+}
+
+/// Members are found by their metadata, which the simulator can only be believed to do as Cinder does.
+#[test]
+fn members_of_a_group_are_taken_one_by_one_found_again_and_deleted_together() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+        let calls = Calls::over(driver.channel());
+        let mut groups = GroupControllerClient::new(driver.channel());
+        let one = calls.create("pvc-one", "fast", Mode::SingleNodeWriter).await?;
+        // Of another backend, which no group could have together with the first.
+        let two = calls.create("pvc-two", "other", Mode::SingleNodeWriter).await?;
+        let take = |name: &str, volumes: &[&String]| CreateVolumeGroupSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_ids: volumes.iter().map(|&volume| volume.clone()).collect(),
+            parameters: BTreeMap::from([("members".to_owned(), "one-by-one".to_owned())]),
+            ..CreateVolumeGroupSnapshotRequest::default()
+        };
+        let other = groups
+            .create_volume_group_snapshot(within(take("groupsnapshot-2", &[&one])))
+            .await?;
+        let other = other.into_inner().group_snapshot.context("no group snapshot")?;
+        let group = wait_for_some("the group snapshot to be ready", STATE_TIMEOUT, async || {
+            let answer = groups
+                .create_volume_group_snapshot(within(take("groupsnapshot-1", &[&one, &two])))
+                .await?;
+            Ok(answer.into_inner().group_snapshot.filter(|group| group.ready_to_use))
+        })
+        .await?;
+        let members: Vec<String> = group
+            .snapshots
+            .iter()
+            .map(|member| member.snapshot_id.clone())
+            .collect();
+        ensure!(members.len() == 2, "{group:?}");
+        let request = GetVolumeGroupSnapshotRequest {
+            group_snapshot_id: group.group_snapshot_id.clone(),
+            snapshot_ids: members.clone(),
+            ..GetVolumeGroupSnapshotRequest::default()
+        };
+        let found = groups
+            .get_volume_group_snapshot(within(request))
+            .await?
+            .into_inner()
+            .group_snapshot;
+        ensure!(found.as_ref() == Some(&group), "{found:?} is not {group:?}");
+        for (group, left) in [(&group, 1), (&other, 0)] {
+            for _ in 0..2 {
+                let request = DeleteVolumeGroupSnapshotRequest {
+                    group_snapshot_id: group.group_snapshot_id.clone(),
+                    snapshot_ids: group
+                        .snapshots
+                        .iter()
+                        .map(|member| member.snapshot_id.clone())
+                        .collect(),
+                    ..DeleteVolumeGroupSnapshotRequest::default()
+                };
+                groups.delete_volume_group_snapshot(within(request)).await?;
+                let there = cloud.api().block_storage().await?;
+                let there: Vec<_> = there.iter().filter(|one| one.starts_with("snapshots/")).collect();
+                ensure!(there.len() == left, "{there:?}");
+            }
+        }
+        for volume in [&one, &two] {
+            calls.delete(volume).await?;
+        }
+        driver.stop().await?;
+        cloud.stop().await
+    });
+}
+
+/// Keystone as the project's member sees it.
+struct Keystone {
+    http: reqwest::Client,
+    token: String,
+    user: String,
+    project: String,
+    /// The id of the user on whom a trust is bestowed.
+    trustee: String,
+}
+
+impl Keystone {
+    async fn login(cloud: &RealCloud, member: &BTreeMap<String, String>) -> Result<Self> {
+        let http = reqwest::Client::builder().no_proxy().timeout(STATE_TIMEOUT).build()?;
+        let domain = json!({ "name": member["domain-name"] });
+        let scope = json!({ "project": { "name": member["tenant-name"], "domain": domain } });
+        let (token, document) = token(&http, cloud, member, Some(&scope)).await?;
+        let trustee = keys(cloud.trustee_conf())?;
+        let (_, of_trustee) = self::token(&http, cloud, &trustee, None).await?;
+        let id = |value: &Value| value.as_str().map(str::to_owned).context("no id");
+        Ok(Self {
+            http,
+            token,
+            user: id(&document["user"]["id"])?,
+            project: id(&document["project"]["id"])?,
+            trustee: id(&of_trustee["user"]["id"])?,
+        })
+    }
+
+    /// The member's role in its project, for the trustee.
+    async fn trust(&self, cloud: &RealCloud) -> Result<String> {
+        let body = json!({ "trust": {
+            "trustor_user_id": self.user, "trustee_user_id": self.trustee, "project_id": self.project,
+            "impersonation": true, "roles": [{ "name": "member" }],
+        }});
+        let url = format!("{}/OS-TRUST/trusts", cloud.auth_url());
+        let answer = self
+            .http
+            .post(&url)
+            .header("X-Auth-Token", &self.token)
+            .json(&body)
+            .send()
+            .await?;
+        let (status, text) = (answer.status(), answer.text().await?);
+        ensure!(status.is_success(), "{url}: {status} {text}");
+        let made: Value = serde_json::from_str(&text)?;
+        Ok(made["trust"]["id"].as_str().context("no trust")?.to_owned())
+    }
+}
+
+/// A token by password, and what Keystone says about it.
+async fn token(
+    http: &reqwest::Client,
+    cloud: &RealCloud,
+    who: &BTreeMap<String, String>,
+    scope: Option<&Value>,
+) -> Result<(String, Value)> {
+    let domain = json!({ "name": who["domain-name"] });
+    let user = json!({ "name": who["username"], "password": who["password"], "domain": domain });
+    let mut auth = json!({ "identity": { "methods": ["password"], "password": { "user": user } } });
+    if let Some(scope) = scope {
+        auth["scope"] = scope.clone();
+    }
+    let url = format!("{}/auth/tokens", cloud.auth_url());
+    let answer = http
+        .post(&url)
+        .json(&json!({ "auth": auth }))
+        .send()
+        .await?
+        .error_for_status()?;
+    let token = answer
+        .headers()
+        .get("X-Subject-Token")
+        .context("no token")?
+        .to_str()?
+        .to_owned();
+    let body: Value = answer.json().await?;
+    Ok((token, body["token"].clone()))
+}
+
+/// Calls of CSI, each once and with the answer as it is.
+struct Calls {
+    controller: ControllerClient<Channel>,
+}
+
+impl Calls {
+    fn over(channel: Channel) -> Self {
+        Self {
+            controller: ControllerClient::new(channel),
+        }
+    }
+
+    async fn create(&self, name: &str, volume_type: &str, mode: Mode) -> Result<String, Status> {
+        let request = CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(CapacityRange {
+                required_bytes: GIB,
+                limit_bytes: 0,
+            }),
+            volume_capabilities: vec![block(mode)],
+            parameters: BTreeMap::from([("type".to_owned(), volume_type.to_owned())]),
+            ..CreateVolumeRequest::default()
+        };
+        let answer = self
+            .controller
+            .clone()
+            .create_volume(within(request))
+            .await?
+            .into_inner();
+        answer
+            .volume
+            .map(|volume| volume.volume_id)
+            .ok_or_else(|| Status::internal("no volume"))
+    }
+
+    async fn publish(&self, volume: &str, server: &str, capability: VolumeCapability) -> Result<(), Status> {
+        self.publish_as(volume, server, capability, false).await
+    }
+
+    async fn publish_as(
+        &self,
+        volume: &str,
+        server: &str,
+        capability: VolumeCapability,
+        readonly: bool,
+    ) -> Result<(), Status> {
+        let request = ControllerPublishVolumeRequest {
+            volume_id: volume.to_owned(),
+            node_id: server.to_owned(),
+            volume_capability: Some(capability),
+            readonly,
+            ..ControllerPublishVolumeRequest::default()
+        };
+        self.controller
+            .clone()
+            .controller_publish_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn unpublish(&self, volume: &str, server: &str) -> Result<(), Status> {
+        let request = ControllerUnpublishVolumeRequest {
+            volume_id: volume.to_owned(),
+            node_id: server.to_owned(),
+            ..ControllerUnpublishVolumeRequest::default()
+        };
+        self.controller
+            .clone()
+            .controller_unpublish_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn modify(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
+        let parameters = parameters
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        let request = ControllerModifyVolumeRequest {
+            volume_id: volume.to_owned(),
+            mutable_parameters: parameters.collect(),
+            ..ControllerModifyVolumeRequest::default()
+        };
+        self.controller
+            .clone()
+            .controller_modify_volume(within(request))
+            .await
+            .map(drop)
+    }
+
+    async fn delete(&self, volume: &str) -> Result<(), Status> {
+        let request = DeleteVolumeRequest {
+            volume_id: volume.to_owned(),
+            ..DeleteVolumeRequest::default()
+        };
+        self.controller.clone().delete_volume(within(request)).await.map(drop)
+    }
+}
+
+fn within<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(REFUSAL);
+    request
+}
+
+fn block(mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Block(BlockVolume {})),
+    }
+}
+
+fn single() -> VolumeCapability {
+    block(Mode::SingleNodeWriter)
+}
+
+fn several() -> VolumeCapability {
+    block(Mode::MultiNodeMultiWriter)
+}
+
+/// The refusal can be repeated, and names the server, the lock and what to do.
+fn is_locked(refusal: &Status, server: &str) -> Result<()> {
+    println!("{refusal}");
+    let named = [server, "locked", "unlock"]
+        .iter()
+        .all(|word| refusal.message().contains(word));
+    ensure!(refusal.code() == Code::Aborted && named, "{refusal}");
+    Ok(())
+}
+
+async fn act(api: &Api, server: &str, body: &Value) -> Result<()> {
+    let path = format!("/servers/{server}/action");
+    let answer = api
+        .call(Method::POST, Service::Compute, &path, COMPUTE, Some(body))
+        .await?;
+    answer.accepted().with_context(|| format!("{body}")).map(drop)
+}
+
+async fn reach(api: &Api, server: &str, status: &str) -> Result<()> {
+    let path = format!("/servers/{server}");
+    wait_for_some(&format!("the server to be {status}"), STATE_TIMEOUT, async || {
+        let shown = api
+            .call(Method::GET, Service::Compute, &path, COMPUTE, None)
+            .await?
+            .accepted()?;
+        let done = shown["server"]["status"] == status && shown["server"]["OS-EXT-STS:task_state"].is_null();
+        Ok(done.then_some(()))
+    })
+    .await
+}
+
+async fn show(api: &Api, volume: &str) -> Result<Value> {
+    let path = format!("/volumes/{volume}");
+    let answer = api.call(Method::GET, Service::Volume, &path, VOLUME, None).await?;
+    Ok(answer.accepted()?["volume"].clone())
+}
+
+/// How many servers have the volume.
+async fn attached(api: &Api, volume: &str) -> Result<usize> {
+    let volume = show(api, volume).await?;
+    Ok(volume["attachments"].as_array().map_or(0, Vec::len))
+}
