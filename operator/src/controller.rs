@@ -175,7 +175,7 @@ fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     .fold(otherwise, Duration::min)
     // A moment later, so that it is over then.
     .saturating_add(Duration::from_millis(100));
-    if seen.blockers.snapshots.is_empty() && seen.obstacles.is_empty() && seen.problems.is_empty() {
+    if !seen.blockers.are_unwatched() && seen.obstacles.is_empty() && seen.problems.is_empty() {
         otherwise
     } else {
         otherwise.min(OBSTACLE_PAUSE)

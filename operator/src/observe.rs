@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt::Debug};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, TypeMeta},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, TypeMeta},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -154,39 +154,41 @@ pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
 
 /// What needs the driver, asked of the API server itself: for decisions that cannot be taken back. Volumes with reclaim policy
 /// Retain are left out with `ignore_retained`.
-pub async fn blockers(
-    client: &Client,
-    driver: &str,
-    ignore_retained: bool,
-    apis: OptionalApis,
-) -> Result<Blockers, ObserveError> {
+pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> Result<Blockers, ObserveError> {
+    let claims: Api<ClaimObject> = Api::all(client.clone());
     Ok(Blockers {
         volumes: names_of(client, driver, |volume: &VolumeObject| {
             !(ignore_retained && volume.is_retained())
         })
         .await?,
         attachments: names_of(client, driver, |_: &AttachmentObject| true).await?,
-        snapshots: if apis.has(OptionalApi::Snapshots) {
-            snapshots_of(client, driver).await?
-        } else {
-            Vec::new()
-        },
+        claims: paged(&claims, "persistentvolumeclaims", |claim| {
+            claim.waits_for_volume_of(driver)
+        })
+        .await?,
+        snapshots: contents_of(client, driver, "snapshot.storage.k8s.io", "VolumeSnapshotContent").await?,
+        group_snapshots: contents_of(
+            client,
+            driver,
+            "groupsnapshot.storage.k8s.io",
+            "VolumeGroupSnapshotContent",
+        )
+        .await?,
     })
 }
 
-/// VolumeSnapshotContents of the driver.
-async fn snapshots_of(client: &Client, driver: &str) -> Result<Vec<String>, ObserveError> {
-    let plural = "volumesnapshotcontents";
-    let resource = ApiResource {
-        group: "snapshot.storage.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "snapshot.storage.k8s.io/v1".to_owned(),
-        kind: "VolumeSnapshotContent".to_owned(),
-        plural: plural.to_owned(),
-    };
+/// The driver's contents of snapshots. That there are none for want of the API, the API server itself says: what discovery told
+/// some time ago is not enough here.
+async fn contents_of(client: &Client, driver: &str, group: &str, kind: &str) -> Result<Vec<String>, ObserveError> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let is_ours = |object: &DynamicObject| object.data["spec"]["driver"] == driver;
-    paged(&api, plural, is_ours).await
+    match paged(&api, &resource.plural, is_ours).await {
+        Err(ObserveError::List { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 404) => {
+            Ok(Vec::new())
+        }
+        other => other,
+    }
 }
 
 async fn names_of<K>(client: &Client, driver: &str, counts: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
@@ -199,7 +201,7 @@ where
     paged(&api, &K::plural(&()), is_ours).await
 }
 
-/// The names of all objects that are meant, sorted.
+/// The names of all objects that are meant, after their namespaces where they have any, sorted.
 async fn paged<K>(api: &Api<K>, plural: &str, is_meant: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -213,7 +215,8 @@ where
         };
         let page = api.list(&params).await.map_err(failed)?;
         let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        names.extend(page.iter().filter(|object| is_meant(object)).map(ResourceExt::name_any));
+        let meant = page.iter().filter(|object| is_meant(object));
+        names.extend(meant.map(|object| index::key_of(object.meta())));
         let Some(token) = next else {
             names.sort();
             return Ok(names);

@@ -3,8 +3,9 @@
 //! Every step is derived from what exists, never from memory: an operator that is killed in the middle goes on where it was.
 //! The order is
 //!
-//! 1. nothing, while a PersistentVolume, VolumeAttachment or VolumeSnapshotContent of the driver exists: it needs the driver
-//!    to go away in order (policy Block, and policy Force until it is acknowledged);
+//! 1. nothing, while a PersistentVolume, VolumeAttachment, VolumeSnapshotContent or VolumeGroupSnapshotContent of the driver
+//!    exists, or a claim for which the driver was asked to make a volume: it needs the driver to go away in order (policy
+//!    Block, and policy Force until it is acknowledged);
 //! 2. classes: nobody asks for new volumes and snapshots any more;
 //! 3. the controller, and the end of its pods;
 //! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
@@ -222,23 +223,56 @@ pub struct Blockers {
     pub volumes: Vec<String>,
     /// VolumeAttachments.
     pub attachments: Vec<String>,
+    /// PersistentVolumeClaims whose volume is being made: taken away now, the driver might leave one in Cinder that nobody knows.
+    pub claims: Vec<String>,
     /// VolumeSnapshotContents.
     pub snapshots: Vec<String>,
+    /// VolumeGroupSnapshotContents.
+    pub group_snapshots: Vec<String>,
 }
 
 impl Blockers {
     /// The kinds, for gauges.
-    pub const KINDS: [&'static str; 3] = ["PersistentVolume", "VolumeAttachment", "VolumeSnapshotContent"];
+    pub const KINDS: [&'static str; 5] = [
+        "PersistentVolume",
+        "VolumeAttachment",
+        "PersistentVolumeClaim",
+        "VolumeSnapshotContent",
+        "VolumeGroupSnapshotContent",
+    ];
+
+    /// In the order of [`Self::KINDS`].
+    fn all(&self) -> [&Vec<String>; 5] {
+        [
+            &self.volumes,
+            &self.attachments,
+            &self.claims,
+            &self.snapshots,
+            &self.group_snapshots,
+        ]
+    }
 
     /// Whether nothing does.
     pub fn is_empty(&self) -> bool {
-        self.volumes.is_empty() && self.attachments.is_empty() && self.snapshots.is_empty()
+        self.by_kind().next().is_none()
+    }
+
+    /// Whether only snapshots do.
+    pub fn are_snapshots(&self) -> bool {
+        self.volumes.is_empty() && self.attachments.is_empty() && self.claims.is_empty() && !self.is_empty()
+    }
+
+    /// Whether some of them are of kinds that are not watched.
+    pub fn are_unwatched(&self) -> bool {
+        !self.snapshots.is_empty() || !self.group_snapshots.is_empty()
     }
 
     /// Kinds of which there is something, with the names.
     pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
-        let all = [&self.volumes, &self.attachments, &self.snapshots];
-        Self::KINDS.into_iter().zip(all).filter(|(_, names)| !names.is_empty())
+        Self::KINDS
+            .into_iter()
+            .zip(self.all())
+            .filter(|(_, names)| !names.is_empty())
     }
 
     /// The sentence about what stands in the way, and what to do.
@@ -315,6 +349,7 @@ mod tests {
             volumes: own(volumes),
             attachments: own(attachments),
             snapshots: own(snapshots),
+            ..Blockers::default()
         }
     }
 
@@ -329,6 +364,8 @@ mod tests {
     #[case::a_volume(mk_blockers(&["pv1"], &[], &[]))]
     #[case::an_attachment(mk_blockers(&[], &["va1"], &[]))]
     #[case::a_snapshot(mk_blockers(&[], &[], &["s1"]))]
+    #[case::a_volume_that_is_being_made(Blockers { claims: vec!["ns/c1".to_owned()], ..Blockers::default() })]
+    #[case::a_group_snapshot(Blockers { group_snapshots: vec!["g1".to_owned()], ..Blockers::default() })]
     fn nothing_is_deleted_while_something_needs_the_driver(#[case] blockers: Blockers) {
         let live = mk_live(&ALL);
         let remains = mk_remains(&blockers, &live);

@@ -44,13 +44,7 @@ impl Pass<'_> {
         for _ in 0..MOST_STEPS {
             let mut seen = self.seen();
             // The index may lag behind, and what follows cannot be taken back.
-            seen.blockers = observe::blockers(
-                &context.client,
-                &self.owner.name,
-                deletion.ignore_retained,
-                context.cluster.apis(),
-            )
-            .await?;
+            seen.blockers = observe::blockers(&context.client, &self.owner.name, deletion.ignore_retained).await?;
             let live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
             let (registered, out_of_reach) = context
                 .cluster

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use cinder_cloud::{CloudConfig, CloudError, Failure};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, TopologyMode};
 use futures::future::BoxFuture;
+use rstest::rstest;
 use serde_json::json;
 
 use super::*;
@@ -321,6 +322,45 @@ async fn a_deletion_waits_for_a_volume_and_names_it() {
         1,
         "{events:?}"
     );
+}
+
+#[rstest]
+#[case::a_snapshot(
+    "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/s1",
+    json!({"metadata": {"name": "s1"}, "spec": {"driver": NAME}})
+)]
+#[case::a_group_snapshot(
+    "/apis/groupsnapshot.storage.k8s.io/v1/volumegroupsnapshotcontents/g1",
+    json!({"metadata": {"name": "g1"}, "spec": {"driver": NAME}})
+)]
+#[case::a_volume_that_is_being_made(
+    "/api/v1/persistentvolumeclaims/c1",
+    json!({"metadata": {"name": "c1", "namespace": "ns", "annotations": {"volume.kubernetes.io/storage-provisioner": NAME}},
+        "status": {"phase": "Pending"}})
+)]
+#[case::a_volume_of_the_plugin_that_was_before(
+    "/api/v1/persistentvolumes/old",
+    json!({"metadata": {"name": "old"}, "spec": {"cinder": {"volumeID": "v"}}})
+)]
+#[tokio::test]
+async fn a_deletion_asks_the_api_server_for_all_that_needs_the_driver(#[case] path: &str, #[case] object: Value) {
+    // Discovery has told of no optional API.
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
+    world.api.put(path, object);
+    world.delete();
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(deletes(&world.api.take_writes()), Vec::<&str>::new());
+    let (verdict, message) = world.condition(ConditionType::DeletionBlocked);
+    assert!(
+        verdict.starts_with("True/") && message.contains(&name),
+        "{verdict} {message}"
+    );
+    world.api.remove(path);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.driver().finalizers().is_empty(), "nothing is in the way any more");
 }
 
 #[tokio::test]

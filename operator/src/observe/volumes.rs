@@ -25,6 +25,9 @@ const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 /// Annotation of a claim with the node for which its volume is made.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
+/// The driver that serves volumes of Kubernetes' own Cinder plugin, which is no more.
+const DRIVER_OF_MIGRATED: &str = "cinder.csi.openstack.org";
+
 /// The longest text of an error that is kept.
 const LONGEST_ERROR: usize = 512;
 
@@ -140,6 +143,7 @@ pub(crate) struct VolumeObject {
 #[serde(rename_all = "camelCase", default)]
 struct VolumeSpec {
     csi: Option<CsiSource>,
+    cinder: Option<CinderSource>,
     claim_ref: Option<ClaimReference>,
     access_modes: Vec<String>,
     persistent_volume_reclaim_policy: Option<String>,
@@ -152,6 +156,13 @@ struct CsiSource {
     driver: String,
     #[serde(default)]
     volume_handle: String,
+}
+
+/// A volume of Kubernetes' own Cinder plugin: Kubernetes gives it to the CSI driver.
+#[derive(Debug, Clone, Deserialize)]
+struct CinderSource {
+    #[serde(rename = "volumeID")]
+    volume_id: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -174,13 +185,21 @@ impl VolumeObject {
     pub(crate) fn is_retained(&self) -> bool {
         self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
     }
+
+    /// The CSI driver and the volume's id in Cinder.
+    fn source(&self) -> Option<(&str, &str)> {
+        let csi = self.spec.csi.as_ref();
+        let migrated = self.spec.cinder.as_ref();
+        csi.map(|csi| (csi.driver.as_str(), csi.volume_handle.as_str()))
+            .or_else(|| Some((DRIVER_OF_MIGRATED, migrated?.volume_id.as_str())))
+    }
 }
 
 impl Fact for VolumeObject {
     type Kept = VolumeFact;
 
     fn keep(&self) -> Option<VolumeFact> {
-        let csi = self.spec.csi.as_ref()?;
+        let (driver, handle) = self.source()?;
         let (meta, status) = (&self.metadata, &self.status);
         let terminating = meta.deletion_timestamp.as_ref().map(|time| time.0);
         let is_done_with = matches!(status.phase.as_str(), "Released" | "Failed")
@@ -191,8 +210,8 @@ impl Fact for VolumeObject {
             .or(meta.creation_timestamp.as_ref());
         let mut finalizers = meta.finalizers.iter().flatten();
         Some(VolumeFact {
-            driver: csi.driver.clone(),
-            handle: csi.volume_handle.clone(),
+            driver: driver.to_owned(),
+            handle: handle.to_owned(),
             claim: self.spec.claim_ref.as_ref().map(|claim| ClaimRef {
                 namespace: claim.namespace.clone(),
                 name: claim.name.clone(),
@@ -331,6 +350,21 @@ struct ClaimCondition {
 }
 
 impl ClaimObject {
+    /// The driver whose provisioner was asked.
+    fn provisioner(&self) -> Option<&String> {
+        self.annotation(PROVISIONER)
+            .or_else(|| self.annotation(OLD_PROVISIONER))
+    }
+
+    fn is_pending(&self) -> bool {
+        self.status.phase == "Pending" || self.status.phase.is_empty()
+    }
+
+    /// Whether the driver was asked for a volume and may be making it: nothing else tells of that volume yet.
+    pub(crate) fn waits_for_volume_of(&self, driver: &str) -> bool {
+        self.is_pending() && self.provisioner().is_some_and(|asked| asked == driver)
+    }
+
     fn annotation(&self, name: &str) -> Option<&String> {
         self.metadata.annotations.as_ref()?.get(name)
     }
@@ -357,10 +391,8 @@ impl Fact for ClaimObject {
 
     /// Only claims for which something is under way: there are many others.
     fn keep(&self) -> Option<ClaimFact> {
-        let driver = self
-            .annotation(PROVISIONER)
-            .or_else(|| self.annotation(OLD_PROVISIONER))?;
-        let is_pending = self.status.phase == "Pending" || self.status.phase.is_empty();
+        let driver = self.provisioner()?;
+        let is_pending = self.is_pending();
         let condition = |type_: &str| {
             let mut all = self.status.conditions.iter();
             all.find(|condition| condition.type_ == type_ && condition.status == "True")

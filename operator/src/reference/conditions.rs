@@ -464,7 +464,7 @@ pub static CONDITIONS: &[ConditionReason] = &[
         ConditionType::DeletionBlocked,
         "True",
         "VolumesInUse",
-        "The driver is to be removed, and volumes or attachments of it exist.",
+        "The driver is to be removed, and volumes or attachments of it exist, or claims for which it makes volumes.",
         "Delete the claims and pods that use them; status.deletion.blockers lists them.",
     ),
     row(

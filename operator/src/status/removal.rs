@@ -3,7 +3,6 @@
 use cinder_csi_crds::{Blocker, DeletionStatus};
 
 use super::{NAMED, Removal, Seen, Verdict, counted, verdict};
-use crate::teardown::Blockers;
 
 /// The objects that a removal waits for; only while it does.
 pub(super) fn deletion(seen: &Seen) -> Option<DeletionStatus> {
@@ -23,11 +22,8 @@ pub(super) fn deletion(seen: &Seen) -> Option<DeletionStatus> {
 
 /// DeletionBlocked.
 pub(super) fn blocked(seen: &Seen) -> Verdict {
-    let Blockers {
-        volumes, attachments, ..
-    } = &seen.blockers;
     match &seen.removal {
-        Some(Removal::Blocked) if volumes.is_empty() && attachments.is_empty() => {
+        Some(Removal::Blocked) if seen.blockers.are_snapshots() => {
             verdict("True", "SnapshotsExist", seen.blockers.sentence(seen.deletion_policy))
         }
         Some(Removal::Blocked) => verdict("True", "VolumesInUse", seen.blockers.sentence(seen.deletion_policy)),

@@ -246,7 +246,7 @@ fn a_removal_that_waits_for_volumes_names_them_and_counts_all() {
         blockers: Blockers {
             volumes,
             attachments: vec!["va1".to_owned()],
-            snapshots: Vec::new(),
+            ..Blockers::default()
         },
         ..mk_healthy()
     };

@@ -259,6 +259,8 @@ fn removing(removal: Removal, blockers: Blockers) -> Seen {
 #[case::nobody_asked(mk_healthy(), "False/AsExpected")]
 #[case::volumes(removing(Removal::Blocked, Blockers { volumes: one("pv1"), ..Blockers::default() }), "True/VolumesInUse")]
 #[case::attachments(removing(Removal::Blocked, Blockers { attachments: one("va1"), ..Blockers::default() }), "True/VolumesInUse")]
+#[case::claims(removing(Removal::Blocked, Blockers { claims: one("ns/c1"), ..Blockers::default() }), "True/VolumesInUse")]
+#[case::groups(removing(Removal::Blocked, Blockers { group_snapshots: one("g1"), ..Blockers::default() }), "True/SnapshotsExist")]
 #[case::snapshots(removing(Removal::Blocked, Blockers { snapshots: one("s1"), ..Blockers::default() }), "True/SnapshotsExist")]
 #[case::held(removing(Removal::Held, Blockers::default()), "True/Held")]
 #[case::under_way(removing(Removal::UnderWay("x".to_owned()), Blockers::default()), "False/Removing")]
