@@ -84,7 +84,10 @@ impl Inner {
             self.refuse_cut_together(new).await?;
         }
         let complete = |member: &Snapshot| member.status.is_complete();
-        if there.len() == new.volumes.len() && there.iter().all(complete) {
+        // By volume: after a lost answer there may be two of one volume, and none of another.
+        let taken: BTreeSet<&VolumeId> = there.iter().map(|member| &member.volume_id).collect();
+        let is_whole = there.len() == new.volumes.len() && taken.len() == there.len();
+        if is_whole && there.iter().all(complete) {
             return Ok(of_members(id, there));
         }
         // One that is there may have come to an error: the look at each decides.

@@ -128,6 +128,26 @@ async fn one_that_takes_long_is_answered_as_it_is_and_joined_by_the_next_call() 
 }
 
 #[tokio::test]
+async fn two_members_of_one_volume_do_not_stand_for_that_of_another() {
+    let stage = stage().await;
+    let volumes = stage.three().await;
+    // As if the answer to the creation of the first had been lost, and its second attempt come before Cinder was done.
+    let first = stage.one_by_one(&wanted(&volumes[..2])).await.expect("taken");
+    let moved = first
+        .snapshots
+        .iter()
+        .find(|member| member.volume_id == volumes[1].id)
+        .expect("a member");
+    assert!(stage.sim.set_snapshot(moved.id.as_str(), |member| {
+        member.volume_id = volumes[0].id.to_string();
+        member.name = Some(format!("groupsnapshot-1-{}", volumes[0].id));
+    }));
+    let whole = stage.one_by_one(&wanted(&volumes[..2])).await.expect("completed");
+    let of: BTreeSet<VolumeId> = whole.snapshots.into_iter().map(|member| member.volume_id).collect();
+    assert_eq!(of, wanted(&volumes[..2]).volumes);
+}
+
+#[tokio::test]
 async fn other_volumes_under_the_same_name_are_refused_and_nothing_is_touched() {
     let stage = stage().await;
     let volumes = stage.three().await;
