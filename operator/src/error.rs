@@ -5,7 +5,13 @@ use std::{io, time::Duration};
 use csi_kit::endpoint::TcpAddress;
 use thiserror::Error;
 
-use crate::{apply::ApplyError, objects::Key, observe::ObserveError, observe::WatchError, operands::RenderError};
+use crate::{
+    apply::{ApplyError, FailedWrite},
+    objects::Key,
+    observe::ObserveError,
+    observe::WatchError,
+    operands::RenderError,
+};
 
 /// Why the program ends with an error.
 #[derive(Debug, Error)]
@@ -138,4 +144,19 @@ pub enum ReconcileError {
     /// It took too long.
     #[error("the reconcile did not finish within {0:?}")]
     TimedOut(Duration),
+}
+
+impl ReconcileError {
+    /// The write of one of the driver's objects that failed, as the status tells it.
+    pub(crate) fn failed_write(&self) -> Option<FailedWrite> {
+        let (key, message) = match self {
+            Self::Write { key, message } => (key, message.clone()),
+            Self::Delete { key, source } | Self::Release { key, source } => (key, source.to_string()),
+            _ => return None,
+        };
+        Some(FailedWrite {
+            key: key.clone(),
+            message,
+        })
+    }
 }

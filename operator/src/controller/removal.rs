@@ -61,7 +61,7 @@ impl Pass<'_> {
                 now: Timestamp::now(),
             });
             debug!(driver = self.owner.name, ?step, "removal");
-            match step {
+            let done = match step {
                 // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
                 Step::Blocked => {
                     let blocked = Seen {
@@ -70,18 +70,17 @@ impl Pass<'_> {
                     };
                     return self.maintain(blocked, true).await;
                 }
-                Step::Release { objects } => self.release(objects, &mut notices).await?,
+                Step::Release { objects } => self.release(objects, &mut notices).await,
                 Step::Delete { objects } => {
                     if objects.iter().any(|(key, _)| key.kind == kind::DAEMON_SET) {
                         notices.extend(left_behind(&registered, &out_of_reach));
                     }
-                    self.delete(objects, &mut notices).await?;
+                    self.delete(objects, &mut notices).await
                 }
-                Step::Unregister => {
-                    if let Some(resolved) = &unregistering {
-                        self.unregister(resolved, &live).await?;
-                    }
-                }
+                Step::Unregister => match &unregistering {
+                    Some(resolved) => self.unregister(resolved, &live).await,
+                    None => Ok(()),
+                },
                 Step::Wait { what } => {
                     self.report(&live, &mut seen, Removal::UnderWay(what), notices).await?;
                     return Ok(Action::requeue(LOOK_AGAIN));
@@ -90,6 +89,15 @@ impl Pass<'_> {
                     self.report(&live, &mut seen, Removal::Finished, notices).await?;
                     return self.finish(finalize).await;
                 }
+            };
+            if let Err(error) = done {
+                // Nothing else tells the administrator why the driver does not go.
+                if let Some(failure) = error.failed_write() {
+                    let what = format!("{} to be changed or deleted, which failed", failure.key);
+                    seen.failures.push(failure);
+                    self.report(&live, &mut seen, Removal::UnderWay(what), notices).await?;
+                }
+                return Err(error);
             }
         }
         Ok(Action::requeue(LOOK_AGAIN))

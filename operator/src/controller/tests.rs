@@ -389,6 +389,24 @@ async fn without_volumes_a_deletion_takes_everything_away_in_order_and_then_lets
 }
 
 #[tokio::test]
+async fn a_removal_that_the_api_server_refuses_says_so_in_the_status() {
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.api.break_writes_to(Some(DEPLOYMENT));
+    world.reconcile().await.expect_err("the Deployment cannot be deleted");
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/ApplyFailed");
+    assert!(
+        message.contains("Deployment cinder-csi/cinder-csi-controller") && message.contains("by the test"),
+        "{message}"
+    );
+    world.api.break_writes_to(None);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.driver().finalizers().is_empty(), "the removal goes on");
+}
+
+#[tokio::test]
 async fn the_registration_ends_before_the_node_pods_do() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");

@@ -34,7 +34,7 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
     });
     let failures = seen.failures.iter().map(|failure| Issue {
         reason: "ApplyFailed",
-        message: format!("{} could not be written: {}", failure.key, failure.message),
+        message: format!("{} could not be written or deleted: {}", failure.key, failure.message),
     });
     let stalled = seen.controller.iter().filter_map(|controller| {
         let message = controller.stalled.as_ref()?;
