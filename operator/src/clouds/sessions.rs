@@ -138,10 +138,13 @@ impl Clouds {
                     .clone()
                     .look(driver.to_owned(), name.clone(), session, &known.budget);
                 session.look = Some(tokio::spawn(look).abort_handle());
-                next = next.min(LOOK_LIMIT);
-            } else {
-                next = next.min(due.max(Duration::from_secs(1)));
             }
+            next = next.min(if due.is_zero() {
+                // A look that is under way wakes a reconcile when it has seen something new.
+                LOOK_LIMIT
+            } else {
+                due.max(Duration::from_secs(1))
+            });
         }
         next
     }
@@ -273,5 +276,28 @@ impl Clouds {
     pub(crate) async fn wake(&self, driver: &str) {
         // The receiver is gone when the operator ends.
         let _ = self.wake.send(Concerns::Drivers([driver.to_owned()].into())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_that_is_under_way_is_no_reason_to_come_back_sooner() {
+        // A second installation in this process changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let (clouds, _woken) = Clouds::new(CloudOptions::default(), metrics);
+        let conf = "[Global]\nauth-url = http://127.0.0.1:9/v3\napplication-credential-id = a\n\
+                    application-credential-secret = b\nregion = r\n";
+        let in_use = BTreeMap::from([("c".to_owned(), DriverCredentials::new(conf.to_owned().into(), None))]);
+        let settings = HealthSettings {
+            quota_interval: Duration::from_mins(5),
+            ..HealthSettings::default()
+        };
+        let keep = || clouds.keep("d", &in_use, &settings, &Proxies::default());
+        // Nothing else runs in between: the look is still under way when the second call comes.
+        assert_eq!([keep(), keep()], [LOOK_LIMIT; 2]);
     }
 }

@@ -146,6 +146,12 @@ struct Round {
     task: Option<AbortHandle>,
 }
 
+impl Round {
+    fn is_asking(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+}
+
 impl Drop for Round {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
@@ -165,6 +171,8 @@ impl Inquiries {
     /// out, so that nothing is said twice; they come with the next look, which the answers cause.
     pub fn join(&self, driver: &str, clouds: &Clouds, suspects: Vec<Suspect>) -> Vec<Suspect> {
         let Some((sessions, budget)) = clouds.sessions(driver).filter(|(sessions, _)| !sessions.is_empty()) else {
+            // There is nobody to ask, now or later.
+            self.forget(driver);
             return suspects;
         };
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,12 +186,14 @@ impl Inquiries {
         let is_new = |suspect: &&Suspect| !round.asked.contains(&name(suspect));
         let has_new = suspects.iter().take(AT_ONCE).any(|suspect| is_new(&suspect));
         let is_due = !suspects.is_empty() && (has_new || round.at.elapsed() >= HOLDS);
-        let is_asking = round.task.as_ref().is_some_and(|task| !task.is_finished());
-        if is_due && !is_asking {
+        if is_due && !round.is_asking() {
             let task = self
                 .clone()
                 .round(driver.to_owned(), clouds.clone(), sessions, budget, suspects.clone());
             round.task = Some(tokio::spawn(task).abort_handle());
+        }
+        if round.asked.is_empty() {
+            return Vec::new();
         }
         let mut known: Vec<Suspect> = suspects
             .into_iter()
@@ -223,6 +233,10 @@ impl Inquiries {
     pub fn due_in(&self, driver: &str) -> Option<Duration> {
         let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
         let round = drivers.get(driver)?;
+        if round.is_asking() {
+            // The answers wake a reconcile.
+            return Some(HOLDS);
+        }
         Some(HOLDS.saturating_sub(round.at.elapsed()).max(Duration::from_secs(1)))
     }
 
@@ -345,5 +359,44 @@ mod tests {
         let suspects = vec![mk_suspect(Operation::Attach, &volume)];
         let answers = ask(&clouds, &budget, &suspects).await;
         assert!(sim.log().is_empty() && answers.volumes.values().all(|word| *word == Word::Unknown));
+    }
+
+    fn mk_round(task: Option<AbortHandle>) -> Round {
+        Round {
+            answers: Answers::default(),
+            asked: vec![(Operation::Attach, ("VolumeAttachment", "va".to_owned()))],
+            at: Instant::now(),
+            task,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_answers_are_on_their_way_nobody_comes_back_for_them() {
+        let inquiries = Inquiries::default();
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let put = |task| {
+            inquiries
+                .drivers
+                .lock()
+                .expect("no poison")
+                .insert("d".to_owned(), mk_round(task))
+        };
+        put(Some(task));
+        tokio::time::advance(HOLDS * 2).await;
+        assert_eq!(inquiries.due_in("d"), Some(HOLDS));
+        put(None);
+        assert_eq!(inquiries.due_in("d"), Some(HOLDS));
+        tokio::time::advance(HOLDS * 2).await;
+        assert_eq!(inquiries.due_in("d"), Some(Duration::from_secs(1)));
+    }
+
+    #[tokio::test]
+    async fn without_a_cloud_to_ask_nobody_comes_back_for_answers() {
+        let inquiries = Inquiries::default();
+        let rounds = || inquiries.drivers.lock().expect("no poison");
+        rounds().insert("d".to_owned(), mk_round(None));
+        let metrics = Arc::new(crate::metrics::Metrics::new().expect("metrics"));
+        inquiries.join("d", &Clouds::blind(metrics), Vec::new());
+        assert_eq!(inquiries.due_in("d"), None);
     }
 }
