@@ -22,7 +22,7 @@ const ROLLOUT_STATES: [RolloutState; 7] = [
     RolloutState::OnDelete,
 ];
 
-use crate::status::Seen;
+use crate::status::{CloudView, Seen};
 use clouds::CloudMetrics;
 
 mod clouds;
@@ -196,11 +196,15 @@ impl Metrics {
         self.drift_repaired.with_label_values(&[driver, kind]).inc();
     }
 
-    /// Whether the credentials that the spec names are good.
-    pub fn credential(&self, driver: &str, cloud: &str, valid: bool) {
-        self.credential_valid
-            .with_label_values(&[driver, cloud])
-            .set(i64::from(valid));
+    /// Whether the credentials of each cloud that the spec names are good. Those of other clouds are forgotten.
+    pub fn credentials(&self, driver: &str, clouds: &[CloudView]) {
+        let is_gone = |cloud: Option<&&str>| cloud.is_none_or(|cloud| clouds.iter().all(|one| one.name != **cloud));
+        clouds::forget(&self.credential_valid, driver, |labels| is_gone(labels.get("cloud")));
+        for cloud in clouds {
+            self.credential_valid
+                .with_label_values(&[driver, cloud.name.as_str()])
+                .set(i64::from(cloud.authenticated));
+        }
     }
 
     /// How many objects of a kind a removal waits for.
@@ -242,16 +246,14 @@ impl Metrics {
     }
 
     /// Forgets a driver that is gone, so that no gauge of it is left.
-    pub fn forget(&self, driver: &str, conditions: &[&str], clouds: &[String]) {
+    pub fn forget(&self, driver: &str, conditions: &[&str]) {
         self.clouds.forget(driver);
+        self.credentials(driver, &[]);
         // Removing a label set that was never used is an error of no interest.
         for condition in conditions {
             for status in ["True", "False", "Unknown"] {
                 let _ = self.conditions.remove_label_values(&[driver, condition, status]);
             }
-        }
-        for cloud in clouds {
-            let _ = self.credential_valid.remove_label_values(&[driver, cloud]);
         }
         self.rollout(driver, None);
         for kind in Blockers::KINDS {
@@ -307,6 +309,13 @@ mod tests {
         String::from_utf8(out).expect("text")
     }
 
+    fn mk_cloud(name: &str) -> CloudView {
+        CloudView {
+            name: name.to_owned(),
+            ..CloudView::default()
+        }
+    }
+
     #[test]
     fn exactly_one_status_of_a_condition_is_set_and_nothing_is_left_of_a_forgotten_driver() {
         let (metrics, registry) = (Metrics::new().expect("metrics"), Registry::new());
@@ -314,7 +323,9 @@ mod tests {
         metrics.condition("d", "Available", "Unknown");
         metrics.condition("d", "Available", "True");
         metrics.nodes("d", 3, 2);
-        metrics.credential("d", "default", false);
+        metrics.credentials("d", &[mk_cloud("old"), mk_cloud("default")]);
+        metrics.credentials("d", &[mk_cloud("default")]);
+        metrics.budget("d", 3.0);
         let shown = text(&registry);
         assert!(
             shown.contains(r#"condition{driver="d",status="True",type="Available"} 1"#),
@@ -325,7 +336,11 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains(r#"nodes{driver="d",state="registered"} 2"#), "{shown}");
-        metrics.forget("d", &["Available"], &["default".to_owned()]);
+        assert!(
+            shown.contains(r#"credential_valid{cloud="default",driver="d"} 0"#) && !shown.contains(r#"cloud="old""#),
+            "{shown}"
+        );
+        metrics.forget("d", &["Available"]);
         assert!(!text(&registry).contains(r#"driver="d""#));
     }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
+use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, TopologyMode};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -35,10 +35,11 @@ impl Pass<'_> {
             .unwrap_or_default();
         let mut look_again = interval;
         let mut in_use = BTreeMap::new();
-        for (index, cloud) in self.driver.spec.clouds.iter().enumerate() {
+        let unnamed = unnamed(&self.driver.spec.clouds, self.driver.status.as_ref());
+        for cloud in &self.driver.spec.clouds {
             let source = Source::new(&context.namespace, cloud).with_options_of(&self.driver.spec);
             let candidate = source.read(&context.client).await;
-            let was = part_of(&before, cloud, index == 0);
+            let was = part_of(&before, cloud, unnamed == Some(cloud.name.as_str()));
             let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
             let verdict = context
                 .checker
@@ -48,12 +49,12 @@ impl Pass<'_> {
             if verdict.was_asked {
                 context.clouds.spend(name);
             }
-            context.metrics.credential(name, &cloud.name, verdict.authenticated);
             if let Some(credentials) = &verdict.in_use {
                 in_use.insert(cloud.name.clone(), credentials.clone());
             }
             seen.clouds.push(view(cloud, &verdict, wanted));
         }
+        context.metrics.credentials(name, &seen.clouds);
         let pause = context
             .clouds
             .keep(name, &in_use, &settings, &proxies(self.driver.spec.proxy.as_ref()));
@@ -128,10 +129,23 @@ fn zones_interval(topology: &Topology) -> Duration {
 fn part_of<'a>(
     before: &'a BTreeMap<String, DriverCredentials>,
     cloud: &CloudSpec,
-    is_first: bool,
+    is_unnamed: bool,
 ) -> Option<&'a DriverCredentials> {
-    let unnamed = || before.get("").filter(|_| is_first);
+    let unnamed = || before.get("").filter(|_| is_unnamed);
     before.get(&cloud.name).or_else(unnamed)
+}
+
+/// The cloud that the driver has without a name: the only one of which the status says that credentials were given to it. Where
+/// that one is not in the spec any more, the first has taken its place.
+fn unnamed<'a>(spec: &'a [CloudSpec], status: Option<&CinderCSIDriverStatus>) -> Option<&'a str> {
+    let given = status.into_iter().flat_map(|status| &status.clouds);
+    let given: Vec<&str> = given
+        .filter(|cloud| cloud.secret_hash.is_some())
+        .map(|cloud| cloud.name.as_str())
+        .collect();
+    let is_it = |cloud: &&CloudSpec| matches!(given.as_slice(), [name] if *name == cloud.name);
+    let cloud = spec.iter().find(is_it).or(spec.first())?;
+    Some(&cloud.name)
 }
 
 fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> CloudView {
@@ -157,5 +171,43 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
             .as_ref()
             .is_some_and(|config| config.block_storage.ignore_volume_az),
         ..CloudView::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cinder_csi_crds::CloudStatus;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::alone(&["a"], &[("a", true)], "a")]
+    #[case::another_one_before_it(&["new", "a"], &[("a", true)], "a")]
+    #[case::another_one_that_is_refused(&["new", "a"], &[("new", false), ("a", true)], "a")]
+    #[case::called_otherwise(&["b"], &[("a", true)], "b")]
+    #[case::never_told(&["a", "b"], &[], "a")]
+    fn the_last_good_credentials_of_an_only_cloud_are_never_taken_for_those_of_another(
+        #[case] spec: &[&str],
+        #[case] told: &[(&str, bool)],
+        #[case] expected: &str,
+    ) {
+        let spec: Vec<CloudSpec> = spec
+            .iter()
+            .map(|name| CloudSpec {
+                name: (*name).to_owned(),
+                ..CloudSpec::from_secret("s")
+            })
+            .collect();
+        let clouds = told.iter().map(|(name, is_given)| CloudStatus {
+            name: (*name).to_owned(),
+            secret_hash: is_given.then(|| "hash".to_owned()),
+            ..CloudStatus::default()
+        });
+        let status = CinderCSIDriverStatus {
+            clouds: clouds.collect(),
+            ..CinderCSIDriverStatus::default()
+        };
+        assert_eq!(unnamed(&spec, Some(&status)), Some(expected));
     }
 }

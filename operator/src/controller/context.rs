@@ -231,8 +231,7 @@ impl Context {
     /// Forgets an object that is gone.
     pub(super) fn forget(&self, driver: &CinderCSIDriver) {
         let name = driver.name_any();
-        let clouds: Vec<String> = driver.spec.clouds.iter().map(|cloud| cloud.name.clone()).collect();
-        self.metrics.forget(&name, &condition_names(), &clouds);
+        self.metrics.forget(&name, &condition_names());
         self.checker.forget(&name);
         self.clouds.forget(&name);
         self.reloads.forget(&name);

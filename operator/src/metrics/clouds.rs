@@ -1,6 +1,6 @@
 //! What is counted of clouds and of volumes in trouble.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
 use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector};
@@ -186,6 +186,7 @@ impl CloudMetrics {
         let gauges = [
             &self.expiry,
             &self.backend_up,
+            &self.budget,
             &self.quota_used,
             &self.quota_limit,
             &self.mismatched_zones,
@@ -193,21 +194,21 @@ impl CloudMetrics {
             &self.stuck_oldest,
         ];
         for gauge in gauges {
-            forget(gauge, driver);
+            forget(gauge, driver, |_| true);
         }
     }
 }
 
-/// Removes every series of a family that has this driver.
-fn forget(gauge: &IntGaugeVec, driver: &str) {
+/// Removes the series of a family that have this driver and that `is_gone` is true of, by their labels.
+pub(super) fn forget(gauge: &IntGaugeVec, driver: &str, is_gone: impl Fn(&HashMap<&str, &str>) -> bool) {
     for family in gauge.collect() {
         for metric in family.get_metric() {
-            let labels: std::collections::HashMap<&str, &str> = metric
+            let labels: HashMap<&str, &str> = metric
                 .get_label()
                 .iter()
                 .map(|label| (label.name(), label.value()))
                 .collect();
-            if labels.get("driver") == Some(&driver) {
+            if labels.get("driver") == Some(&driver) && is_gone(&labels) {
                 // It was there a moment ago.
                 let _ = gauge.remove(&labels);
             }
