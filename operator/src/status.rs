@@ -71,6 +71,7 @@ pub enum Removal {
 
 /// All that a status is made of.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
 pub struct Seen {
     /// Generation of the spec.
     pub generation: Option<i64>,
@@ -128,6 +129,8 @@ pub struct Seen {
     pub stuck: Vec<Stuck>,
     /// How many others there are, younger than those.
     pub stuck_others: usize,
+    /// Whether there are such operations and the clouds have not been asked about any of them yet.
+    pub stuck_unexplained: bool,
     /// Whether the controller's pods do not use the credentials that they were given, even after they were replaced.
     pub reload_failed: bool,
 }
@@ -138,7 +141,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
     let cut_off = clouds::cut_off(previous, seen, now);
     let verdict_of = |type_: ConditionType| match (type_, judge(type_, previous, seen, &issues, now), &cut_off) {
         (ConditionType::Available, ("True", ..), Some(cut_off)) => cut_off.clone(),
-        (_, verdict, _) => verdict,
+        (_, verdict, _) => clouds::as_told_before(previous, seen, type_, &verdict).unwrap_or(verdict),
     };
     let conditions = ConditionType::ALL
         .iter()
@@ -162,8 +165,8 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
             registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
             unregistered: seen.nodes.unregistered.iter().take(NAMED).cloned().collect(),
         }),
-        clouds: clouds::statuses(seen, now),
-        volumes: Some(volumes::status(seen)),
+        clouds: clouds::statuses(previous, seen, now),
+        volumes: Some(volumes::status(previous, seen)),
         topology: classes::topology(previous, seen.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, seen.classes.as_ref()).filter(|_| !is_gone),
         deletion: removal::deletion(seen),

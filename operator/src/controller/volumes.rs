@@ -29,12 +29,14 @@ impl Pass<'_> {
         let Suspects { all, others, next } = context
             .cluster
             .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));
+        let is_any_stuck = !all.is_empty();
         let mut known = context.inquiries.join(name, &context.clouds, all);
         for suspect in &mut known {
             complete(suspect, seen);
         }
         seen.stuck = known.iter().map(diagnose).collect();
         seen.stuck_others = others;
+        seen.stuck_unexplained = is_any_stuck && seen.stuck.is_empty();
         let again = (!seen.stuck.is_empty())
             .then(|| context.inquiries.due_in(name))
             .flatten();

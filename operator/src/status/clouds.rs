@@ -89,6 +89,16 @@ impl CloudView {
         self.hash.is_some() && ((is_rejected && !self.is_changed) || own)
     }
 
+    /// Whether it has not told anything yet since the operator started, or since it got other credentials.
+    fn is_unseen(&self) -> bool {
+        self.hash.is_some() && !self.state.is_known
+    }
+
+    /// As much of the hash as the status shows.
+    fn shown_hash(&self) -> Option<String> {
+        self.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect())
+    }
+
     /// Everything of it that ends, with a word for it, the first end first.
     fn ends(&self, now: Timestamp) -> Vec<(String, Timestamp)> {
         let credential = self.state.credential.as_ref().and_then(|(name, end)| {
@@ -442,12 +452,57 @@ pub(super) fn insecure_configuration(seen: &Seen) -> Verdict {
     )
 }
 
+/// What was told before the operator started anew, or the credentials changed, and is not known to be otherwise yet: that nobody
+/// has looked is no sign that all is well.
+pub(super) fn as_told_before(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    type_: ConditionType,
+    (status, reason, _): &Verdict,
+) -> Option<Verdict> {
+    let old = find(previous?, type_)?;
+    let is_open = match type_ {
+        ConditionType::BackendReachable | ConditionType::TopologyConsistent | ConditionType::QuotaSufficient => {
+            old.status == "False" && seen.clouds.iter().any(CloudView::is_unseen)
+        }
+        ConditionType::CredentialsValid => {
+            let is_same =
+                |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());
+            let mut unseen = seen.clouds.iter().filter(|cloud| cloud.is_unseen());
+            reason == "Valid" && matches!(old.reason.as_str(), "Expiring" | "Expired") && unseen.any(is_same)
+        }
+        ConditionType::VolumesHealthy => old.status == "False" && seen.stuck_unexplained,
+        _ => false,
+    };
+    let status = if old.status == "False" { "False" } else { status };
+    is_open.then(|| verdict(status, &old.reason, old.message.clone()))
+}
+
 /// The clouds in the status. Nothing in it moves while the cloud does not change.
-pub(super) fn statuses(seen: &Seen, now: Timestamp) -> Vec<CloudStatus> {
-    seen.clouds
-        .iter()
-        .map(|cloud| status_of(cloud, &seen.health, now))
-        .collect()
+pub(super) fn statuses(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> Vec<CloudStatus> {
+    let status = |cloud: &CloudView| {
+        let now = status_of(cloud, &seen.health, now);
+        match before(previous, cloud).filter(|_| cloud.is_unseen()) {
+            None => now,
+            Some(old) => CloudStatus {
+                services: old.services.clone(),
+                compute_zones: old.compute_zones.clone(),
+                volume_zones: old.volume_zones.clone(),
+                quota: old.quota.clone(),
+                credential_expires_at: old
+                    .credential_expires_at
+                    .clone()
+                    .filter(|_| old.secret_hash == now.secret_hash),
+                ..now
+            },
+        }
+    };
+    seen.clouds.iter().map(status).collect()
+}
+
+/// What the status said of a cloud.
+fn before<'a>(previous: Option<&'a CinderCSIDriverStatus>, cloud: &CloudView) -> Option<&'a CloudStatus> {
+    previous?.clouds.iter().find(|old| old.name == cloud.name)
 }
 
 fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> CloudStatus {
@@ -465,7 +520,7 @@ fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Clou
         name: cloud.name.clone(),
         authenticated: cloud.authenticated,
         auth_method: cloud.auth_method.map(str::to_owned),
-        secret_hash: cloud.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect()),
+        secret_hash: cloud.shown_hash(),
         loaded: cloud.loaded,
         credential_expires_at: credential.or(token).map(time),
         ca_expires_at: certificates::end_of_bundle(&cloud.ca_ends, now).map(time),

@@ -55,7 +55,15 @@ fn sentence(stuck: &Stuck) -> String {
     )
 }
 
-pub(super) fn status(seen: &Seen) -> VolumesStatus {
+pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> VolumesStatus {
+    let before = previous.and_then(|previous| previous.volumes.as_ref());
+    if let Some(before) = before.filter(|_| seen.stuck_unexplained) {
+        return VolumesStatus {
+            persistent_volumes: counted(&seen.volumes),
+            attachments: counted(&seen.attachments),
+            ..before.clone()
+        };
+    }
     VolumesStatus {
         persistent_volumes: counted(&seen.volumes),
         attachments: counted(&seen.attachments),

@@ -120,7 +120,7 @@ fn a_service_in_trouble_is_named(#[case] trouble: &'static str, #[case] status: 
     });
     let verdict = backend_reachable(&seen);
     assert_eq!((verdict.0, verdict.1.as_str()), (status, reason), "{}", verdict.2);
-    let services = statuses(&seen, now()).remove(0).services;
+    let services = statuses(None, &seen, now()).remove(0).services;
     let told: Vec<_> = services.iter().map(|one| (one.name.as_str(), one.reachable)).collect();
     assert_eq!(told, [("compute", false), ("identity", true)]);
 }
@@ -167,7 +167,7 @@ fn quotas_are_judged_and_what_is_used_is_not_in_the_status(
     });
     let verdict = quota_sufficient(&seen);
     assert_eq!((verdict.0, verdict.1.as_str()), (status, reason), "{}", verdict.2);
-    let quota = statuses(&seen, now()).remove(0).quota.remove(0);
+    let quota = statuses(None, &seen, now()).remove(0).quota.remove(0);
     assert_eq!((quota.state.as_str(), quota.limit), (state, 100));
 }
 
@@ -239,4 +239,94 @@ fn a_change_of_credentials_is_told_when_it_is_given_and_when_it_is_in_use() {
     assert_eq!(told(&one, &given), ["SecretRotated"]);
     assert_eq!(told(&given, &used), ["CredentialsLoaded"]);
     assert!(told(&used, &used).is_empty() && rotations(None, &used).is_empty());
+}
+
+fn told(status: &CinderCSIDriverStatus, types: &[ConditionType]) -> Vec<(String, String, String)> {
+    let conditions = types.iter().filter_map(|type_| find(status, *type_));
+    conditions
+        .map(|one| (one.status.clone(), one.reason.clone(), one.message.clone()))
+        .collect()
+}
+
+#[test]
+fn an_operator_that_starts_anew_does_not_call_well_what_it_has_not_looked_at() {
+    use ConditionType::{BackendReachable, CredentialsValid, QuotaSufficient, TopologyConsistent};
+    const TYPES: [ConditionType; 4] = [BackendReachable, CredentialsValid, QuotaSufficient, TopologyConsistent];
+    let mut seen = mk(|cloud| {
+        end(cloud, 1);
+        cloud.state.troubles = vec![Trouble {
+            service: "compute",
+            reason: trouble::TIMEOUT,
+            message: "no answer".to_owned(),
+        }];
+        cloud.state.facts.quota = vec![QuotaFact {
+            resource: "volumes".to_owned(),
+            used: 10,
+            limit: 10,
+            ..QuotaFact::default()
+        }];
+    });
+    seen.node_zones = BTreeSet::from(["lost".to_owned()]);
+    let before = after(&seen, 3);
+    assert!(
+        told(&before, &TYPES).iter().all(|(status, ..)| status == "False"),
+        "{before:?}"
+    );
+    let anew = Seen {
+        clouds: vec![CloudView {
+            state: CloudState::default(),
+            ..seen.clouds[0].clone()
+        }],
+        ..seen.clone()
+    };
+    let then = super::super::status(Some(&before), &anew, now());
+    assert_eq!(then, before);
+    let other = Seen {
+        clouds: vec![CloudView {
+            hash: Some("another".to_owned()),
+            ..anew.clouds[0].clone()
+        }],
+        ..anew
+    };
+    let other = super::super::status(Some(&before), &other, now());
+    assert_eq!(told(&other, &[CredentialsValid])[0].1, "Valid");
+    assert!(other.clouds[0].credential_expires_at.is_none());
+    let well = super::super::status(Some(&before), &mk(|_| {}), now());
+    assert!(
+        told(&well, &TYPES).iter().all(|(status, ..)| status == "True"),
+        "{well:?}"
+    );
+}
+
+#[test]
+fn operations_that_nobody_was_asked_about_yet_are_told_as_they_were_before() {
+    let stuck = crate::diagnosis::Stuck {
+        operation: crate::diagnosis::Operation::Attach,
+        since: now(),
+        object: ("VolumeAttachment", "va".to_owned()),
+        claim: None,
+        volume_id: None,
+        node: None,
+        cinder_status: None,
+        finding: crate::diagnosis::Finding {
+            reason: "NodeGone",
+            class: crate::diagnosis::Class::NodeGone,
+            hint: "the node is gone".to_owned(),
+        },
+    };
+    let before = after(
+        &Seen {
+            stuck: vec![stuck],
+            ..mk(|_| {})
+        },
+        3,
+    );
+    let anew = Seen {
+        stuck_unexplained: true,
+        ..mk(|_| {})
+    };
+    assert_eq!(super::super::status(Some(&before), &anew, now()), before);
+    let well = super::super::status(Some(&before), &mk(|_| {}), now());
+    assert_eq!(told(&well, &[ConditionType::VolumesHealthy])[0].0, "True");
+    assert_eq!(well.volumes.expect("volumes").stuck_count, 0);
 }
