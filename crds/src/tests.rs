@@ -37,6 +37,16 @@ fn the_file_for_clusters_is_what_the_types_say() {
 }
 
 #[test]
+fn the_definition_can_be_applied_by_kubectl() {
+    // `kubectl apply` keeps a copy of the object in an annotation of it, and no object has longer annotations in all.
+    const LONGEST: usize = 256 << 10;
+
+    let text = serde_json::to_string(&crd()).unwrap();
+
+    assert!(text.len() < LONGEST * 3 / 4, "{} bytes", text.len());
+}
+
+#[test]
 fn the_smallest_object_gets_the_defaults_that_the_schema_promises() {
     let driver: CinderCSIDriver = serde_json::from_value(cases::smallest()).unwrap();
 
