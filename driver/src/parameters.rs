@@ -26,8 +26,9 @@ pub const TOPOLOGY_ZONE: &str = "topology.cinder.csi.openstack.org/zone";
 pub const PUBLISH_DEVICE_PATH: &str = "DevicePath";
 /// Publish context: `true` for a volume that is at the node to be read only.
 pub const PUBLISH_READONLY: &str = "readonly";
-/// Publish context: the bytes that the volume's device has at least. The Go driver's attachments lack it, and so do those of encrypted
-/// volumes, whose devices are smaller by what the keys take.
+/// Publish context: the bytes that the volume's device has at least, which is more than it had before it grew and may be less than what
+/// Cinder says. The Go driver's attachments lack it, and so do those of encrypted volumes, whose devices are smaller by what the keys
+/// take.
 pub const PUBLISH_SIZE: &str = "cinder.csi.openstack.org/size-bytes";
 /// Volume context: `true` on a volume that was made from a snapshot or another volume, whose file system may have to grow.
 pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";

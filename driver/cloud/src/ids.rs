@@ -112,6 +112,12 @@ impl GiB {
         self.0.saturating_mul(Self::BYTES)
     }
 
+    /// The bytes that the disk of a volume of this size has at least. Cinder rounds up the size of what it takes over
+    /// (`cinder manage`), so it is more than one gibibyte less, and still more than the disk of any smaller volume that Cinder made.
+    pub fn least_bytes(self) -> u64 {
+        self.0.saturating_sub(1).saturating_mul(Self::BYTES).saturating_add(1)
+    }
+
     /// The number of gibibytes.
     pub fn get(self) -> u64 {
         self.0

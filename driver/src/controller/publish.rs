@@ -118,7 +118,7 @@ async fn attach(
     let mode = read_only.then(|| (PUBLISH_READONLY.to_owned(), "true".to_owned()));
     // What the node finds is checked by it before anything is written.
     let size = attached.volume.filter(|volume| !volume.encrypted);
-    let size = size.map(|volume| (PUBLISH_SIZE.to_owned(), volume.size.bytes().to_string()));
+    let size = size.map(|volume| (PUBLISH_SIZE.to_owned(), volume.size.least_bytes().to_string()));
     Ok(ControllerPublishVolumeResponse {
         publish_context: device.into_iter().chain(mode).chain(size).collect(),
     })

@@ -319,18 +319,18 @@ async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
 }
 
 #[tokio::test]
-async fn a_node_is_told_the_size_of_what_it_gets() {
+async fn a_node_is_told_what_its_disk_has_at_least_though_cinder_rounds_up_what_it_takes_over() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim).await;
     let volume = driver.volume("pvc-1").await;
-    for _ in 0..2 {
-        let context = driver
-            .publish(&volume, NODE)
-            .await
-            .expect("attached, and attached again");
-        assert_eq!(
-            context.get("cinder.csi.openstack.org/size-bytes").map(String::as_str),
-            Some("1073741824")
-        );
+    for (gib, least) in [(1_u64, 1), (2, (1 << 30) + 1), (100, 99 * (1_u64 << 30) + 1)] {
+        assert!(sim.set_volume(&volume, |volume| volume.size = gib));
+        // Attached, and attached again.
+        for _ in 0..2 {
+            let context = driver.publish(&volume, NODE).await.expect("attached");
+            let told = &context["cinder.csi.openstack.org/size-bytes"];
+            assert_eq!(told.parse(), Ok(least), "{gib} GiB");
+        }
+        driver.unpublish(&volume, NODE).await.expect("detached");
     }
 }
