@@ -49,10 +49,22 @@ pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Resul
         builder = builder.identity(inline_identity(client)?);
     }
     let direct = reqwest::NoProxy::from_string(&config.proxies.direct);
-    let http = config.proxies.http.iter().map(|url| (url, reqwest::Proxy::http(url)));
-    let https = config.proxies.https.iter().map(|url| (url, reqwest::Proxy::https(url)));
-    for (url, proxy) in http.chain(https) {
-        let proxy = proxy.map_err(|error| CloudError::Setup(format!("the proxy {url}: {}", chain(&error))))?;
+    let http = config
+        .proxies
+        .http
+        .iter()
+        .map(|url| ("http", reqwest::Proxy::http(url)));
+    let https = config
+        .proxies
+        .https
+        .iter()
+        .map(|url| ("https", reqwest::Proxy::https(url)));
+    for (scheme, proxy) in http.chain(https) {
+        // Without the address: it may hold a password.
+        let proxy = proxy.map_err(|error| {
+            let why = chain(&error.without_url());
+            CloudError::Setup(format!("the address of the proxy for {scheme} endpoints: {why}"))
+        })?;
         builder = builder.proxy(proxy.no_proxy(direct.clone()));
     }
     if config.tls.insecure {
@@ -182,6 +194,19 @@ mod tests {
             client.get("http://direct.invalid/").send().await.is_err(),
             "there is no such host"
         );
+    }
+
+    #[test]
+    fn a_proxy_with_a_bad_address_is_named_and_its_password_is_not_told() {
+        let mut config = CloudConfig::from_cloud_conf(
+            "[Global]\nauth-url=http://k\napplication-credential-id=i\napplication-credential-secret=s\n",
+        )
+        .expect("good");
+        config.proxies.https = Some("http://user:hunter2@[proxy".to_owned());
+        let error = http_client(&config, &CloudOptions::default()).expect_err("no address");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("the proxy for https endpoints"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 
     #[test]
