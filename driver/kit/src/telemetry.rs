@@ -110,8 +110,10 @@ fn filter(level: &str) -> Result<Targets, TelemetryError> {
     // level would switch the log off.
     let words: Vec<&str> = level.split(',').map(str::trim).collect();
     let is_level = |word: &str| !word.is_empty() && LevelFilter::from_str(word).is_ok();
-    if let Some(word) = words.iter().find(|word| !word.contains('=') && !is_level(word)) {
-        let reason = format!("{word:?} is no level");
+    // And a word about spans, which nothing here looks at, for another such name.
+    let is_target = |word: &str| word.contains('=') && !word.contains(['[', ']']);
+    if let Some(word) = words.iter().find(|word| !is_target(word) && !is_level(word)) {
+        let reason = format!("{word:?} is no level, nor MODULE=LEVEL");
         return Err(TelemetryError::ReadLevel {
             given: level.to_owned(),
             reason,
@@ -142,6 +144,11 @@ mod tests {
     #[case::typing_error("inof", "\"inof\" is no level")]
     #[case::one_bad_word_among_good_ones("info,debgu", "\"debgu\" is no level")]
     #[case::empty("", "is no level")]
+    #[case::a_span_that_would_be_taken_for_a_module(
+        "info,cinder_cloud[call]=debug",
+        "\"cinder_cloud[call]=debug\" is no level"
+    )]
+    #[case::a_span_alone("[call]=debug", "is no level")]
     #[case::bad_level_of_a_target("kube=loud", "error parsing level")]
     fn what_is_no_level_is_refused_with_the_reason(#[case] level: &str, #[case] reason: &str) {
         let error = check_level(level).expect_err("is no level").to_string();
