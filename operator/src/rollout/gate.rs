@@ -131,7 +131,12 @@ pub fn hold_back(plan: &mut Plan, gate: &Gate, is_controller_done: bool) -> bool
         });
     } else if gate.node.as_ref().is_some_and(|node| !is_same(node, &gate.target)) {
         let is_controller_due = plan.actions.iter().any(|action| action.key().kind == kind::DEPLOYMENT);
-        if is_controller_due || !is_controller_done {
+        // One that cannot be brought to the target now, such as for want of credentials, is due without a write.
+        let is_left_behind = gate
+            .controller
+            .as_ref()
+            .is_some_and(|version| !is_same(version, &gate.target));
+        if is_controller_due || is_left_behind || !is_controller_done {
             plan.actions
                 .retain(|action| action.key().kind != kind::DAEMON_SET || matches!(action, Action::Create(_)));
         }
@@ -251,6 +256,12 @@ mod tests {
     #[case::the_controller_is_on_its_way(Plan { actions: mk_plan().actions.split_off(3), ..Plan::default() }, false, false)]
     #[case::the_controller_is_done(Plan { actions: mk_plan().actions.split_off(3), ..Plan::default() }, true, true)]
     fn the_nodes_follow_when_the_controller_is_done(#[case] mut plan: Plan, #[case] done: bool, #[case] follow: bool) {
+        let mut of_old = plan.clone();
+        hold_back(&mut of_old, &mk_gate("0.1.0", "0.1.0", "0.2.0"), done);
+        assert!(
+            !kinds(&of_old).contains(&kind::DAEMON_SET),
+            "the controller cannot be updated now"
+        );
         hold_back(&mut plan, &mk_gate("0.2.0", "0.1.0", "0.2.0"), done);
         assert_eq!(kinds(&plan).contains(&kind::DAEMON_SET), follow);
     }
