@@ -41,7 +41,7 @@ sanity: prepare ## csi-sanity, every combination, and the Go driver: on the simu
 	trap 'tests/openstack/cloud down' EXIT; $(CARGO) test --locked -p suites --test sanity --test go_driver -- --include-ignored
 
 .PHONY: bench
-bench: prepare ## Our driver beside the Go driver: calls, time, memory, with ratios (root; BENCH='--cloud real' picks)
+bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject operator' picks)
 	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)
 
 .PHONY: openstack-up

@@ -1,6 +1,7 @@
 //! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
 //! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios, and what we have set ourselves as
 //! goals. It fails for none of them: figures of a busy machine are compared in one run, and read by somebody who knows it.
+//! Beside them the operator against an API server that holds a large cluster: see [`operator`].
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,21 +9,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
-use harness::{Progress, release_driver};
+use harness::{Progress, release_driver, release_operator};
 use suites::lab::in_lab;
 
 mod cloud;
 mod measure;
+mod operator;
 mod process;
 mod run;
 mod table;
 
 use run::Plan;
 
-/// Runs both drivers on the same cloud and prints their figures side by side.
+/// Runs both drivers on the same cloud and prints their figures side by side, then the operator's in a large cluster.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
+    /// What is measured, one after the other.
+    #[arg(long = "subject", value_enum, value_delimiter = ',', default_values_t = [Subject::Drivers, Subject::Operator])]
+    subjects: Vec<Subject>,
     /// Clouds to run on, one after the other.
     #[arg(long = "cloud", value_enum, default_values_t = [Kind::AtOnce, Kind::Simulated, Kind::Real])]
     clouds: Vec<Kind>,
@@ -35,6 +40,24 @@ struct Args {
     /// Seconds in which each driver is watched with nothing to do; 0 leaves that out.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=600))]
     idle: u32,
+    /// Nodes of the operator's cluster.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    nodes: u32,
+    /// PersistentVolumes of the operator's cluster.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    volumes: u32,
+    /// Pods of the operator's cluster, the driver's own on every node among them.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pods: u32,
+}
+
+/// Whose figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Both drivers.
+    Drivers,
+    /// The operator.
+    Operator,
 }
 
 /// A cloud to run on.
@@ -60,19 +83,30 @@ impl Kind {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let plan = Plan {
-        lives: args.lives,
-        crowds: args.crowds.into_iter().filter(|size| *size > 0).collect(),
-        idle: Duration::from_secs(args.idle.into()),
-    };
-    let program = match build() {
-        Ok(program) => program,
-        Err(error) => {
+    for subject in &args.subjects {
+        let measured = match subject {
+            Subject::Drivers => drivers(&args),
+            Subject::Operator => operator(&args),
+        };
+        if let Err(error) = measured {
             eprintln!("bench: {error:#}");
             return ExitCode::FAILURE;
         }
+    }
+    ExitCode::SUCCESS
+}
+
+// What is measured runs in namespaces of its own. A failure there is a panic with the whole chain of reasons and a status
+// other than 0.
+
+fn drivers(args: &Args) -> Result<()> {
+    let plan = Plan {
+        lives: args.lives,
+        crowds: args.crowds.iter().copied().filter(|size| *size > 0).collect(),
+        idle: Duration::from_secs(args.idle.into()),
     };
-    for kind in args.clouds {
+    let program = build(release_driver)?;
+    for &kind in &args.clouds {
         eprintln!(
             "bench: {} ({} lives, then {:?} at once, for each driver)",
             kind.title(),
@@ -80,7 +114,6 @@ fn main() -> ExitCode {
             plan.crowds
         );
         let (program, plan) = (program.clone(), plan.clone());
-        // In namespaces of its own. A failure is a panic with the whole chain of reasons and a status other than 0.
         in_lab(async move |lab| {
             let figures = run::both(&lab, kind, &plan, &program).await;
             let (ours, go) = figures.context(kind.title())?;
@@ -88,10 +121,26 @@ fn main() -> ExitCode {
             Ok(())
         });
     }
-    ExitCode::SUCCESS
+    Ok(())
 }
 
-fn build() -> Result<PathBuf> {
+fn operator(args: &Args) -> Result<()> {
+    let scale = operator::Scale {
+        nodes: args.nodes,
+        volumes: args.volumes,
+        pods: args.pods,
+    };
+    let program = build(release_operator)?;
+    eprintln!("bench: the operator ({scale})");
+    in_lab(async move |lab| {
+        let figures = operator::measure(&lab, scale, &program).await;
+        println!("{}", operator::render(scale, &figures.context("the operator")?));
+        Ok(())
+    });
+    Ok(())
+}
+
+fn build(release: impl AsyncFnOnce(&Progress) -> Result<PathBuf>) -> Result<PathBuf> {
     let runtime = tokio::runtime::Runtime::new().context("cannot make a runtime")?;
-    runtime.block_on(release_driver(&Progress::loud()))
+    runtime.block_on(release(&Progress::loud()))
 }

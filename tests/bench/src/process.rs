@@ -67,20 +67,24 @@ pub(crate) struct Memory {
     pub(crate) anonymous: u64,
     /// The part of `now` that is the file of the program, which the kernel may drop and read again.
     pub(crate) file: u64,
+    /// The same as `now`, with pages that other processes have too divided among them.
+    pub(crate) share: u64,
 }
 
 /// Resident memory of a process.
 pub(crate) fn memory(pid: Pid) -> Result<Memory> {
-    let text = read(pid, "status")?;
+    let texts = [read(pid, "status")?, read(pid, "smaps_rollup")?];
     let field = |name: &str| -> Result<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let mut lines = texts.iter().flat_map(|text| text.lines());
+        let line = lines.find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .with_context(|| format!("/proc/PID/status has no {name}"))
+            .with_context(|| format!("/proc/PID has no {name}"))
     };
     Ok(Memory {
         now: field("VmRSS:")?,
         most: field("VmHWM:")?,
         anonymous: field("RssAnon:")?,
         file: field("RssFile:")?,
+        share: field("Pss:")?,
     })
 }

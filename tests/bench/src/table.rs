@@ -217,7 +217,7 @@ fn rows(kind: Kind, ours: &Figures, go: &Figures) -> Vec<Row> {
     rows
 }
 
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     if value >= 100.0 || value.fract() == 0.0 {
         format!("{value:.0}")
     } else {
@@ -229,7 +229,7 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn mib(kib: u64) -> f64 {
+pub(crate) fn mib(kib: u64) -> f64 {
     count_u64(kib) / 1024.0
 }
 

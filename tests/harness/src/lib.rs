@@ -44,7 +44,7 @@ pub use image::{Entry, Image};
 pub use images::BUSYBOX_IMAGE;
 pub use poll::{wait_for, wait_for_some};
 pub use product::{Product, Profile};
-pub use programs::release_driver;
+pub use programs::{release_driver, release_operator};
 pub use progress::Progress;
 pub use run::{KeptRun, clean_up_all, find_runs};
 pub use simulator::{Access, Simulator, SimulatorConfig};

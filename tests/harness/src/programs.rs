@@ -51,6 +51,12 @@ pub async fn release_driver(progress: &Progress) -> Result<PathBuf> {
     built.into_iter().next().context("cargo built nothing")
 }
 
+/// The same of the operator; `CINDER_CSI_OPERATOR` names another one.
+pub async fn release_operator(progress: &Progress) -> Result<PathBuf> {
+    let built = release(&["cinder-csi-operator"], progress).await?;
+    built.into_iter().next().context("cargo built nothing")
+}
+
 /// Release builds: static, where the target for that is installed.
 pub(crate) async fn release(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
     let missing: Vec<_> = names

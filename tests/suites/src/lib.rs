@@ -4,6 +4,7 @@
 //! address, in which the OpenStack simulator backs volumes with loop devices. Tests run side by side without seeing each
 //! other, and what a test leaves behind is an error of that test.
 
+pub mod api;
 pub mod cloud;
 pub mod contracts;
 pub mod drivers;

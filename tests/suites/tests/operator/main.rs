@@ -4,7 +4,6 @@
 //! The scenarios share one API server and run in their order, each with an operator of its own. Names given as arguments
 //! choose scenarios that contain them: `cargo test -p suites --test operator -- drift`.
 
-mod api;
 mod drift;
 mod leaders;
 mod rest;
@@ -19,6 +18,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
+use suites::api;
 use suites::lab::in_lab;
 
 use world::World;

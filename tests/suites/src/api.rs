@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Under this name the tests change objects.
-pub(crate) const MANAGER: &str = "kubectl-edit";
+pub const MANAGER: &str = "kubectl-edit";
 
 /// A client with all permissions.
 #[derive(Debug)]
-pub(crate) struct Api {
+pub struct Api {
     http: reqwest::Client,
     url: String,
     token: String,
@@ -22,14 +22,16 @@ pub(crate) struct Api {
 
 /// An object of the API server: its path and what it is.
 #[derive(Debug, Clone)]
-pub(crate) struct Object {
-    pub(crate) path: String,
-    pub(crate) value: Value,
+pub struct Object {
+    /// Its path.
+    pub path: String,
+    /// The object.
+    pub value: Value,
 }
 
 impl Object {
     /// Its kind and name, for messages.
-    pub(crate) fn label(&self) -> String {
+    pub fn label(&self) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         format!(
             "{} {}",
@@ -41,13 +43,16 @@ impl Object {
 
 /// The API server's refusal of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Refusal {
-    pub(crate) status: StatusCode,
-    pub(crate) message: String,
+pub struct Refusal {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// What it said.
+    pub message: String,
 }
 
 impl Api {
-    pub(crate) fn new(server: &ApiServer) -> Result<Self> {
+    /// The administrator's client.
+    pub fn new(server: &ApiServer) -> Result<Self> {
         let pem = fs::read(server.ca_certificate()).context("cannot read the certificate")?;
         let certificate = reqwest::Certificate::from_pem(&pem).context("the certificate is none")?;
         let http = reqwest::Client::builder()
@@ -64,7 +69,7 @@ impl Api {
     }
 
     /// One request; the outer error is that of a server that does not answer.
-    pub(crate) async fn ask(
+    pub async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -95,12 +100,13 @@ impl Api {
         }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+    /// What a path answers.
+    pub async fn get(&self, path: &str) -> Result<Value> {
         self.done(Method::GET, path, None).await
     }
 
     /// The object, or nothing where there is none.
-    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+    pub async fn find(&self, path: &str) -> Result<Option<Value>> {
         match self.ask(Method::GET, path, None).await? {
             Ok(value) => Ok(Some(value)),
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => Ok(None),
@@ -108,20 +114,21 @@ impl Api {
         }
     }
 
-    pub(crate) async fn create(&self, collection: &str, object: &Value) -> Result<Value> {
+    /// Makes an object in a collection.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<Value> {
         self.done(Method::POST, collection, Some(("application/json", object)))
             .await
     }
 
     /// A merge patch, as by somebody at a terminal.
-    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
+    pub async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
         let path = format!("{path}?fieldManager={MANAGER}");
         self.done(Method::PATCH, &path, Some(("application/merge-patch+json", change)))
             .await
     }
 
     /// A JSON patch, as by somebody at a terminal; `dry` only asks whether it would be accepted.
-    pub(crate) async fn patch(&self, path: &str, operations: &[Value], dry: bool) -> Result<Result<Value, Refusal>> {
+    pub async fn patch(&self, path: &str, operations: &[Value], dry: bool) -> Result<Result<Value, Refusal>> {
         let dry = if dry { "&dryRun=All" } else { "" };
         let path = format!("{path}?fieldManager={MANAGER}{dry}");
         let body = json!(operations);
@@ -130,7 +137,7 @@ impl Api {
     }
 
     /// Deletes at once; one that is not there is fine.
-    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+    pub async fn delete(&self, path: &str) -> Result<()> {
         let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
         match self
             .ask(Method::DELETE, path, Some(("application/json", &options)))
@@ -143,7 +150,7 @@ impl Api {
     }
 
     /// All objects with a label, of every kind that the API server serves.
-    pub(crate) async fn labelled(&self, label: &str) -> Result<Vec<Object>> {
+    pub async fn labelled(&self, label: &str) -> Result<Vec<Object>> {
         let mut objects = Vec::new();
         for (base, resource) in self.resources().await? {
             let plural = resource["name"].as_str().unwrap_or_default();

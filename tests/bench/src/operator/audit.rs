@@ -1,0 +1,96 @@
+//! The operator's writes, as the API server's audit log tells them: all of them, in their order, with their times.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{ACCOUNT, NAMESPACE};
+
+/// What is written there that is no operand: what the operator says, asks and holds for itself.
+const OTHERS: [&str; 5] = [
+    "cindercsidrivers",
+    "events",
+    "leases",
+    "subjectaccessreviews",
+    "tokenreviews",
+];
+
+/// A write of an operand that has been done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Write {
+    /// When the API server had answered it.
+    pub(super) at: Timestamp,
+    pub(super) verb: String,
+    /// Plural name of the kind.
+    pub(super) resource: String,
+    pub(super) name: String,
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.verb, self.resource, self.name)
+    }
+}
+
+/// What the API server is to note.
+pub(super) fn policy() -> Value {
+    let account = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+    json!({
+        "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": [account], "verbs": ["create", "update", "patch", "delete"]},
+            {"level": "None"}],
+    })
+}
+
+/// The writes so far.
+pub(super) fn writes(log: &Path) -> Result<Vec<Write>> {
+    let text = std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let mut writes: Vec<Write> = text.lines().filter_map(write).collect();
+    writes.sort_by_key(|write| write.at);
+    Ok(writes)
+}
+
+/// What a line tells: nothing when it is none of an operand, or incomplete.
+fn write(line: &str) -> Option<Write> {
+    let entry: Value = serde_json::from_str(line).ok()?;
+    let object = &entry["objectRef"];
+    let resource = object["resource"].as_str()?;
+    let is_done = entry["stage"] == "ResponseComplete" && entry["responseStatus"]["code"].as_u64()? < 300;
+    let is_dry = entry["requestURI"].as_str()?.contains("dryRun=");
+    if !is_done || is_dry || OTHERS.contains(&resource) || !object["subresource"].is_null() {
+        return None;
+    }
+    Some(Write {
+        at: entry["stageTimestamp"].as_str()?.parse().ok()?,
+        verb: entry["verb"].as_str()?.to_owned(),
+        resource: resource.to_owned(),
+        name: object["name"].as_str().unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(resource: &str, uri: &str, code: u16) -> String {
+        json!({
+            "stage": "ResponseComplete", "verb": "patch", "requestURI": uri, "responseStatus": {"code": code},
+            "objectRef": {"resource": resource, "name": "x"}, "stageTimestamp": "2026-01-01T00:00:00.250000Z",
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn a_write_counts_when_it_was_done_to_an_operand() {
+        let told = write(&line("daemonsets", "/x", 200)).expect("a write");
+        assert_eq!(told.to_string(), "patch daemonsets x");
+        assert_eq!(told.at.subsec_millisecond(), 250);
+        assert_eq!(write(&line("daemonsets", "/x?dryRun=All", 200)), None);
+        assert_eq!(write(&line("daemonsets", "/x", 409)), None);
+        assert_eq!(write(&line("leases", "/x", 200)), None);
+        assert_eq!(write("{\"stage\": "), None);
+    }
+}
