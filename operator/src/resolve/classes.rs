@@ -216,7 +216,7 @@ fn of_types(question: &Question<'_>, mut taken: BTreeSet<String>) -> Result<Vec<
     let prefix = wish.name_prefix.as_deref().unwrap_or(question.prefix);
     let mut classes = Vec::new();
     for volume_type in types.iter().filter(|t| filter.passes(&t.name)).take(MOST_TYPES) {
-        let name = class_name(prefix, volume_type, &taken);
+        let name = class_name(prefix, volume_type, &taken, existing);
         taken.insert(name.clone());
         let of_type = OfType {
             volume_type: volume_type.name.clone(),
@@ -272,7 +272,14 @@ impl Filter {
 
 /// The name of a type's class: the type's name as far as Kubernetes takes it, and a piece of the hash of the type's id where
 /// that name is taken or was cut.
-fn class_name(prefix: &str, volume_type: &VolumeTypeFact, taken: &BTreeSet<String>) -> String {
+///
+/// A class that exists keeps its type, whatever other types come and go: claims name it.
+fn class_name(
+    prefix: &str,
+    volume_type: &VolumeTypeFact,
+    taken: &BTreeSet<String>,
+    existing: &BTreeMap<String, OfType>,
+) -> String {
     let allowed = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
         _ => '-',
@@ -280,13 +287,19 @@ fn class_name(prefix: &str, volume_type: &VolumeTypeFact, taken: &BTreeSet<Strin
     let plain: String = volume_type.name.chars().map(allowed).collect();
     let plain = plain.trim_matches('-');
     let name = format!("{prefix}{plain}");
-    if !plain.is_empty() && name.len() <= LONGEST_NAME && !taken.contains(&name) {
-        return name;
-    }
+    let is_its = |name: &str| {
+        existing
+            .get(name)
+            .map(|of_type| of_type.volume_type == volume_type.name)
+    };
+    let is_fit = !plain.is_empty() && name.len() <= LONGEST_NAME;
+    let is_free = !taken.contains(&name) && is_its(&name) != Some(false);
     let hash = hex(&Sha256::digest(&volume_type.id)[..4]);
     let room = LONGEST_NAME - hash.len() - 1;
     let cut = &name[..name.floor_char_boundary(room)];
-    format!("{}-{hash}", cut.trim_end_matches(['-', '.']))
+    let hashed = format!("{}-{hash}", cut.trim_end_matches(['-', '.']));
+    let has_hashed = is_its(&hashed) == Some(true) && is_its(&name) != Some(true);
+    if is_fit && is_free && !has_hashed { name } else { hashed }
 }
 
 #[cfg(test)]

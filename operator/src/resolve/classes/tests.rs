@@ -224,6 +224,37 @@ fn the_class_of_a_type_that_is_gone_stays_for_a_day() {
     );
 }
 
+#[test]
+fn a_class_keeps_its_type_when_types_of_a_like_name_come_and_go() {
+    let spec = mk_types_wanted(|_| {});
+    let made_of = |facts: &ClassFacts, types: &[&str]| -> BTreeMap<String, OfType> {
+        let types: Vec<VolumeTypeFact> = types.iter().map(|name| mk_type(name)).collect();
+        let classes = decide(&spec, facts, Some(&types), at(0)).items.into_iter();
+        classes
+            .filter_map(|class| Some((class.item.name, class.of_type?)))
+            .collect()
+    };
+    let facts = |of_types| ClassFacts {
+        of_types,
+        ..ClassFacts::default()
+    };
+    let first = made_of(&ClassFacts::default(), &["ssd"]);
+    assert_eq!(first["cinder-ssd"].volume_type, "ssd");
+    let both = made_of(&facts(first), &["SSD", "ssd"]);
+    assert_eq!((both["cinder-ssd"].volume_type.as_str(), both.len()), ("ssd", 2));
+    let left = made_of(&facts(both.clone()), &["SSD"]);
+    let types = |classes: &BTreeMap<String, OfType>| -> Vec<(String, String)> {
+        let all = classes.iter();
+        all.map(|(name, of_type)| (name.clone(), of_type.volume_type.clone()))
+            .collect()
+    };
+    assert_eq!(types(&left), types(&both));
+    // When the other one is forgotten, it still has the name under which claims know it.
+    let mut forgotten = left;
+    forgotten.remove("cinder-ssd");
+    assert_eq!(types(&made_of(&facts(forgotten.clone()), &["SSD"])), types(&forgotten));
+}
+
 #[rstest]
 #[case::nobody_has_looked(None)]
 #[case::the_list_was_empty(Some(vec![]))]
