@@ -11,6 +11,8 @@ pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
 /// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only. Without a slash, for it is
 /// removed again, and Cinder finds no key with one in a path.
 pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org.read-only-at.";
+/// How that mark began in version 0.1. It is read, for its attachments may be there still, and not written any more.
+pub(crate) const READ_ONLY_AT_BEFORE: &str = "cinder.csi.openstack.org/read-only-at.";
 /// On a snapshot: it only freezes the data for the backup of this name, and goes when that is made.
 pub const TEMPORARY_FOR: &str = "cinder.csi.openstack.org/temporary-for-backup";
 /// On a snapshot that was taken one by one with others: the id of the group snapshot that they make up.

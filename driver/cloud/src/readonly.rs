@@ -13,7 +13,7 @@ use crate::block_storage::{BlockStorage, Volume};
 use crate::cloud::{AttachOptions, Attached, Inner};
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-use crate::marks::READ_ONLY_AT;
+use crate::marks::{READ_ONLY_AT, READ_ONLY_AT_BEFORE};
 
 /// The mark before the attachment has an id.
 const PENDING: &str = "pending";
@@ -69,7 +69,9 @@ fn attachment_id<'a>(volume: &'a Volume, server: &ServerId) -> Option<&'a str> {
 }
 
 fn mode(volume: &Volume, server: &ServerId, attachment: &str) -> Mode {
-    match volume.metadata.get(&key(server)).map(String::as_str) {
+    let mark = volume.metadata.get(&key(server));
+    let mark = mark.or_else(|| volume.metadata.get(&format!("{READ_ONLY_AT_BEFORE}{server}")));
+    match mark.map(String::as_str) {
         Some(PENDING) => Mode::Undecided,
         Some(mark) if mark == attachment => Mode::ReadOnly,
         _ => Mode::Writing,
