@@ -16,6 +16,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinHandle,
+    time::{Instant, Sleep},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::debug;
@@ -24,6 +25,8 @@ use tracing::debug;
 const MOST_CONNECTIONS: usize = 32;
 /// How long a client may take to shake hands.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// How long a connection may say nothing, between requests or in the middle of one: longer than between two reads of a Prometheus.
+pub(super) const IDLE_LIMIT: Duration = Duration::from_mins(2);
 /// Pause after the kernel had no connection to give, for want of file descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
@@ -79,6 +82,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, done: mpsc::Sender
                     done.send((
                         Connection {
                             stream,
+                            idle: Box::pin(tokio::time::sleep(IDLE_LIMIT)),
                             _permit: permit,
                         },
                         peer,
@@ -109,22 +113,39 @@ impl Listener for TlsListener {
     }
 }
 
-/// A connection, counted for as long as it is there.
+/// A connection, counted for as long as it is there, which ends when nothing goes over it for long: it takes the place of another.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TlsStream<TcpStream>,
+    idle: Pin<Box<Sleep>>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Passes on what went over the connection; an error when nothing did for too long.
+    fn unless_idle<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.idle.as_mut().reset(Instant::now() + IDLE_LIMIT);
+            return polled;
+        }
+        self.idle
+            .as_mut()
+            .poll(cx)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.unless_idle(cx, polled)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buffer)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buffer);
+        self.unless_idle(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -3,7 +3,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use csi_kit::metrics::BuildInfo;
 use futures::FutureExt;
 use rstest::rstest;
-use tokio::task::JoinHandle;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    task::JoinHandle,
+};
 
 use super::*;
 
@@ -143,4 +146,40 @@ fn a_file_without_a_certificate_is_named() {
     let error = Certificate::from_files(&path, &path).unwrap_err().to_string();
 
     assert!(error.contains("tls.crt"), "{error}");
+}
+
+/// A connection that has had one answer and says no more, so that nothing of its handshake is left to do.
+async fn mk_silent(directory: &std::path::Path) -> (Running, tokio_rustls::client::TlsStream<tokio::net::TcpStream>) {
+    provider();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (directory.join("tls.crt"), directory.join("tls.key"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let running = run(Certificate::from_files(&certificate, &key).unwrap()).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let config = rustls::ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let address = running.url.trim_start_matches("https://").trim_end_matches("/metrics");
+    let plain = tokio::net::TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect("localhost".try_into().unwrap(), plain).await.unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /met")
+        .await
+        .unwrap();
+    let mut answer = [0; 1024];
+    let read = stream.read(&mut answer).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer[..read]).contains("401"));
+    (running, stream)
+}
+
+#[tokio::test]
+async fn who_stops_in_the_middle_of_a_request_loses_the_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_running, mut stream) = mk_silent(directory.path()).await;
+    tokio::time::pause();
+    let end = tokio::time::timeout(2 * listener::IDLE_LIMIT, stream.read_to_end(&mut Vec::new())).await;
+    assert!(end.is_ok(), "the connection is still there");
 }
