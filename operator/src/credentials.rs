@@ -138,7 +138,11 @@ impl Checker {
                 credentials: candidate.credentials.salted(salt.clone()),
                 ..candidate
             },
-            // What cannot be read is found again by the watch on Secrets and ConfigMaps.
+            // No watch tells when the API server answers again.
+            Err(refusal) if refusal.reason == source::UNREADABLE => {
+                return refused(refusal, last_good, true, FIRST_PAUSE.min(interval));
+            }
+            // What is missing or wrong is found again by the watch on Secrets and ConfigMaps.
             Err(refusal) => return refused(refusal, last_good, true, interval),
         };
         let key = (driver.to_owned(), source.cloud.clone());

@@ -14,6 +14,9 @@ use tracing::warn;
 use super::LOGIN_LIMIT;
 use crate::{operands::DriverCredentials, resolve::Problem};
 
+/// The API server did not give the Secret, or what belongs to it.
+pub(super) const UNREADABLE: &str = "SecretUnreadable";
+
 /// Credentials that have not been tried.
 #[derive(Debug)]
 pub struct Candidate {
@@ -302,7 +305,7 @@ impl Source {
             _ => "the API server did not answer".to_owned(),
         };
         problem(
-            "SecretUnreadable",
+            UNREADABLE,
             format!("{what}, needed for cloud {}, cannot be read: {said}", self.cloud),
         )
     }

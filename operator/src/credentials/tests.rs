@@ -186,6 +186,18 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
 }
 
 #[rstest]
+#[case::nobody_tells_when_it_can_be_read("SecretUnreadable", FIRST_PAUSE)]
+#[case::a_watch_tells_when_it_comes("SecretMissing", 5 * MINUTE)]
+#[tokio::test]
+async fn what_could_not_be_read_is_read_again_soon(#[case] reason: &'static str, #[case] pause: Duration) {
+    let candidate = Err(problem(reason, "a sentence".to_owned()));
+    let verdict = mk_checker(&Scripted::default())
+        .check("d", &mk_source(), candidate, None, 5 * MINUTE)
+        .await;
+    assert_eq!(verdict.look_again, pause);
+}
+
+#[rstest]
 #[case::an_unknown_cloud(
     "clouds:\n  other:\n    auth: {auth_url: http://x}\n",
     "UnknownCloud",
