@@ -160,8 +160,8 @@ async fn devices_of_one_node_are_not_seen_on_another() -> Result<()> {
     cluster.stop().await
 }
 
-/// A cluster of another process, up when this returns.
-async fn foreign_cluster() -> Result<(Child, PathBuf)> {
+/// A cluster of another process, up when this returns. What it goes on to say needs somebody at the other end of the pipe.
+async fn foreign_cluster() -> Result<(Child, PathBuf, impl Sized)> {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_harness"))
         .args(["up", "--foreground", "--no-simulator"])
         .stdout(Stdio::piped())
@@ -170,23 +170,23 @@ async fn foreign_cluster() -> Result<(Child, PathBuf)> {
     let output = child.stdout.take().context("no pipe")?;
     let told = tokio::task::spawn_blocking(move || {
         let mut lines = BufReader::new(output).lines();
-        lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from))
+        let found = lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from));
+        (found, lines)
     });
-    let kubeconfig = tokio::time::timeout(Duration::from_mins(3), told)
-        .await??
-        .context("it ended early")?;
+    let (kubeconfig, rest) = tokio::time::timeout(Duration::from_mins(3), told).await??;
+    let kubeconfig = kubeconfig.context("it ended early")?;
     let run = kubeconfig.parent().context("a file without a directory")?.to_owned();
     ensure!(
         !remains(&run)?.is_empty(),
         "{} is not the directory of a run",
         run.display()
     );
-    Ok((child, run))
+    Ok((child, run, rest))
 }
 
 #[tokio::test]
 async fn nothing_remains_of_a_cluster_whose_owner_was_killed() -> Result<()> {
-    let (mut owner, run) = foreign_cluster().await?;
+    let (mut owner, run, _output) = foreign_cluster().await?;
     owner.kill()?;
     owner.wait()?;
     until_nothing_remains(&run).await
@@ -194,7 +194,7 @@ async fn nothing_remains_of_a_cluster_whose_owner_was_killed() -> Result<()> {
 
 #[tokio::test]
 async fn an_interrupted_owner_removes_its_cluster_before_it_ends_and_says_so() -> Result<()> {
-    let (mut owner, run) = foreign_cluster().await?;
+    let (mut owner, run, _output) = foreign_cluster().await?;
     let pid = rustix::process::Pid::from_child(&owner);
     rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
     let status = tokio::task::spawn_blocking(move || owner.wait()).await??;
