@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_cloud::{Auth, Cloud, CloudConfig, CloudError, CloudOptions};
+use cinder_cloud::{Auth, Cloud, CloudConfig, CloudError, CloudOptions, config::Proxies};
 use futures::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -70,6 +70,8 @@ pub struct Verdict {
 #[derive(Debug, Clone)]
 struct Trial {
     hash: String,
+    /// The way that was taken, which is not in the hash.
+    proxies: Proxies,
     at: Instant,
     failures: u32,
     refusal: Option<Problem>,
@@ -77,10 +79,7 @@ struct Trial {
 
 impl Trial {
     /// How long this result still holds.
-    fn holds_for(&self, hash: &str, interval: Duration, now: Instant) -> Option<Duration> {
-        if self.hash != hash {
-            return None;
-        }
+    fn holds_for(&self, interval: Duration, now: Instant) -> Option<Duration> {
         let pause = match self.failures {
             0 => interval,
             failures => FIRST_PAUSE
@@ -146,24 +145,25 @@ impl Checker {
             Err(refusal) => return refused(refusal, last_good, true, interval),
         };
         let key = (driver.to_owned(), source.cloud.clone());
-        let known = self
+        let hash = candidate.credentials.hash().to_owned();
+        let proxies = candidate.config.proxies.clone();
+        let before = self
             .trials
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key)
+            .filter(|trial| trial.hash == hash && trial.proxies == proxies)
             .cloned();
-        let hash = candidate.credentials.hash().to_owned();
         let is_changed = last_good.as_ref().is_none_or(|good| good.hash() != hash);
-        let holds = known
+        let holds = before
             .as_ref()
-            .and_then(|trial| trial.holds_for(&hash, interval, Instant::now()));
-        if let (Some(left), Some(trial)) = (holds, &known) {
+            .and_then(|trial| trial.holds_for(interval, Instant::now()));
+        if let (Some(left), Some(trial)) = (holds, &before) {
             return match &trial.refusal {
                 None => Verdict::accepted(candidate.credentials, left),
                 Some(refusal) => refused(refusal.clone(), last_good, is_changed, left),
             };
         }
-        let before = known.filter(|trial| trial.hash == hash);
         let result = tokio::time::timeout(LOGIN_LIMIT, self.keystone.login(candidate.config)).await;
         let refusal = match result {
             Ok(Ok(())) => None,
@@ -184,12 +184,13 @@ impl Checker {
             0
         };
         let trial = Trial {
-            hash: hash.clone(),
+            hash,
+            proxies,
             at: Instant::now(),
             failures,
             refusal: refusal.clone(),
         };
-        let look_again = trial.holds_for(&hash, interval, trial.at).unwrap_or(interval);
+        let look_again = trial.holds_for(interval, trial.at).unwrap_or(interval);
         self.trials
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -45,6 +45,8 @@ struct Driver {
 #[derive(Debug)]
 struct Session {
     hash: String,
+    /// How it goes there, which is not in the hash.
+    proxies: Proxies,
     cloud: Cloud,
     state: CloudState,
     looked_at: Option<Instant>,
@@ -117,7 +119,7 @@ impl Clouds {
         let mut next = settings.quota_interval;
         for (name, credentials) in in_use {
             let before = known.clouds.get(name);
-            if before.is_none_or(|session| session.hash != credentials.hash()) {
+            if before.is_none_or(|session| session.hash != credentials.hash() || session.proxies != *proxies) {
                 // The cloud is the same one: what it told stays until it tells anew.
                 let facts = before.map(|session| session.state.facts.clone()).unwrap_or_default();
                 match self.open(options, credentials, proxies, &known.budget, facts) {
@@ -169,6 +171,7 @@ impl Clouds {
         };
         Ok(Session {
             hash: credentials.hash().to_owned(),
+            proxies: proxies.clone(),
             cloud: Cloud::new(config, options).map_err(|error| error.to_string())?,
             state: CloudState {
                 facts,
@@ -283,15 +286,20 @@ impl Clouds {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_look_that_is_under_way_is_no_reason_to_come_back_sooner() {
+    fn mk() -> (Clouds, BTreeMap<String, DriverCredentials>) {
         // A second installation in this process changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let (clouds, _woken) = Clouds::new(CloudOptions::default(), metrics);
+        let (clouds, _) = Clouds::new(CloudOptions::default(), metrics);
         let conf = "[Global]\nauth-url = http://127.0.0.1:9/v3\napplication-credential-id = a\n\
                     application-credential-secret = b\nregion = r\n";
-        let in_use = BTreeMap::from([("c".to_owned(), DriverCredentials::new(conf.to_owned().into(), None))]);
+        let credentials = DriverCredentials::new(conf.to_owned().into(), None);
+        (clouds, BTreeMap::from([("c".to_owned(), credentials)]))
+    }
+
+    #[tokio::test]
+    async fn a_look_that_is_under_way_is_no_reason_to_come_back_sooner() {
+        let (clouds, in_use) = mk();
         let settings = HealthSettings {
             quota_interval: Duration::from_mins(5),
             ..HealthSettings::default()
@@ -299,5 +307,21 @@ mod tests {
         let keep = || clouds.keep("d", &in_use, &settings, &Proxies::default());
         // Nothing else runs in between: the look is still under way when the second call comes.
         assert_eq!([keep(), keep()], [LOOK_LIMIT; 2]);
+    }
+
+    #[tokio::test]
+    async fn another_way_to_a_cloud_is_taken_at_once() {
+        let (clouds, in_use) = mk();
+        let cloud = |https: Option<&str>| {
+            let proxies = Proxies {
+                https: https.map(str::to_owned),
+                ..Proxies::default()
+            };
+            clouds.keep("d", &in_use, &HealthSettings::default(), &proxies);
+            let (sessions, _) = clouds.sessions("d").expect("a driver");
+            sessions["c"].clone()
+        };
+        let (direct, again, by_proxy) = (cloud(None), cloud(None), cloud(Some("http://proxy.example.org:3128")));
+        assert!(direct.is(&again) && !direct.is(&by_proxy));
     }
 }

@@ -166,6 +166,18 @@ async fn a_changed_secret_is_tried_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_way_to_the_cloud_is_tried_at_once() {
+    let keystone = Scripted::new([Err(unauthorized("req-1")), Ok(())]);
+    let checker = mk_checker(&keystone);
+    assert!(!check(&checker, "same", None).await.authenticated);
+    let mut source = mk_source();
+    source.proxies.https = Some("http://proxy.example.org:3128".to_owned());
+    let candidate = source.understand(&mk_yaml("same"), None, None);
+    let verdict = checker.check("d", &source, candidate, None, 5 * MINUTE).await;
+    assert!(verdict.authenticated);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_keystone_that_hangs_is_given_up() {
     let verdict = check(&mk_checker(&Scripted::default()), "any", None).await;
     assert_eq!(verdict.refusal.expect("a reason").reason, "CloudUnreachable");
