@@ -19,6 +19,8 @@ const GAP: Duration = Duration::from_millis(300);
 const GAP_ALONE: Duration = Duration::from_millis(100);
 /// … and at most, among those that several wait for.
 const LONGEST_GAP: Duration = Duration::from_secs(2);
+/// … and at most, while one of them is an attachment, for which a pod waits.
+const LONGEST_GAP_FOR_PODS: Duration = Duration::from_millis(700);
 /// Waiters due this soon are served by the look that is due now.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// How far apart the clocks of Cinder's processes may be.
@@ -97,8 +99,14 @@ fn postpone<T: Watched>(state: &mut State<T>, now: Instant) {
     if !in_company(state, now) {
         return;
     }
-    let ages = ages(state.waiters.values().filter(|waiter| is_young(waiter, now)), now);
-    let next = state.looked.get(&Key::Changes).map(|looked| *looked + gap(ages));
+    let young = || state.waiters.values().filter(|waiter| is_young(waiter, now));
+    let longest = if young().any(|waiter| waiter.kind == Kind::Attach) {
+        LONGEST_GAP_FOR_PODS
+    } else {
+        LONGEST_GAP
+    };
+    let gap = gap(ages(young(), now)).min(longest);
+    let next = state.looked.get(&Key::Changes).map(|looked| *looked + gap);
     let next = next.max(state.listing_until);
     if let Some(next) = next.filter(|next| *next > now) {
         for waiter in state.waiters.values_mut().filter(|waiter| is_young(waiter, now)) {

@@ -270,6 +270,24 @@ async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() {
+    let watch = watch();
+    let creations = (0..60).map(|id| wait(&watch, Kind::Create, id, Duration::from_mins(1)));
+    let attachments = (100..140).map(|id| {
+        let watch = &watch;
+        async move {
+            sleep(Duration::from_millis(15_000 + 930 * u64::from(id - 100))).await;
+            wait(watch, Kind::Attach, id, Duration::from_millis(1200)).await
+        }
+    });
+    let (_, late) = tokio::join!(join_all(creations), join_all(attachments));
+    let (median, worst) = summary(late);
+    let looks = world(|world| world.lists + world.gets);
+    assert!(worst <= Duration::from_secs(1), "{median:?} {worst:?}");
+    assert!(looks <= 110, "{looks}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
     let watch = watch();
     // It is known that one alone is done at once; in a crowd it takes longer.
