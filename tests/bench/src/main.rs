@@ -46,7 +46,7 @@ struct Args {
     /// PersistentVolumes of the operator's cluster.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     volumes: u32,
-    /// Pods of the operator's cluster, the driver's own on every node among them.
+    /// Pods of the operator's cluster, the driver's own on every node among them: not fewer than nodes.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pods: u32,
 }
@@ -128,7 +128,7 @@ fn operator(args: &Args) -> Result<()> {
     let scale = operator::Scale {
         nodes: args.nodes,
         volumes: args.volumes,
-        pods: args.pods,
+        pods: args.pods.max(args.nodes),
     };
     let program = build(release_operator)?;
     eprintln!("bench: the operator ({scale})");

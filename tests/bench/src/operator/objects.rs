@@ -64,7 +64,7 @@ pub(super) async fn make(api: &Api, scale: Scale) -> Result<()> {
         api.create("/api/v1/persistentvolumes", &volume).await.map(drop)
     })
     .await?;
-    each("the driver's pods", nodes.min(pods), &progress, async |number| {
+    each("the driver's pods", nodes, &progress, async |number| {
         let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
         let name = format!("cinder-csi-node-{number}");
         api.create(&pods, &node_pod(&name, number)).await?;
