@@ -98,6 +98,26 @@ impl Inner {
     }
 }
 
+/// Cinder says `deleted` for a moment, before the record goes.
 fn is_settled(status: &str) -> bool {
-    !matches!(status, "creating" | "updating" | "deleting")
+    !matches!(status, "creating" | "updating" | "deleting" | "deleted")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::is_settled;
+
+    #[rstest]
+    #[case("creating", false)]
+    #[case("updating", false)]
+    #[case("deleting", false)]
+    #[case("deleted", false)]
+    #[case("available", true)]
+    #[case("error", true)]
+    #[case("error_deleting", true)]
+    fn what_is_on_its_way_is_waited_for(#[case] status: &str, #[case] settled: bool) {
+        assert_eq!(is_settled(status), settled);
+    }
 }
