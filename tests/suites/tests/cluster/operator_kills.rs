@@ -46,6 +46,8 @@ pub(crate) async fn killed_before_it_tells_what_it_did_the_operator_tells_it_aft
 async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Result<()> {
     world.healthy().await?;
     let before = operands(world).await?;
+    // Those of earlier revisions are kept for a while; they go with a Deployment that is deleted.
+    let sets_before = instances(world, "replicasets").await?;
     let mut gate = Gate::close(world, writes).await?;
     let outcome = kill_at(world, &mut gate, missing).await;
     drop(gate);
@@ -56,7 +58,15 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
         let now = operands(world).await?;
         ensure!(now == before, "there is {now:?}, there was {before:?}");
         let sets = instances(world, "replicasets").await?;
-        ensure!(sets.len() == 1, "the Deployment has the ReplicaSets {sets:?}");
+        let as_before = if deletes_deployment(missing) {
+            sets.len() == 1
+        } else {
+            sets == sets_before
+        };
+        ensure!(
+            as_before,
+            "there are the ReplicaSets {sets:?}, there were {sets_before:?}"
+        );
         // The status may still tell what was before the kill.
         let words = [
             "rollout",
@@ -86,11 +96,15 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
     world.healthy().await
 }
 
+/// With it the status has something to tell.
+fn deletes_deployment(missing: Option<&str>) -> bool {
+    matches!(missing, None | Some("deployments"))
+}
+
 async fn kill_at(world: &World, gate: &mut Gate, missing: Option<&str>) -> Result<()> {
     let selector = format!("csi.openstack.org/instance={DRIVER}");
     world.cluster.kubectl(&["delete", DELETED, "-l", &selector]).await?;
-    // Without it the status has something to tell.
-    if matches!(missing, None | Some("deployments")) {
+    if deletes_deployment(missing) {
         let namespaced = ["delete", "deployments", "-n", NAMESPACE, "-l", &selector];
         world.cluster.kubectl(&namespaced).await?;
     }
