@@ -17,8 +17,8 @@ pub(crate) const USERS: &str = "users";
 const SECRET: &str = "openstack-credentials";
 const CLASS: &str = "cinder";
 
-/// How long anything may take that the cluster has to do.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+/// How long anything may take that the cluster has to do. A sidecar that was killed keeps its Lease for 137 s.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A cluster on which the driver is available.
 #[derive(Debug)]
