@@ -59,7 +59,19 @@ impl World {
         for (kind, status) in [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")] {
             self.condition(kind, status, |_| true).await?;
         }
-        Ok(())
+        // A Deployment is up to date before the pods that it replaced are gone: what counts pods must not see those.
+        wait_for("the end of the pods that were replaced", PATIENCE, async || {
+            let list = self.cluster.get(&["pods", "-n", NAMESPACE]).await?;
+            let pods = list["items"].as_array().context("a list without items")?;
+            let leaving: Vec<_> = pods
+                .iter()
+                .filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+                .map(|pod| pod["metadata"]["name"].to_string())
+                .collect();
+            ensure!(leaving.is_empty(), "{} still ending", leaving.join(", "));
+            Ok(())
+        })
+        .await
     }
 
     /// Writes the Secret with an application credential that logs in.
