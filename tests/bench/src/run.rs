@@ -126,12 +126,12 @@ impl Pair {
     /// Whole lives with a file system, one after the other.
     async fn alone(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
         let retries = Retries::as_sidecars();
+        let new = |name: &str| Life::mounted(lab, self.controller.channel(), self.node.channel(), name, "ext4");
+        let node = new(name)?.node_info().await?;
         let start = Start::now(self, cloud).await?;
         let mut lateness = Vec::new();
         for number in 0..count {
-            let name = format!("{name}-{number}");
-            let life = Life::mounted(lab, self.controller.channel(), self.node.channel(), &name, "ext4")?;
-            let life = life.retries(&retries);
+            let life = new(&format!("{name}-{number}"))?.retries(&retries).on(&node);
             let volume = life.create().await?;
             let context = life.attach(&volume).await?;
             let answered = SystemTime::now();
@@ -155,12 +155,10 @@ impl Pair {
     /// The controller's part of many lives, each step for all of them at once.
     async fn crowd(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
         let retries = Retries::as_sidecars();
+        let new = |name: &str| Life::block(lab, self.controller.channel(), self.node.channel(), name);
+        let node = new(name)?.node_info().await?;
         let lives: Vec<Life> = (0..count)
-            .map(|number| {
-                let name = format!("{name}-{number}");
-                let life = Life::block(lab, self.controller.channel(), self.node.channel(), &name)?;
-                Ok(life.retries(&retries))
-            })
+            .map(|number| Ok(new(&format!("{name}-{number}"))?.retries(&retries).on(&node)))
             .collect::<Result<_>>()?;
         let start = Start::now(self, cloud).await?;
         let volumes = try_join_all(lives.iter().map(Life::create)).await?;

@@ -26,6 +26,10 @@ pub use retries::Retries;
 
 /// Bytes of a GiB.
 pub const GIB: i64 = 1 << 30;
+
+/// What NodeGetInfo tells of a node: its id, and its topology as the provisioner hands it to CreateVolume.
+pub type NodeInfo = (String, Option<TopologyRequirement>);
+
 /// A volume of one GiB and where it is to appear.
 #[derive(Debug, Clone)]
 pub struct Life {
@@ -37,6 +41,7 @@ pub struct Life {
     staging: PathBuf,
     target: PathBuf,
     retries: Retries,
+    info: Option<NodeInfo>,
 }
 
 impl Life {
@@ -72,6 +77,7 @@ impl Life {
             staging,
             target: lab.path(&format!("{name}-target")),
             retries: Retries::soon(),
+            info: None,
         })
     }
 
@@ -80,6 +86,15 @@ impl Life {
     pub fn retries(self, retries: &Retries) -> Self {
         Self {
             retries: retries.clone(),
+            ..self
+        }
+    }
+
+    /// The same life on a node that is known: it is asked once per registration and not for each volume.
+    #[must_use]
+    pub fn on(self, info: &NodeInfo) -> Self {
+        Self {
+            info: Some(info.clone()),
             ..self
         }
     }
@@ -105,8 +120,11 @@ impl Life {
         &self.target
     }
 
-    /// NodeGetInfo: the node's id, and its topology as the provisioner hands it to CreateVolume.
-    pub async fn node_info(&self) -> Result<(String, Option<TopologyRequirement>)> {
+    /// NodeGetInfo, unless the node is known already.
+    pub async fn node_info(&self) -> Result<NodeInfo> {
+        if let Some(info) = &self.info {
+            return Ok(info.clone());
+        }
         let answer = self
             .node
             .clone()
