@@ -1,5 +1,6 @@
 //! Namespaces of a test's own.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::future::Future;
@@ -43,6 +44,7 @@ exec sleep infinity
 pub struct Lab {
     directory: TempDir,
     keeper: Process,
+    keeps_logs: Cell<bool>,
 }
 
 /// Runs a test in a lab of its own, on a thread of its own inside the lab's network: what the test starts and what it
@@ -50,23 +52,30 @@ pub struct Lab {
 /// that fails are kept.
 pub fn in_lab<Test, Fut>(test: Test)
 where
-    Test: FnOnce(Rc<Lab>) -> Fut + Send + 'static,
+    Test: FnOnce(Rc<Lab>) -> Fut + Send,
     Fut: Future<Output = Result<()>>,
 {
-    let result = thread::spawn(move || -> Result<()> {
+    if let Err(error) = run_in_lab(test) {
+        panic_with(&error);
+    }
+}
+
+/// [`in_lab`] for what is no test of libtest: a failure is returned.
+pub fn run_in_lab<Test, Fut>(test: Test) -> Result<()>
+where
+    Test: FnOnce(Rc<Lab>) -> Fut + Send,
+    Fut: Future<Output = Result<()>>,
+{
+    let in_thread = || -> Result<()> {
         programs::install_packages()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot make a runtime")?;
         runtime.block_on(run(test))
-    })
-    .join();
-    match result {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => panic_with(&error),
-        Err(panic) => resume_unwind(panic),
-    }
+    };
+    let joined = thread::scope(|scope| scope.spawn(in_thread).join());
+    joined.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 async fn run<Test, Fut>(test: Test) -> Result<()>
@@ -120,7 +129,11 @@ impl Lab {
             Ok(ready.exists().then_some(()))
         })
         .await?;
-        Ok(Self { directory, keeper })
+        Ok(Self {
+            directory,
+            keeper,
+            keeps_logs: Cell::new(false),
+        })
     }
 
     fn enter_network(&self) -> Result<()> {
@@ -128,6 +141,11 @@ impl Lab {
         let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
             .with_context(|| format!("cannot enter {path}: run as root"))
+    }
+
+    /// Has the logs kept although the test itself does not fail.
+    pub fn keep_logs(&self) {
+        self.keeps_logs.set(true);
     }
 
     /// A place in the test's directory.
@@ -210,7 +228,11 @@ impl Lab {
 
     /// Ends the namespaces and looks for what the test left behind.
     async fn finish(self, keep_logs: bool) -> Result<()> {
-        let Self { directory, keeper } = self;
+        let Self {
+            directory,
+            keeper,
+            keeps_logs,
+        } = self;
         keeper.kill().await?;
         let given_back = wait_for_some("loop devices to be given back", START_TIMEOUT, async || {
             Ok(loop_devices(directory.path()).await?.is_empty().then_some(()))
@@ -225,7 +247,7 @@ impl Lab {
             // The test fails anyway; the machine must not run out of devices.
             let _ = Command::new("losetup").args(["--detach", device]).status().await;
         }
-        if keep_logs {
+        if keep_logs || keeps_logs.get() {
             let kept = directory.keep();
             println!("the logs are in {}", kept.display());
         }

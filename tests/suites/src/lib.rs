@@ -19,6 +19,7 @@ pub mod process;
 pub mod programs;
 pub mod real_cloud;
 pub mod sanity;
+pub mod scenarios;
 pub mod shape;
 pub mod simulator;
 pub mod syscalls;

@@ -19,27 +19,16 @@ mod upkeep;
 mod world;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use futures::FutureExt as _;
-use futures::future::LocalBoxFuture;
 use harness::{Cluster, ClusterConfig, Progress};
+use suites::scenarios;
+use suites::scenarios::Scenarios;
 
 use world::World;
 
-type Scenario = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
-
-/// Names the scenarios after their functions.
-macro_rules! scenarios {
-    ($($module:ident :: $name:ident),* $(,)?) => {
-        [$((concat!(stringify!($module), "::", stringify!($name)), (|world| $module::$name(world).boxed_local()) as Scenario)),*]
-    };
-}
-
 fn main() -> ExitCode {
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let scenarios = scenarios![
+    let all = scenarios![
         life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
         life::a_pod_starts_again_on_the_other_node_with_its_data,
         life::a_raw_block_volume_reaches_its_pod,
@@ -75,67 +64,33 @@ fn main() -> ExitCode {
         upkeep::removal_waits_for_the_volume_and_says_which,
         upkeep::removed_takes_the_driver_away_and_keeps_the_object,
     ];
-    let scenarios: Vec<_> = scenarios
-        .into_iter()
-        .filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|word| name.contains(word.as_str())))
-        .collect();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run(&scenarios)) {
-        Ok((passed, failed)) => {
-            println!("\n{passed} passed, {failed} failed");
-            if failed == 0 && passed > 0 {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
-        }
-        Err(error) => {
-            println!(
-                "the cluster's scenarios did not run: {error:#}\n\n0 passed, {} failed",
-                scenarios.len()
-            );
-            ExitCode::FAILURE
-        }
-    }
+    scenarios::main(all, run)
 }
 
-async fn run(scenarios: &[(&str, Scenario)]) -> Result<(usize, usize)> {
+async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     let config = ClusterConfig {
         progress: Progress::loud(),
         ..ClusterConfig::with_nodes(2)
     };
     let cluster = Cluster::start(config).await?;
     let logs = cluster.logs()?.to_owned();
-    let mut failed = 0;
     let world = World::install(cluster)
         .await
         .with_context(|| format!("the product is not installed; logs: {}", logs.display()))?;
-    for (name, scenario) in scenarios {
-        let started = Instant::now();
-        let result = scenario(&world).await;
-        let seconds = started.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => println!("test {name} ... ok ({seconds:.1} s)"),
-            Err(error) => {
-                println!("test {name} ... FAILED ({seconds:.1} s)\n    {error:#}");
-                failed += 1;
+    scenarios
+        .run(&world, async |passed| {
+            if !passed {
                 println!("{}", world.describe().await);
                 world.recover().await;
             }
-        }
-    }
-    if failed > 0 {
+            Ok(())
+        })
+        .await?;
+    if scenarios.failed() > 0 {
         match world.cluster.collect_logs().await {
             Ok(place) => println!("logs: {}", place.display()),
             Err(error) => println!("not all logs could be collected: {error:#}"),
         }
     }
-    world.cluster.stop().await.context("something of the cluster is left")?;
-    Ok((scenarios.len() - failed, failed))
+    world.cluster.stop().await.context("something of the cluster is left")
 }

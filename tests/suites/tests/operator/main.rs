@@ -13,13 +13,10 @@ mod states;
 mod world;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use futures::FutureExt as _;
-use futures::future::LocalBoxFuture;
-use suites::api;
-use suites::lab::in_lab;
+use suites::lab::run_in_lab;
+use suites::scenarios::main_without_runtime;
+use suites::{api, scenarios};
 
 use world::World;
 
@@ -27,18 +24,8 @@ use world::World;
 #[path = "../../../../crds/src/tests/cases.rs"]
 mod cases;
 
-type Scenario = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
-
-/// Names the scenarios after their functions.
-macro_rules! scenarios {
-    ($($module:ident :: $name:ident),* $(,)?) => {
-        [$((concat!(stringify!($module), "::", stringify!($name)), (|world| $module::$name(world).boxed_local()) as Scenario)),*]
-    };
-}
-
 fn main() -> ExitCode {
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let scenarios = scenarios![
+    let all = scenarios![
         rules::the_api_server_accepts_and_refuses_what_the_table_says,
         rest::at_rest_nothing_is_written_but_the_lease,
         drift::every_owned_field_of_every_operand_is_put_right,
@@ -54,37 +41,21 @@ fn main() -> ExitCode {
         states::orphans_go_on_running_without_their_marks,
         states::force_takes_its_acknowledgement_on_this_very_object,
     ];
-    let scenarios: Vec<_> = scenarios
-        .into_iter()
-        .filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|word| name.contains(word.as_str())))
-        .collect();
-    // A failure is told by a panic with all its reasons.
-    let outcome = std::panic::catch_unwind(|| {
-        in_lab(move |lab| async move {
-            let mut failed = 0;
+    main_without_runtime(all, |scenarios| {
+        run_in_lab(async move |lab| {
             let world = World::start(&lab).await?;
-            for (name, scenario) in &scenarios {
-                let begun = Instant::now();
-                let result = scenario(&world).await;
-                let seconds = begun.elapsed().as_secs_f64();
-                match result {
-                    Ok(()) => println!("test {name} ... ok ({seconds:.1} s)"),
-                    Err(error) => {
-                        println!("test {name} ... FAILED ({seconds:.1} s)\n    {error:#}");
+            scenarios
+                .run(&world, async |passed| {
+                    if !passed {
                         println!("{}", world.describe().await);
-                        failed += 1;
                     }
-                }
-                world.clear().await?;
+                    world.clear().await
+                })
+                .await?;
+            if scenarios.failed() > 0 {
+                lab.keep_logs();
             }
-            println!("\n{} passed, {failed} failed", scenarios.len() - failed);
-            ensure!(failed == 0 && !scenarios.is_empty(), "{failed} scenarios failed");
             Ok(())
-        });
-    });
-    if outcome.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+        })
+    })
 }

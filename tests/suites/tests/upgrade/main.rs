@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, ClusterConfig, Product, Profile, Progress, wait_for};
 use serde_json::{Value, json};
+use suites::scenarios;
+use suites::scenarios::Scenarios;
 
 use watch::Watch;
 use writers::Writers;
@@ -23,32 +25,22 @@ const DRIVER: &str = "cinder.csi.openstack.org";
 const NAMESPACE: &str = "cinder-csi";
 const SECRET: &str = "openstack-credentials";
 /// How long anything may take that the cluster has to do.
-const PATIENCE: Duration = Duration::from_mins(3);
+const PATIENCE: Duration = Duration::from_mins(5);
 /// How long the entry of a node in its CSINode may be missing over a restart of its pod. It is not to go at all.
 const LONGEST_GAP: Duration = Duration::ZERO;
 
-fn main() -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let name = "an_update_loses_no_write_and_keeps_its_order";
-    match runtime.block_on(run()) {
-        Ok(()) => {
-            println!("test {name} ... ok\n\n1 passed, 0 failed");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            println!("test {name} ... FAILED\n    {error:#}\n\n0 passed, 1 failed");
-            ExitCode::FAILURE
-        }
-    }
+/// A cluster, and what it is to go through.
+struct World {
+    cluster: Cluster,
+    previous: Product,
+    present: Product,
 }
 
-async fn run() -> Result<()> {
+fn main() -> ExitCode {
+    scenarios::main(scenarios![an_update_loses_no_write_and_keeps_its_order], run)
+}
+
+async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     let progress = Progress::loud();
     let previous = Product::previous(&progress).await?;
     let present = Product::build(Profile::from_environment()?, &progress).await?;
@@ -61,20 +53,32 @@ async fn run() -> Result<()> {
         progress,
         ..ClusterConfig::with_nodes(2)
     };
-    let cluster = Cluster::start(config).await?;
-    let outcome = update(&cluster, &previous, &present).await;
-    if outcome.is_err() {
-        let place = cluster.collect_logs().await?;
-        println!("    logs: {}", place.display());
-        if let Ok(object) = cluster.get(&["cindercsidriver", DRIVER]).await {
-            println!("    {}", object["status"]);
-        }
-    }
-    let ended = cluster.stop().await.context("something of the cluster is left");
-    outcome.and(ended)
+    let world = World {
+        cluster: Cluster::start(config).await?,
+        previous,
+        present,
+    };
+    scenarios
+        .run(&world, async |passed| {
+            if !passed {
+                let place = world.cluster.collect_logs().await?;
+                println!("    logs: {}", place.display());
+                if let Ok(object) = world.cluster.get(&["cindercsidriver", DRIVER]).await {
+                    println!("    {}", object["status"]);
+                }
+            }
+            Ok(())
+        })
+        .await?;
+    world.cluster.stop().await.context("something of the cluster is left")
 }
 
-async fn update(cluster: &Cluster, previous: &Product, present: &Product) -> Result<()> {
+async fn an_update_loses_no_write_and_keeps_its_order(world: &World) -> Result<()> {
+    let World {
+        cluster,
+        previous,
+        present,
+    } = world;
     install(cluster, previous).await?;
     let writers = Writers::start(cluster).await?;
     let watch = Watch::start(cluster).await?;

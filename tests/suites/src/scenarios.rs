@@ -1,0 +1,243 @@
+//! Scenarios that share something dear to start, for which libtest has no place: they run in their order, each leaving what
+//! they share as it found it.
+//!
+//! Words given as arguments choose the scenarios whose names contain one of them. Every scenario tells how it ended at once,
+//! and the end repeats what did not run and what failed and why, so that the last lines of a long log are enough.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+/// A function of the suite, under its path as its name.
+#[derive(Debug)]
+pub struct Scenario<World> {
+    /// What the scenario is chosen and told by.
+    pub name: &'static str,
+    /// The function.
+    pub run: for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+/// The list of a suite's scenarios, as paths of functions: `scenarios![life::a_claim_gets_a_volume]`.
+#[macro_export]
+macro_rules! scenarios {
+    ($($scenario:path),* $(,)?) => {
+        vec![$($crate::scenarios::Scenario {
+            name: stringify!($scenario),
+            run: |world| Box::pin($scenario(world)),
+        }),*]
+    };
+}
+
+/// Runs a suite: `run` starts what the scenarios share, and hands it to [`Scenarios::run`].
+pub fn main<World>(all: Vec<Scenario<World>>, run: impl AsyncFnOnce(&mut Scenarios<World>) -> Result<()>) -> ExitCode {
+    main_without_runtime(all, |scenarios| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.enable_all().build().context("cannot make a runtime")?;
+        runtime.block_on(run(scenarios))
+    })
+}
+
+/// [`main`] for a suite that makes its own runtime, such as one in a lab.
+pub fn main_without_runtime<World>(
+    all: Vec<Scenario<World>>,
+    run: impl FnOnce(&mut Scenarios<World>) -> Result<()>,
+) -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let mut scenarios = Scenarios::choose(all, &words);
+    let outcome = if scenarios.chosen.is_empty() {
+        Err(anyhow!("no scenario has one of {words:?} in its name"))
+    } else {
+        run(&mut scenarios)
+    };
+    let end = scenarios.end(outcome);
+    println!("\n{end}");
+    if end.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The scenarios of a suite, and how those ended that have run.
+#[derive(Debug)]
+pub struct Scenarios<World> {
+    chosen: Vec<Scenario<World>>,
+    not_run: Vec<&'static str>,
+    passed: usize,
+    failed: Vec<(&'static str, String)>,
+}
+
+impl<World> Scenarios<World> {
+    fn choose(all: Vec<Scenario<World>>, words: &[String]) -> Self {
+        let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+        let not_run = all.iter().map(|scenario| scenario.name).collect();
+        let chosen = all.into_iter().filter(|scenario| is_chosen(scenario.name)).collect();
+        Self {
+            chosen,
+            not_run,
+            passed: 0,
+            failed: Vec::new(),
+        }
+    }
+
+    /// Runs those that were chosen. After each, `settle` is told whether it passed: it says what there is when not, and makes
+    /// the world ready for the next one. Its error ends the run.
+    pub async fn run(&mut self, world: &World, settle: impl AsyncFn(bool) -> Result<()>) -> Result<()> {
+        for Scenario { name, run } in &self.chosen {
+            let begun = Instant::now();
+            let outcome = AssertUnwindSafe(run(world)).catch_unwind().await;
+            let seconds = begun.elapsed().as_secs_f64();
+            self.not_run.retain(|other| other != name);
+            let passed = match outcome.unwrap_or_else(|panic| Err(told(panic.as_ref()))) {
+                Ok(()) => {
+                    println!("test {name} ... ok ({seconds:.1} s)");
+                    self.passed += 1;
+                    true
+                }
+                Err(error) => {
+                    println!("test {name} ... FAILED ({seconds:.1} s)\n    {error:#}");
+                    self.failed.push((name, format!("{error:#}")));
+                    false
+                }
+            };
+            settle(passed).await.with_context(|| format!("after {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// How many have failed so far.
+    pub fn failed(&self) -> usize {
+        self.failed.len()
+    }
+
+    fn end(self, outcome: Result<()>) -> End {
+        End {
+            passed: self.passed,
+            failed: self.failed,
+            not_run: self.not_run,
+            error: outcome.err(),
+        }
+    }
+}
+
+/// What a panic said, as an error.
+fn told(panic: &(dyn Any + Send)) -> anyhow::Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    anyhow!("it panicked: {}", text.unwrap_or("it did not say why"))
+}
+
+/// How a suite ended.
+#[derive(Debug)]
+struct End {
+    passed: usize,
+    failed: Vec<(&'static str, String)>,
+    not_run: Vec<&'static str>,
+    /// What went wrong beside the scenarios.
+    error: Option<anyhow::Error>,
+}
+
+impl End {
+    fn is_good(&self) -> bool {
+        self.passed > 0 && self.failed.is_empty() && self.error.is_none()
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for name in &self.not_run {
+            writeln!(f, "not run: {name}")?;
+        }
+        for (name, error) in &self.failed {
+            writeln!(f, "failed: {name}\n    {error}")?;
+        }
+        if let Some(error) = &self.error {
+            writeln!(f, "the suite did not end as it should: {error:#}")?;
+        }
+        let (passed, failed) = (self.passed, self.failed.len());
+        write!(f, "{passed} passed, {failed} failed")?;
+        if !self.not_run.is_empty() {
+            write!(f, ", {} not run", self.not_run.len())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use anyhow::{bail, ensure};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct World(RefCell<Vec<&'static str>>);
+
+    async fn good(world: &World) -> Result<()> {
+        world.0.borrow_mut().push("good");
+        Ok(())
+    }
+
+    async fn bad(_: &World) -> Result<()> {
+        bail!("a reason")
+    }
+
+    #[expect(clippy::panic, reason = "a scenario may")]
+    async fn broken(_: &World) -> Result<()> {
+        panic!("an index")
+    }
+
+    async fn run(words: &[&str]) -> End {
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut scenarios = Scenarios::choose(scenarios![bad, broken, good], &words);
+        let outcome = scenarios.run(&World::default(), async |_| Ok(())).await;
+        scenarios.end(outcome)
+    }
+
+    #[tokio::test]
+    async fn the_end_repeats_what_failed_and_names_what_did_not_run() {
+        let end = run(&["bad", "brok"]).await;
+        assert_eq!(
+            end.to_string(),
+            "not run: good\nfailed: bad\n    a reason\nfailed: broken\n    it panicked: an index\n0 passed, 2 failed, 1 not run"
+        );
+        assert!(!end.is_good());
+    }
+
+    #[tokio::test]
+    async fn one_that_passes_is_good_and_none_is_not() {
+        let end = run(&["good"]).await;
+        assert_eq!(
+            end.to_string(),
+            "not run: bad\nnot run: broken\n1 passed, 0 failed, 2 not run"
+        );
+        assert!(end.is_good());
+        assert!(!run(&["nothing has this name"]).await.is_good());
+    }
+
+    #[tokio::test]
+    async fn a_world_that_does_not_settle_ends_the_run() {
+        let mut scenarios = Scenarios::choose(scenarios![good, bad], &[]);
+        let world = World::default();
+        let outcome = scenarios
+            .run(&world, async |passed| {
+                ensure!(!passed, "it does not settle");
+                Ok(())
+            })
+            .await;
+        let end = scenarios.end(outcome);
+        assert!(!end.is_good());
+        assert_eq!(
+            end.to_string(),
+            "not run: bad\nthe suite did not end as it should: after good: it does not settle\n1 passed, 0 failed, 1 not run"
+        );
+        assert_eq!(*world.0.borrow(), ["good"]);
+    }
+}
