@@ -43,6 +43,7 @@ pub use command::Command;
 pub use image::{Entry, Image};
 pub use images::BUSYBOX_IMAGE;
 pub use poll::{wait_for, wait_for_some};
+pub use previous::previous_source;
 pub use product::{Product, Profile};
 pub use programs::{release_driver, release_operator};
 pub use progress::Progress;

@@ -21,20 +21,10 @@ impl Product {
     /// The version before this one. It is built once, without debugging information, and kept in the cache directory; the commit
     /// comes from the history of the repository that this is run in.
     pub async fn previous(progress: &Progress) -> Result<Self> {
-        let kept = cache_directory().join("previous").join(&COMMIT[..8]);
-        let source = kept.join("source");
+        let (kept, source, _lock) = kept().await?;
         let built = kept.join("programs");
-        fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
-        // Others may want the same at this moment; the lock goes with the program that holds it.
-        let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
-        let lock = tokio::task::spawn_blocking(move || {
-            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map(|()| lock)
-        });
-        let lock = lock.await.context("the wait for the lock was cancelled")?;
-        let _lock = lock.context("cannot lock")?;
         if !built.exists() {
             progress.say(format!("building version {VERSION} (minutes when cold)"));
-            check_out(&source).await?;
             build(&source, &kept.join("target"), &built).await?;
         }
         Ok(Self {
@@ -46,9 +36,32 @@ impl Product {
     }
 }
 
-/// Writes the files of the commit.
+/// The sources of the version before this one, for what needs its manifests alone.
+pub async fn previous_source() -> Result<PathBuf> {
+    kept().await.map(|(_, source, _)| source)
+}
+
+/// Where what belongs to that version is kept, its sources there, and the lock of both.
+async fn kept() -> Result<(PathBuf, PathBuf, fs::File)> {
+    let kept = cache_directory().join("previous").join(&COMMIT[..8]);
+    fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
+    // Others may want the same at this moment; the lock goes with the program that holds it.
+    let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
+    let lock = tokio::task::spawn_blocking(move || {
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map(|()| lock)
+    });
+    let lock = lock.await.context("the wait for the lock was cancelled")?;
+    let lock = lock.context("cannot lock")?;
+    let source = kept.join("source");
+    if !source.exists() {
+        check_out(&source).await?;
+    }
+    Ok((kept, source, lock))
+}
+
+/// Writes the files of the commit, all or nothing.
 async fn check_out(source: &Path) -> Result<()> {
-    let script = "rm -rf \"$1\"; mkdir \"$1\"; git archive \"$2\" | tar -x -C \"$1\"";
+    let script = "rm -rf \"$1.new\"; mkdir \"$1.new\"; git archive \"$2\" | tar -x -C \"$1.new\"; mv \"$1.new\" \"$1\"";
     Command::new("bash")
         .args(["-euo", "pipefail", "-c", script, "check-out"])
         .arg(source)

@@ -1,4 +1,6 @@
-//! The Helm chart installs what the kustomization installs.
+//! The Helm chart installs what the kustomization installs, and takes a CustomResourceDefinition with it to a new version.
+
+mod server;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,0 +1,195 @@
+//! The chart on a real API server: the CustomResourceDefinition goes with it to the new version, and outlives it.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{ApiServer, Command, previous_source, wait_for};
+use serde_json::{Value, json};
+use suites::api::{Api, Object};
+use suites::lab::{Lab, in_lab};
+use suites::programs;
+
+use crate::chart;
+
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
+const OBJECTS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
+const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
+/// What the chart makes has this label.
+const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An API server, and helm for it.
+struct Installation {
+    lab: Rc<Lab>,
+    server: ApiServer,
+    api: Api,
+}
+
+impl Installation {
+    async fn start(lab: Rc<Lab>) -> Result<Self> {
+        let directory = lab.path("api-server");
+        std::fs::create_dir(&directory).context("cannot make a directory")?;
+        let server = ApiServer::start(&directory, &[]).await?;
+        let api = Api::new(&server)?;
+        Ok(Self { lab, server, api })
+    }
+
+    /// Helm with the chart's release, as the documents have it.
+    async fn helm(&self, command: &str, chart: Option<&Path>, further: &[&str]) -> Result<String> {
+        let mut helm = Command::new(programs::helm()?)
+            .args([command, "--namespace", "cinder-csi", "cinder-csi-operator"])
+            .args(chart)
+            .args(further)
+            .env("KUBECONFIG", self.server.kubeconfig());
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            helm = helm.env(variable, self.lab.path(variable));
+        }
+        helm.output().await
+    }
+
+    /// Applies an object as version 0.1.0 knows it, with a field that has moved since; returns it.
+    async fn apply_old_object(&self) -> Result<Value> {
+        let object = object("old.csi.example.org", json!({"maxUnavailable": 3}));
+        wait_for("the old kind", PATIENCE, async || {
+            self.server.apply(&object.to_string()).await?;
+            let made = self.api.get(&path_of(&object)).await?;
+            ensure!(made["spec"]["node"]["maxUnavailable"] == 3, "{made}");
+            Ok(made)
+        })
+        .await
+    }
+
+    /// What the API server keeps of a field that only the present version has.
+    async fn kept(&self) -> Result<Value> {
+        let object = object("new.csi.example.org", json!({"update": {"maxUnavailable": 3}}));
+        let mut made = self.api.create(&format!("{OBJECTS}?dryRun=All"), &object).await?;
+        Ok(made["spec"]["node"]["update"]["maxUnavailable"].take())
+    }
+
+    async fn knows_the_present_version(&self) -> Result<()> {
+        wait_for("the present kind", PATIENCE, async || {
+            let kept = self.kept().await?;
+            ensure!(kept == 3, "of 3 it has kept {kept}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The object is the one that it was, and can still be written.
+    async fn has(&self, old: &Value) -> Result<()> {
+        let path = path_of(old);
+        let now = self.api.get(&path).await?;
+        ensure!(
+            now["metadata"]["uid"] == old["metadata"]["uid"] && now["metadata"]["deletionTimestamp"].is_null(),
+            "{now}"
+        );
+        let secret = &now["spec"]["clouds"][0]["credentialsSecretRef"]["name"];
+        ensure!(secret == "openstack-credentials", "{now}");
+        let note = json!({"metadata": {"annotations": {"example.org/note": "still here"}}});
+        self.api.merge(&path, &note).await.map(drop)
+    }
+
+    /// What the chart has made, each with the version that changes with every write.
+    async fn versions(&self) -> Result<Vec<(String, Value)>> {
+        let mut objects = self.api.labelled(LABEL).await?;
+        // That tells about the objects, not of the chart.
+        objects.retain(|object| !object.path.starts_with(OBJECTS));
+        ensure!(objects.len() > 5, "the chart has made {}", objects.len());
+        let version = |object: &Object| (object.label(), object.value["metadata"]["resourceVersion"].clone());
+        Ok(objects.iter().map(version).collect())
+    }
+}
+
+fn object(name: &str, node: Value) -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": name},
+        "spec": {"clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}], "node": node},
+    })
+}
+
+fn path_of(object: &Value) -> String {
+    format!("{OBJECTS}/{}", object["metadata"]["name"].as_str().unwrap_or_default())
+}
+
+/// The chart as it would have been with the CustomResourceDefinition of version 0.1.0.
+async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
+    let copy = lab.path("old-chart");
+    let script = "cp -rL \"$1\" \"$0\"; cp -f \"$2\"/crds/cindercsidrivers.csi.openstack.org.yaml \"$0\"/files/; \
+                  sed -i 's/^\\(version\\|appVersion\\):.*/\\1: 0.1.0/' \"$0\"/Chart.yaml";
+    let copying = Command::new("bash").args(["-euc", script]).arg(&copy);
+    copying.arg(chart()).arg(previous_source().await?).output().await?;
+    Ok(copy)
+}
+
+#[test]
+fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
+    in_lab(async |lab| {
+        let it = Installation::start(lab).await?;
+        let (old_chart, chart) = (old_chart(&it.lab).await?, chart());
+        it.helm("install", Some(&old_chart), &["--create-namespace"]).await?;
+        let old = it.apply_old_object().await?;
+        ensure!(it.kept().await?.is_null(), "the old version knows spec.node.update");
+
+        it.helm("upgrade", Some(&chart), &[]).await?;
+        it.knows_the_present_version().await?;
+        it.has(&old).await?;
+        let now = it.api.get(&path_of(&old)).await?;
+        let node = &now["spec"]["node"];
+        ensure!(
+            node["maxUnavailable"].is_null() && node["update"]["maxUnavailable"] == "10%",
+            "what the upgrade notes say is not so: {node}"
+        );
+        let managers = now["metadata"]["managedFields"].as_array().into_iter().flatten();
+        let mut applied = managers.filter(|entry| entry["operation"] == "Apply");
+        ensure!(
+            applied.any(|entry| entry.pointer("/fieldsV1/f:spec/f:node/f:maxUnavailable").is_some()),
+            "nothing is left by which the operator could tell that the field has moved: {now}"
+        );
+
+        let before = it.versions().await?;
+        it.helm("upgrade", Some(&chart), &[]).await?;
+        let after = it.versions().await?;
+        ensure!(after == before, "the second upgrade made {after:?} of {before:?}");
+
+        it.helm("uninstall", None, &[]).await?;
+        ensure!(
+            it.api.find(OPERATOR).await?.is_none(),
+            "the operator was not uninstalled"
+        );
+        it.has(&old).await?;
+        it.helm("install", Some(&chart), &[]).await?;
+        it.has(&old).await
+    });
+}
+
+#[test]
+fn the_chart_takes_over_what_kubectl_has_installed() {
+    in_lab(async |lab| {
+        let it = Installation::start(lab).await?;
+        let manifests = previous_source().await?.join("config/default");
+        it.server
+            .kubectl()
+            .args(["apply", "-k"])
+            .arg(manifests)
+            .output()
+            .await?;
+        let old = it.apply_old_object().await?;
+
+        let refused = it.helm("install", Some(&chart()), &[]).await;
+        let said = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
+        ensure!(said.contains("invalid ownership metadata"), "{said}");
+        let options = ["--take-ownership", "--force-conflicts"];
+        it.helm("install", Some(&chart()), &options).await?;
+
+        it.knows_the_present_version().await?;
+        it.has(&old).await?;
+        let replicas = it.api.get(OPERATOR).await?["spec"]["replicas"].take();
+        ensure!(replicas == 2, "the operator has {replicas} replicas");
+        let kept = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
+        ensure!(kept == "keep", "{kept}");
+        it.helm("uninstall", None, &[]).await?;
+        it.has(&old).await
+    });
+}
