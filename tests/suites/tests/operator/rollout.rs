@@ -1,10 +1,10 @@
 //! Node pods are replaced by the operator, judged by the kubelets' registrations.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use harness::wait_for;
 use serde_json::json;
 
-use crate::world::{DAEMON_SET, DEPLOYMENT, NODES, OBJECT, PATIENCE, World};
+use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NODES, OBJECT, PATIENCE, World};
 
 /// How long nothing is to happen, in reconciles.
 const QUIET: f64 = 5.0;
@@ -78,51 +78,113 @@ pub(crate) async fn an_update_waits_for_approval_and_leads_back_only_when_allowe
     let operator = world
         .installed("manual", &[], json!({"update": {"policy": "Manual"}}))
         .await?;
-    let target = world.api.get(OBJECT).await?["status"]["version"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let label = |version: &str| json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
-    let images = |version: &str| {
-        let containers = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": format!("driver:{version}")}]);
-        containers.as_array().cloned().unwrap_or_default()
-    };
-    // As another version of the operator would have left them.
-    let pretend = async |version: &str| -> Result<()> {
-        for path in [DEPLOYMENT, DAEMON_SET] {
-            world.api.merge(path, &label(version)).await?;
-            if let Err(refusal) = world.api.patch(path, &images(version), false).await? {
-                anyhow::bail!("{}", refusal.message);
-            }
-        }
-        Ok(())
-    };
-    world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
-    pretend("0.0.9").await?;
+    let target = version(world).await?;
+    pretend(world, "0.0.9").await?;
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
     let message = world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
     ensure!(message.contains("from version 0.0.9"), "{message}");
-    let there = world.api.get(DAEMON_SET).await?;
-    ensure!(
-        there["metadata"]["labels"]["app.kubernetes.io/version"] == "0.0.9",
-        "it was updated"
-    );
+    ensure!(version_of(world, DAEMON_SET).await? == "0.0.9", "it was updated");
     world
         .patch_spec(&json!({"update": {"approvedVersion": target}}))
         .await?;
     world.told("Progressing", "False", "AsExpected", &[]).await?;
 
-    world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
-    pretend("99.0.0").await?;
+    pretend(world, "99.0.0").await?;
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
     world.told("Degraded", "True", "DowngradeRefused", &[]).await?;
     world.patch_spec(&json!({"update": {"allowDowngrade": true}})).await?;
     world.told("Degraded", "False", "AsExpected", &[]).await?;
     world.told("Progressing", "False", "AsExpected", &[]).await?;
-    let status = world.api.get(OBJECT).await?["status"].clone();
-    ensure!(status["version"] == target.as_str(), "{}", status["version"]);
+    let now = version(world).await?;
+    ensure!(now == target, "{now}");
     operator.process.stop().await?;
+    Ok(())
+}
+
+pub(crate) async fn an_update_begins_in_its_window_and_goes_on_after_it(world: &World) -> Result<()> {
+    let operator = world
+        .installed("window", &["--credentials-check-interval=500ms"], json!({}))
+        .await?;
+    let target = version(world).await?;
+    // Far from now on either side: no test takes that long.
+    let (later, opens) = hour("+12 hours")?;
+    let (earlier, _) = hour("-1 hour")?;
+    let closed = json!({"schedule": format!("0 {later} * * *"), "duration": "1h"});
+    let open = json!({"schedule": format!("0 {earlier} * * *"), "duration": "3h"});
+
+    pretend(world, "0.0.9").await?;
+    world
+        .patch_spec(&json!({"managementState": "Managed", "update": {"window": closed}}))
+        .await?;
+    let message = world.told("Progressing", "True", "WaitingForWindow", &[]).await?;
+    ensure!(message.contains(&format!("opens at {opens}")), "{opens}: {message}");
+    // What was found last is told before the rest begins.
+    operator.reconciles(QUIET).await?;
+    let before = world.writes()?.len();
+    operator.reconciles(QUIET).await?;
+    let writes = world.writes()?.split_off(before);
+    ensure!(
+        writes.iter().all(|write| *write == format!("update {LEASE}")),
+        "written while the window is closed: {writes:?}"
+    );
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        ensure!(version_of(world, path).await? == "0.0.9", "{path} was updated");
+    }
+
+    world.patch_spec(&json!({"update": {"window": open}})).await?;
+    wait_for("the controller's update", PATIENCE, async || {
+        let now = version_of(world, DEPLOYMENT).await?;
+        ensure!(now == target, "it is {now}");
+        Ok(())
+    })
+    .await?;
+    // Nothing says yet that it serves: the nodes wait, and the window closes meanwhile.
+    let nodes = version_of(world, DAEMON_SET).await?;
+    ensure!(nodes == "0.0.9", "the nodes did not wait for the controller: {nodes}");
+    world.patch_spec(&json!({"update": {"window": closed}})).await?;
+    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    let nodes = version_of(world, DAEMON_SET).await?;
+    ensure!(nodes == target, "the update stopped in the middle: {nodes}");
+    operator.process.stop().await?;
+    Ok(())
+}
+
+/// The hour of day in UTC so far from now, and its beginning as the operator tells times.
+fn hour(offset: &str) -> Result<(String, String)> {
+    let output = std::process::Command::new("date")
+        .args(["-u", "-d", offset, "+%-H %FT%H:00:00Z"])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (hour, beginning) = text.trim().split_once(' ').context("date has told no time")?;
+    Ok((hour.to_owned(), beginning.to_owned()))
+}
+
+/// The version of the driver by its status.
+async fn version(world: &World) -> Result<String> {
+    let status = world.api.get(OBJECT).await?["status"].take();
+    Ok(status["version"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The version that a workload is of.
+async fn version_of(world: &World, path: &str) -> Result<String> {
+    let labels = world.api.get(path).await?["metadata"]["labels"].take();
+    Ok(labels["app.kubernetes.io/version"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// Makes of the workloads what an operator of another version would have left, and leaves the object paused.
+async fn pretend(world: &World, version: &str) -> Result<()> {
+    world.patch_spec(&json!({"managementState": "Paused"})).await?;
+    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
+    let label = json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
+    let image = json!({"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": format!("driver:{version}")});
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        world.api.merge(path, &label).await?;
+        if let Err(refusal) = world.api.patch(path, std::slice::from_ref(&image), false).await? {
+            bail!("{}", refusal.message);
+        }
+    }
     Ok(())
 }
