@@ -10,7 +10,10 @@ use crate::api::{Fault, Reply, Request, Style};
 use crate::cloud::Cloud;
 use crate::keystone::Tokens;
 use crate::latencies::parse_duration;
-use crate::state::VolumeStatus;
+use crate::state::{Server, VolumeStatus};
+
+/// How long the devices of a server that is gone are waited for: what uses them here is not gone with the server.
+const LEAVING: Duration = Duration::from_mins(5);
 
 /// Answers a request; `path` without `/_sim`.
 pub(crate) fn answer(cloud: &Arc<Cloud>, request: &Request, path: &[&str]) -> Reply {
@@ -40,6 +43,7 @@ pub(crate) fn answer(cloud: &Arc<Cloud>, request: &Request, path: &[&str]) -> Re
         }
         ("POST", ["volumes", id, "status"]) => done(set_status(cloud, request, id)),
         ("POST", ["servers", id, "state"]) => done(set_server(cloud, request, id)),
+        ("PUT", ["servers", id]) => done(put_server(cloud, request, id)),
         ("DELETE", ["servers", id]) => {
             let leave = request.param("leave_attachments") == Some("true");
             remove_server(cloud, id, leave);
@@ -115,6 +119,16 @@ fn set_server(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> 
     })
 }
 
+/// Makes a server, as the state shows one, or puts it in the place of the one that is there.
+fn put_server(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
+    let server: Server = decode(request)?;
+    if server.spec.id != id {
+        return Err(format!("The body is about server {}.", server.spec.id));
+    }
+    cloud.change(|world| world.servers.insert(server.spec.id.clone(), server));
+    Ok(())
+}
+
 /// Takes a server away, and in the background its devices.
 pub(crate) fn remove_server(cloud: &Arc<Cloud>, id: &str, leave_attachments: bool) {
     let gone = cloud.change(|world| world.remove_server(id, leave_attachments));
@@ -122,7 +136,7 @@ pub(crate) fn remove_server(cloud: &Arc<Cloud>, id: &str, leave_attachments: boo
     cloud.spawn(async move {
         for device in gone.into_iter().filter_map(|mapping| mapping.loop_device) {
             if let Some(backing) = &background.backing
-                && let Err(error) = backing.detach(&device, Duration::from_secs(20)).await
+                && let Err(error) = backing.detach(&device, LEAVING).await
             {
                 tracing::warn!(%error, "a device of a removed server stays behind");
             }

@@ -57,6 +57,36 @@ async fn states_in_which_nova_works_and_states_in_which_it_refuses() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_taken_away_comes_back_as_it_was() {
+    let client = Client::new(|_| {}).await;
+    let before = client.nova(Method::GET, &format!("/servers/{NODE}"), None, None).await;
+    let state = client.send(Method::GET, "/_sim/state", None, None).await.unwrap();
+    let servers = state.body["servers"].as_array().unwrap();
+    let server = servers.iter().find(|server| server["id"] == NODE).unwrap();
+    let path = format!("/_sim/servers/{NODE}");
+    client
+        .send(Method::DELETE, &path, None, None)
+        .await
+        .unwrap()
+        .expect(204);
+    let looked = client.nova(Method::GET, &format!("/servers/{NODE}"), None, None).await;
+    looked.expect(404);
+
+    let other = format!("/_sim/servers/{OTHER_NODE}");
+    let refused = client.send(Method::PUT, &other, None, Some(server)).await.unwrap();
+    refused.expect(400);
+    client
+        .send(Method::PUT, &path, None, Some(server))
+        .await
+        .unwrap()
+        .expect(204);
+    let after = client.nova(Method::GET, &format!("/servers/{NODE}"), None, None).await;
+    assert_eq!(after.body, before.body);
+    let id = client.volume("data").await;
+    client.attached(NODE, &id).await;
+}
+
+#[tokio::test]
 async fn a_locked_server_refuses_members_and_says_that_it_is_locked() {
     let mut client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
