@@ -108,7 +108,7 @@ fn state(driver: &str) -> Vec<Alert> {
             "CinderCSIUnavailable",
             Severity::Critical,
             "5m",
-            own("cinder_csi_operator_condition{DRIVER,type=\"Available\",status=\"False\"} == 1"),
+            own("LEADERS(cinder_csi_operator_condition{DRIVER,type=\"Available\",status=\"False\"}) == 1"),
             "The Cinder CSI driver {{ $labels.driver }} is not available.",
             "Volumes cannot be made, attached or mounted in all of the cluster. `kubectl describe cindercsidriver {{ $labels.driver }}`: \
              condition Available says why.",
@@ -117,7 +117,7 @@ fn state(driver: &str) -> Vec<Alert> {
             "CinderCSIDegraded",
             Severity::Warning,
             "15m",
-            own("cinder_csi_operator_condition{DRIVER,type=\"Degraded\",status=\"True\"} == 1"),
+            own("LEADERS(cinder_csi_operator_condition{DRIVER,type=\"Degraded\",status=\"True\"}) == 1"),
             "The Cinder CSI driver {{ $labels.driver }} needs help.",
             "`kubectl describe cindercsidriver {{ $labels.driver }}`: condition Degraded says what is wrong and what to do.",
         ),
@@ -135,7 +135,7 @@ fn state(driver: &str) -> Vec<Alert> {
             Severity::Critical,
             "15m",
             own(&format!(
-                "({UNREGISTERED}) / on (driver) cinder_csi_operator_nodes{{DRIVER,state=\"desired\"}} > 0.1"
+                "({UNREGISTERED}) / on (driver) LEADERS(cinder_csi_operator_nodes{{DRIVER,state=\"desired\"}}) > 0.1"
             )),
             "More than a tenth of the nodes do not know the Cinder CSI driver {{ $labels.driver }}.",
             "{{ $value | humanizePercentage }} of the nodes have no CSINode entry of the driver: pods there cannot use volumes.",
@@ -169,8 +169,8 @@ fn state(driver: &str) -> Vec<Alert> {
     ]
 }
 
-const UNREGISTERED: &str = "cinder_csi_operator_nodes{DRIVER,state=\"desired\"} - on (driver) \
-                            cinder_csi_operator_nodes{DRIVER,state=\"registered\"}";
+const UNREGISTERED: &str = "LEADERS(cinder_csi_operator_nodes{DRIVER,state=\"desired\"}) - on (driver) \
+                            LEADERS(cinder_csi_operator_nodes{DRIVER,state=\"registered\"})";
 
 const EXPIRY: &str = "min by (driver, cloud, kind) (cinder_csi_operator_credential_expiry_timestamp_seconds{DRIVER,kind!=\"token\"}) \
                       - time()";
@@ -183,7 +183,7 @@ fn clouds(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
             "CinderCSICredentialsInvalid",
             Severity::Critical,
             "5m",
-            own("cinder_csi_operator_credential_valid{DRIVER} == 0"),
+            own("LEADERS(cinder_csi_operator_credential_valid{DRIVER}) == 0"),
             "The credentials of cloud {{ $labels.cloud }} do not log in.",
             "The driver {{ $labels.driver }} goes on with the last good ones as long as Keystone takes them. Condition \
              CredentialsValid of the CinderCSIDriver says why, and which Secret to mend.",
@@ -210,7 +210,7 @@ fn clouds(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
             "CinderCSIBackendDown",
             Severity::Critical,
             "5m",
-            own("cinder_csi_operator_backend_up{DRIVER} == 0"),
+            own("LEADERS(cinder_csi_operator_backend_up{DRIVER}) == 0"),
             "The service {{ $labels.service }} of cloud {{ $labels.cloud }} does not answer.",
             "Condition BackendReachable of the CinderCSIDriver {{ $labels.driver }} says what was tried and what happened.",
         ),
@@ -260,7 +260,7 @@ fn clouds(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
             "CinderCSITopologyMismatch",
             Severity::Warning,
             "15m",
-            own("cinder_csi_operator_topology_mismatched_zones{DRIVER} > 0"),
+            own("LEADERS(cinder_csi_operator_topology_mismatched_zones{DRIVER}) > 0"),
             "Nova and Cinder of cloud {{ $labels.cloud }} do not have the same zones.",
             "{{ $value }} zones exist on one side alone ({{ $labels.side }}): volumes for pods there cannot be made. Condition \
              TopologyConsistent of the CinderCSIDriver {{ $labels.driver }} names them; spec.clouds[].availabilityZoneMap or \
@@ -269,7 +269,8 @@ fn clouds(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
     ]
 }
 
-const QUOTA: &str = "cinder_csi_operator_quota_used{DRIVER} / (cinder_csi_operator_quota_limit{DRIVER} > 0)";
+const QUOTA: &str =
+    "LEADERS(cinder_csi_operator_quota_used{DRIVER}) / (LEADERS(cinder_csi_operator_quota_limit{DRIVER}) > 0)";
 
 const STUCK: &str = "sum by (driver, operation) (cinder_csi_operator_stuck_volumes{DRIVER})";
 
@@ -331,11 +332,13 @@ fn volumes(driver: &str, thresholds: &AlertThresholds) -> Vec<Alert> {
     ]
 }
 
-/// Fills in which driver is meant. The operator's metrics carry that label; those of the driver's pods get it from the
-/// ServiceMonitor.
+/// Fills in which driver is meant, and whose word counts. The operator's metrics carry the label `driver`; those of the driver's
+/// pods get it from the ServiceMonitor. Of the operator's replicas the leader alone tells about drivers. While another one takes
+/// over, Prometheus knows the series of both: they must neither clash nor end an alert for a moment.
 fn with_driver(driver: &str, text: &str) -> String {
     // A driver's name holds letters, digits, dots and dashes: nothing that PromQL would read otherwise.
     text.replace("DRIVER", &format!("driver=\"{driver}\""))
+        .replace("LEADERS(", "max without (instance, pod) (")
 }
 
 fn alert(
