@@ -26,6 +26,7 @@ use crate::{
     error::ReconcileError,
     events::Notice,
     guard,
+    moved::moved,
     objects::{Key, Owner, is_snapshot_controller, kind},
     observe::{self, NodesView, OptionalApi, view},
     operands::{DriverCredentials, Operand, operands, overridden},
@@ -354,7 +355,10 @@ impl Pass<'_> {
         notices.extend(status::notices(previous, &next));
         // It stays true for days: told once a day, and not as a change.
         notices.retain(|notice| notice.reason != status::EXPIRING);
-        if let Some(notice) = status::expiring(&next) {
+        for notice in [status::expiring(&next), moved(&self.driver.metadata)]
+            .into_iter()
+            .flatten()
+        {
             context.events.remind(&self.driver.object_ref(&()), notice).await;
         }
         for notice in notices {

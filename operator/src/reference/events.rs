@@ -130,6 +130,11 @@ pub static EVENTS: &[EventReason] = &[
     ),
     row(
         Warning,
+        "FieldMoved",
+        "The object is applied with a field that is elsewhere in this version and has no effect; once a day.",
+    ),
+    row(
+        Warning,
         "CredentialsExpiring",
         "Something that the driver logs in with ends soon, or has ended; once a day.",
     ),
