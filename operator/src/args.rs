@@ -96,7 +96,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     pub reconcile_timeout: Duration,
 
-    /// What is logged: error, warn, info, debug, trace, or tracing's filter syntax
+    /// What is logged: error, warn, info, debug, trace, or a level for each module (kube=debug,info)
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log_level: String,
 
