@@ -45,7 +45,7 @@ pub use images::BUSYBOX_IMAGE;
 pub use poll::{wait_for, wait_for_some};
 pub use previous::previous_source;
 pub use product::{Product, Profile};
-pub use programs::{release_driver, release_operator};
+pub use programs::{is_fresh, is_of_another_cargo, release_driver, release_operator};
 pub use progress::Progress;
 pub use run::{KeptRun, clean_up_all, find_runs};
 pub use simulator::{Access, Simulator, SimulatorConfig};

@@ -101,7 +101,7 @@ fn named_in_environment(name: &str) -> Option<PathBuf> {
 
 /// Whether no source of a program is newer than it, by the list that cargo writes beside it. Asking cargo would build again
 /// what another build made with other features of its dependencies.
-fn is_fresh(program: &Path) -> bool {
+pub fn is_fresh(program: &Path) -> bool {
     let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let Some(built) = modified(program) else { return false };
     let Ok(list) = fs::read_to_string(program.with_extension("d")) else {
@@ -148,7 +148,7 @@ fn cargo() -> Command {
 
 /// Whether a variable was set by the cargo that runs this program, for this program. Build scripts of dependencies watch
 /// some of them: with them inherited, each build from here would undo what a build from a shell has done.
-pub(crate) fn is_of_another_cargo(name: &str) -> bool {
+pub fn is_of_another_cargo(name: &str) -> bool {
     let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
     let names = [
         "CARGO_CRATE_NAME",

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::SystemTime;
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
-use harness::workspace_root;
+use harness::{is_fresh, is_of_another_cargo, workspace_root};
 
 /// One build at a time: tests of one program run side by side.
 static BUILD: Mutex<()> = Mutex::new(());
@@ -59,23 +58,12 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
+    // With the features that the whole workspace asks of its dependencies: others would build those anew.
     build
-        .args(["build", "--package", package])
+        .args(["build", "--workspace", "--bin", package])
         .current_dir(workspace_root());
-    // What cargo tells a test about its own package: inherited, it makes build scripts run again, and with them half of all
-    // dependencies.
-    let inherited = [
-        "CARGO_PKG_",
-        "CARGO_MANIFEST_",
-        "CARGO_BIN_",
-        "CARGO_CRATE_NAME",
-        "CARGO_PRIMARY_PACKAGE",
-    ];
     for (name, _) in env::vars_os() {
-        if inherited
-            .iter()
-            .any(|prefix| name.to_string_lossy().starts_with(prefix))
-        {
+        if name.to_str().is_some_and(is_of_another_cargo) {
             build.env_remove(name);
         }
     }
@@ -97,22 +85,6 @@ fn target_directory() -> Result<PathBuf> {
         .or_else(|| program.ancestors().nth(2))
         .map(Path::to_owned)
         .context("this program is not in cargo's target directory")
-}
-
-/// Whether no source of `binary` is newer than it, by the list that cargo writes beside it. Asking cargo instead would build
-/// again what a build of the whole workspace has built with other features.
-fn is_fresh(binary: &Path) -> bool {
-    let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
-    let Some(built) = modified(binary) else { return false };
-    let Ok(list) = fs::read_to_string(binary.with_extension("d")) else {
-        return false;
-    };
-    let Some((_, sources)) = list.split_once(": ") else {
-        return false;
-    };
-    sources
-        .split_whitespace()
-        .all(|source| modified(Path::new(source)).is_some_and(|changed| changed <= built))
 }
 
 /// Installs the distribution's packages that the tests need, once per test program.
