@@ -189,7 +189,6 @@ mod tests {
         bail!("a reason")
     }
 
-    #[expect(clippy::panic, reason = "a scenario may")]
     async fn broken(_: &World) -> Result<()> {
         panic!("an index")
     }
