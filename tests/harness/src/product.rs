@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::run::cache_directory;
 use crate::{Cluster, Progress, images, programs, wait_for, workspace_root};
 
-const OPERATOR_TIMEOUT: Duration = Duration::from_mins(1);
+const OPERATOR_TIMEOUT: Duration = Duration::from_mins(3);
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How the product's programs are built.
