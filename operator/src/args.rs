@@ -325,6 +325,20 @@ mod tests {
     }
 
     #[test]
+    fn the_variables_of_images_are_those_that_the_flags_read() {
+        let command = Args::command();
+        let run = command.find_subcommand("run").unwrap();
+        let read: Vec<_> = run.get_arguments().filter_map(|flag| flag.get_env()).collect();
+
+        for component in Component::ALL {
+            assert!(
+                read.contains(&std::ffi::OsStr::new(component.variable())),
+                "{component:?}"
+            );
+        }
+    }
+
+    #[test]
     fn an_image_of_the_installation_replaces_the_built_in_one() {
         let args = Args::try_parse_from(["operator", "run", "--driver-image", "mirror/driver:1"]).unwrap();
 

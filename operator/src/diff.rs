@@ -1,9 +1,9 @@
 //! The command `diff`: what the operator would change in the cluster for the CinderCSIDriver of a file, with the rights of whoever
 //! asks. The same functions decide as in a reconcile, and nothing is written.
 
-use std::{collections::BTreeMap, io::Write, path::Path};
+use std::{collections::BTreeMap, fmt, io::Write, path::Path};
 
-use cinder_csi_crds::{ChangeAction, CinderCSIDriver, PendingChange};
+use cinder_csi_crds::{ChangeAction, CinderCSIDriver, ManagementState, PendingChange};
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Secret},
     jiff::Timestamp,
@@ -24,6 +24,8 @@ use crate::{
     render,
     resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Problem, resolve},
     rollout::Gate,
+    status,
+    table::table,
 };
 
 /// Why nothing could be compared.
@@ -75,6 +77,13 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+impl Report {
+    /// Whether anything would change, or cannot be made as it should be.
+    pub fn differs(&self) -> bool {
+        !self.changes.is_empty()
+    }
+}
+
 /// Prints what differs; true when something does.
 pub async fn diff(args: &DiffArgs, client: &Client, out: &mut impl Write) -> Result<bool, DiffError> {
     let driver = render::read_driver(Path::new(&args.file))?;
@@ -84,9 +93,9 @@ pub async fn diff(args: &DiffArgs, client: &Client, out: &mut impl Write) -> Res
             serde_json::to_writer_pretty(&mut *out, &report)?;
             writeln!(out)?;
         }
-        DiffFormat::Text => print(&report, out)?,
+        DiffFormat::Text => write!(out, "{report}")?,
     }
-    Ok(!report.changes.is_empty())
+    Ok(report.differs())
 }
 
 /// Compares the driver with what is in the cluster.
@@ -102,6 +111,7 @@ pub async fn report(
     if let Some(there) = there {
         driver.metadata.uid = there.metadata.uid;
         driver.metadata.creation_timestamp = there.metadata.creation_timestamp;
+        driver.metadata.deletion_timestamp = there.metadata.deletion_timestamp;
         // What the operator has found out of clouds and zones is remembered there; this program does not ask the clouds.
         driver.status = there.status;
     }
@@ -110,15 +120,19 @@ pub async fn report(
         name: name.clone(),
     };
     let environment = environment(client, namespace, images).await?;
-    let mut notes = Vec::new();
-    let mut live = observe::live(client, &owner, namespace, environment.apis).await;
-    if let Err(observe::ObserveError::List { plural, .. }) = &live
-        && plural == "secrets"
-    {
-        notes.push("Secrets may not be read with these rights, and nothing could be compared".to_owned());
-    }
-    let mut live = std::mem::replace(&mut live, Ok(BTreeMap::new()))?;
+    let mut live = observe::live(client, &owner, namespace, environment.apis).await?;
     let gate = Gate::of(&live, VERSION);
+    let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
+    if is_leaving(&driver) {
+        let plan = plan(&owner, &[], &live, &Unrepairable::new(), true);
+        return Ok(Report {
+            driver: name,
+            from_version: None,
+            to_version: VERSION.to_owned(),
+            changes: changes(&plan, &live),
+            notes,
+        });
+    }
     let resolved = resolve(&driver, &environment).map_err(DiffError::Resolve)?;
     let credentials = credentials(&live);
     if credentials.is_none() {
@@ -140,6 +154,7 @@ pub async fn report(
         plan.actions
             .retain(|action| !matches!(action, Action::Prune { key, .. } if key.kind == kind::STORAGE_CLASS));
     }
+    notes.extend(plan.obstacles.iter().map(status::told));
     Ok(Report {
         driver: name,
         from_version: gate.from().map(str::to_owned),
@@ -200,34 +215,86 @@ fn credentials(live: &BTreeMap<Key, Value>) -> Option<DriverCredentials> {
     })
 }
 
-fn print(report: &Report, out: &mut impl Write) -> Result<(), DiffError> {
-    if let Some(from) = &report.from_version {
-        writeln!(out, "version {from} -> {}", report.to_version)?;
-    }
-    for change in &report.changes {
-        let word = match change.action {
-            ChangeAction::Create => "create",
-            ChangeAction::Update => "update",
-            ChangeAction::Repair => "repair",
-            ChangeAction::Recreate => "recreate",
-            ChangeAction::Delete => "delete",
-            ChangeAction::Blocked => "blocked",
-        };
-        let mark = if change.disruptive { "  (disruptive)" } else { "" };
-        writeln!(out, "{word:<9} {}{mark}", change.resource)?;
-        for field in &change.fields {
-            writeln!(out, "          {field}")?;
+/// Whether the driver is to be taken away.
+fn is_leaving(driver: &CinderCSIDriver) -> bool {
+    driver.spec.management_state == ManagementState::Removed || driver.metadata.deletion_timestamp.is_some()
+}
+
+/// What the changes wait for, by the object alone.
+fn wait(driver: &CinderCSIDriver) -> Option<&'static str> {
+    match driver.spec.management_state {
+        ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged => {
+            Some("spec.managementState lets nothing be changed: the operator does this once it is Managed")
         }
+        _ if is_leaving(driver) => Some("the driver is to be removed, which waits for the last volume of it"),
+        ManagementState::Managed | ManagementState::Removed => None,
     }
-    for note in &report.notes {
-        writeln!(out, "note: {note}")?;
+}
+
+fn word(action: ChangeAction) -> &'static str {
+    match action {
+        ChangeAction::Create => "create",
+        ChangeAction::Update => "update",
+        ChangeAction::Repair => "repair",
+        ChangeAction::Recreate => "recreate",
+        ChangeAction::Delete => "delete",
+        ChangeAction::Blocked => "blocked",
     }
-    Ok(())
+}
+
+/// One row for each field; the first of them says of which object.
+fn rows(change: &PendingChange) -> Vec<Vec<String>> {
+    let disruptive = if change.disruptive { "yes" } else { "no" };
+    let head = [word(change.action), &change.resource, disruptive].map(str::to_owned);
+    let mut fields = change.fields.iter().cloned();
+    let mut rows = vec![[&head[..], &[fields.next().unwrap_or_default()]].concat()];
+    rows.extend(fields.map(|field| vec![String::new(), String::new(), String::new(), field]));
+    rows
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let disruptive = self.changes.iter().filter(|change| change.disruptive).count();
+        match self.changes.len() {
+            0 => write!(f, "{}: nothing would change", self.driver)?,
+            1 => write!(f, "{}: 1 change, {disruptive} disruptive", self.driver)?,
+            count => write!(f, "{}: {count} changes, {disruptive} disruptive", self.driver)?,
+        }
+        match &self.from_version {
+            Some(from) => writeln!(f, ", version {from} -> {}", self.to_version)?,
+            None => writeln!(f)?,
+        }
+        let rows: Vec<_> = self.changes.iter().flat_map(rows).collect();
+        if !rows.is_empty() {
+            write!(f, "\n{}", table(&["ACTION", "OBJECT", "DISRUPTIVE", "FIELD"], &rows))?;
+        }
+        if rows.iter().any(|row| row[3].starts_with('-')) {
+            writeln!(f, "\nA field with a minus sign is given up.")?;
+        }
+        if !self.notes.is_empty() {
+            writeln!(f)?;
+        }
+        for note in &self.notes {
+            writeln!(f, "Note: {note}")?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use cinder_csi_crds::{CinderCSIDriverSpec, Cloud};
+
     use super::*;
+
+    fn mk_change(action: ChangeAction, resource: &str, disruptive: bool, fields: &[&str]) -> PendingChange {
+        PendingChange {
+            resource: resource.to_owned(),
+            action,
+            disruptive,
+            fields: fields.iter().map(|&field| field.to_owned()).collect(),
+        }
+    }
 
     #[test]
     fn people_read_what_changes_field_by_field() {
@@ -235,20 +302,53 @@ mod tests {
             driver: "d".to_owned(),
             from_version: Some("0.1.0".to_owned()),
             to_version: "0.2.0".to_owned(),
-            changes: vec![PendingChange {
-                resource: "DaemonSet ns/x".to_owned(),
-                action: ChangeAction::Update,
-                disruptive: true,
-                fields: vec!["spec.template.spec.containers[driver].image".to_owned()],
-            }],
+            changes: vec![
+                mk_change(
+                    ChangeAction::Update,
+                    "DaemonSet ns/x",
+                    true,
+                    &["spec.template.spec.containers[driver].image", "-metadata.labels.old"],
+                ),
+                mk_change(ChangeAction::Create, "StorageClass fast", false, &[]),
+            ],
             notes: vec!["a word".to_owned()],
         };
-        let mut out = Vec::new();
-        print(&report, &mut out).expect("printed");
         assert_eq!(
-            String::from_utf8(out).expect("text"),
-            "version 0.1.0 -> 0.2.0\nupdate    DaemonSet ns/x  (disruptive)\n          \
-             spec.template.spec.containers[driver].image\nnote: a word\n"
+            report.to_string(),
+            "\
+d: 2 changes, 1 disruptive, version 0.1.0 -> 0.2.0
+
+  ACTION  OBJECT             DISRUPTIVE  FIELD
+  update  DaemonSet ns/x     yes         spec.template.spec.containers[driver].image
+                                         -metadata.labels.old
+  create  StorageClass fast  no
+
+A field with a minus sign is given up.
+
+Note: a word
+"
+        );
+    }
+
+    #[test]
+    fn people_read_that_nothing_would_change() {
+        let report = Report {
+            driver: "d".to_owned(),
+            ..Report::default()
+        };
+        assert_eq!(report.to_string(), "d: nothing would change\n");
+    }
+
+    #[rstest::rstest]
+    #[case(ManagementState::Managed, None)]
+    #[case(ManagementState::DryRun, Some("once it is Managed"))]
+    #[case(ManagementState::Removed, Some("waits for the last volume"))]
+    fn what_holds_the_changes_up_is_told(#[case] state: ManagementState, #[case] words: Option<&str>) {
+        let mut driver = CinderCSIDriver::new("d", CinderCSIDriverSpec::new(vec![Cloud::from_secret("s")]));
+        driver.spec.management_state = state;
+        assert_eq!(
+            wait(&driver).map(|told| words.is_some_and(|words| told.contains(words))),
+            words.map(|_| true)
         );
     }
 }

@@ -64,6 +64,21 @@ impl Component {
         }
     }
 
+    /// The environment variable by which an installation of the operator names its image.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::Driver => "RELATED_IMAGE_DRIVER",
+            Self::Provisioner => "RELATED_IMAGE_PROVISIONER",
+            Self::Attacher => "RELATED_IMAGE_ATTACHER",
+            Self::Resizer => "RELATED_IMAGE_RESIZER",
+            Self::Snapshotter => "RELATED_IMAGE_SNAPSHOTTER",
+            Self::HealthMonitor => "RELATED_IMAGE_HEALTH_MONITOR",
+            Self::Registrar => "RELATED_IMAGE_REGISTRAR",
+            Self::LivenessProbe => "RELATED_IMAGE_LIVENESS_PROBE",
+            Self::SnapshotController => "RELATED_IMAGE_SNAPSHOT_CONTROLLER",
+        }
+    }
+
     /// Name of its image, below the registry's path.
     fn image_name(self) -> &'static str {
         match self {

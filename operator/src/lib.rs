@@ -48,5 +48,6 @@ pub mod scrape;
 pub mod skew;
 pub mod startup_taint;
 pub mod status;
+mod table;
 pub mod teardown;
 pub mod wiring;

@@ -2,8 +2,8 @@
 //! and changes nothing.
 
 mod bundle;
+mod diff;
 mod screen;
-mod table;
 
 use std::{
     fmt,
@@ -19,8 +19,9 @@ use kube::{
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde::Serialize;
 
-use crate::{args::DEFAULT_NAMESPACE, diagnosis::cli};
+use crate::{args::DEFAULT_NAMESPACE, diagnosis::cli, diff::Report};
 
 pub use screen::screen;
 
@@ -75,6 +76,25 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
+    /// Print what the operator would change in the cluster: fields, never values. Exit status 0: nothing, 1: something, 2: cannot
+    /// tell
+    Diff {
+        /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
+        #[arg(value_name = "NAME", conflicts_with = "filename")]
+        name: Option<String>,
+
+        /// File with one CinderCSIDriver, as YAML or JSON, to be compared in place of the cluster's; - is standard input
+        #[arg(short, long, value_name = "FILE")]
+        filename: Option<PathBuf>,
+
+        /// Namespace of the operator
+        #[arg(short, long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+        namespace: String,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
     /// Gather what somebody needs who helps you, without secrets
     SupportBundle {
         /// Directory to write to; it must not exist yet
@@ -85,6 +105,16 @@ pub enum PluginCommand {
         #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
         namespace: String,
     },
+}
+
+impl PluginCommand {
+    /// The exit status when it cannot be done. That of `diff` is not 1, which says that something differs.
+    fn failure(&self) -> ExitCode {
+        match self {
+            Self::Diff { .. } => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
 }
 
 /// How something is shown.
@@ -124,6 +154,9 @@ pub enum PluginError {
     /// A claim could not be diagnosed.
     #[error(transparent)]
     Diagnose(#[from] cli::DiagnoseError),
+    /// A driver could not be compared with the cluster.
+    #[error(transparent)]
+    Diff(#[from] crate::diff::DiffError),
     /// Something could not be encoded.
     #[error("cannot encode: {0}")]
     Encode(#[from] serde_json::Error),
@@ -152,29 +185,25 @@ pub fn is_called(program: Option<&str>) -> bool {
 
 /// Does what the command line says, and tells how it went.
 pub async fn execute(args: PluginArgs) -> ExitCode {
+    let failure = args.command.failure();
     match run(args, &mut io::stdout().lock()).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("kubectl cinder-csi: {error}");
-            ExitCode::FAILURE
+            failure
         }
     }
 }
 
-async fn run(args: PluginArgs, out: &mut impl Write) -> Result<(), PluginError> {
+async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginError> {
     let client = client(&args).await?;
-    match args.command {
+    let mut code = ExitCode::SUCCESS;
+    let text = match args.command {
         PluginCommand::Status { name, output } => {
             let drivers = drivers(&client, name.as_deref()).await?;
-            let text = match output {
-                Output::Json => format!("{:#}\n", serde_json::to_value(&drivers)?),
-                Output::Text if drivers.is_empty() => {
-                    "There is no CinderCSIDriver in this cluster. config/samples has one to begin with.\n".to_owned()
-                }
-                Output::Text => drivers.iter().map(screen).collect::<Vec<_>>().join("\n"),
-            };
-            out.write_all(text.as_bytes())
-                .map_err(PluginError::write("to standard output"))
+            show(output, &drivers, || {
+                drivers.iter().map(screen).collect::<Vec<_>>().join("\n")
+            })?
         }
         PluginCommand::Diagnose {
             claim,
@@ -184,18 +213,45 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<(), PluginError> 
         } => {
             let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
             let report = Box::pin(cli::report(&client, &namespace, &claim, &operator_namespace)).await?;
-            let text = match output {
-                Output::Json => format!("{:#}\n", serde_json::to_value(&report)?),
+            match output {
+                Output::Json => json(&report)?,
                 Output::Text => report.to_string(),
-            };
-            out.write_all(text.as_bytes())
-                .map_err(PluginError::write("to standard output"))
+            }
+        }
+        PluginCommand::Diff {
+            name,
+            filename,
+            namespace,
+            output,
+        } => {
+            let reports = diff::reports(&client, name.as_deref(), filename.as_deref(), &namespace).await?;
+            code = ExitCode::from(u8::from(reports.iter().any(Report::differs)));
+            show(output, &reports, || {
+                reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n")
+            })?
         }
         PluginCommand::SupportBundle { output, namespace } => {
-            let told = bundle::gather(&client, &namespace, &output).await?;
-            writeln!(out, "{told}").map_err(PluginError::write("to standard output"))
+            format!("{}\n", bundle::gather(&client, &namespace, &output).await?)
         }
+    };
+    out.write_all(text.as_bytes())
+        .map_err(PluginError::write("to standard output"))?;
+    Ok(code)
+}
+
+/// One part for each driver; people are told when there is none.
+fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
+    match output {
+        Output::Json => json(&drivers),
+        Output::Text if drivers.is_empty() => {
+            Ok("There is no CinderCSIDriver in this cluster. config/samples has one to begin with.\n".to_owned())
+        }
+        Output::Text => Ok(text()),
     }
+}
+
+fn json(value: &impl Serialize) -> Result<String, PluginError> {
+    Ok(format!("{:#}\n", serde_json::to_value(value)?))
 }
 
 async fn client(args: &PluginArgs) -> Result<Client, PluginError> {

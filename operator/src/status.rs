@@ -40,7 +40,7 @@ mod workload;
 pub use classes::ClassesView;
 pub use clouds::{CloudView, EXPIRING, expiring, mismatched_zones};
 pub use drift::Drift;
-pub(crate) use issues::Issue;
+pub(crate) use issues::{Issue, told};
 pub use monitoring::MonitoringView;
 pub use pods::PodsView;
 pub use volumes::news;

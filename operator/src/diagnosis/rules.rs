@@ -215,6 +215,13 @@ pub static RULES: &[Rule] = &[
         waits_for_pod,
     ),
     rule(
+        "RequestRefused",
+        &[Provision, Attach, Resize],
+        Class::Other,
+        "The driver refuses what the claim, its class or its source asks for.",
+        request_refused,
+    ),
+    rule(
         UNEXPLAINED,
         ANY,
         Class::Other,
@@ -617,6 +624,19 @@ fn delete_refused(case: &Case) -> Option<String> {
 fn waits_for_pod(case: &Case) -> Option<String> {
     case.waits_for_node.then(|| {
         "the volume has grown, and its file system grows on the node where a pod uses it: start a pod with the claim".to_owned()
+    })
+}
+
+fn request_refused(case: &Case) -> Option<String> {
+    let said = case.said.as_deref()?;
+    let is_final = ["InvalidArgument", "OutOfRange"]
+        .iter()
+        .any(|code| said.contains(&format!("code = {code}")));
+    is_final.then(|| {
+        format!(
+            "what the claim, its class or its source asks for cannot be had; mend that, and make the claim anew where it cannot be \
+             changed ({said})"
+        )
     })
 }
 

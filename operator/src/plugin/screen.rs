@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cinder_csi_crds::{Blocker, CinderCSIDriver, CinderCSIDriverStatus, CloudStatus, ConditionType};
 use kube::ResourceExt;
 
-use super::table::table;
+use crate::table::table;
 
 /// How many rows of a list are shown; the object has the rest.
 const ROWS: usize = 10;

@@ -65,6 +65,11 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
         .collect()
 }
 
+/// What is told of an obstacle.
+pub(crate) fn told(one: &Obstacle) -> String {
+    obstacle(one).message
+}
+
 fn obstacle(obstacle: &Obstacle) -> Issue {
     match obstacle {
         Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Issue {

@@ -1,7 +1,7 @@
 //! Programs that are run to their end, with a limit on the time they take.
 
 use std::ffi::{OsStr, OsString};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -21,6 +21,17 @@ pub struct Command {
     directory: Option<OsString>,
     stdin: Option<Vec<u8>>,
     timeout: Duration,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed on its standard error.
+    pub stderr: String,
 }
 
 impl Command {
@@ -125,6 +136,20 @@ impl Command {
 
     /// Runs the program and returns what it printed. An error carries the command, its status and its standard error.
     pub async fn output(&self) -> Result<String> {
+        let Answer { status, stdout, stderr } = self.answer().await?;
+        if status.success() {
+            return Ok(stdout);
+        }
+        let told = if stderr.trim().is_empty() {
+            stdout.trim()
+        } else {
+            stderr.trim()
+        };
+        bail!("`{}` failed ({status}): {told}", self.describe())
+    }
+
+    /// Runs the program and returns how it ended and what it printed.
+    pub async fn answer(&self) -> Result<Answer> {
         let mut command = self.prepare()?;
         command.stdin(if self.stdin.is_some() {
             Stdio::piped()
@@ -152,17 +177,11 @@ impl Command {
                 self.timeout
             )
         })??;
-        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() {
-            return Ok(stdout);
-        }
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let told = if stderr.trim().is_empty() {
-            stdout.trim()
-        } else {
-            stderr.trim()
-        };
-        bail!("`{}` failed ({}): {told}", self.describe(), output.status)
+        Ok(Answer {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
     }
 
     /// Runs the program with the harness's own standard error for its output, for work whose progress is worth seeing.

@@ -39,7 +39,7 @@ mod tools;
 
 pub use api_server::ApiServer;
 pub use cluster::{Cluster, ClusterConfig, Container, Node, NodeConfig};
-pub use command::Command;
+pub use command::{Answer, Command};
 pub use image::{Entry, Image};
 pub use images::BUSYBOX_IMAGE;
 pub use poll::{wait_for, wait_for_some};

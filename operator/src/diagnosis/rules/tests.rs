@@ -315,6 +315,18 @@ static TABLE: &[Row] = &[
     ),
     row(
         Provision,
+        |case| case.said = Some("rpc error: code = InvalidArgument desc = no such volume type".to_owned()),
+        "RequestRefused",
+        &["no such volume type", "mend that"],
+    ),
+    row(
+        Attach,
+        |case| case.said = Some("rpc error: code = OutOfRange desc = it is too large".to_owned()),
+        "RequestRefused",
+        &["it is too large"],
+    ),
+    row(
+        Provision,
         |case| case.said = Some("something odd".to_owned()),
         "Unexplained",
         &["something odd"],

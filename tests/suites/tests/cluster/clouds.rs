@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::{Value, json};
 
+use crate::diagnose::cause;
+use crate::plugin::Plugin;
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, World};
 
 /// How long a changed Secret may take from the administrator to the driver: the kubelet syncs its pods once a minute or so.
@@ -133,8 +135,18 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
         })
         .await;
     let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+    let plugin = Plugin::install(world).await?;
+    let report = cause(world, &plugin, "doomed", "CredentialsRefused").await;
     simulator.clear_faults().await?;
     println!("    VolumesHealthy: {}", condition?["message"]);
+    let report = report?;
+    ensure!(
+        report["phase"] == "Deleted"
+            && report["operations"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| one["operation"] == "Delete")),
+        "{report}"
+    );
     valid?;
     let stuck = &object["status"]["volumes"]["stuck"][0];
     ensure!(

@@ -7,6 +7,7 @@
 mod bad_input;
 mod classes;
 mod clouds;
+mod diagnose;
 mod gate;
 mod growth;
 mod kills;
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
         upkeep::both_programs_tell_what_they_do_in_metrics,
         metrics::only_those_who_may_read_the_metrics,
         plugin::kubectl_shows_a_driver_on_one_screen_and_to_programs,
+        plugin::kubectl_tells_what_the_operator_would_change_and_changes_nothing,
+        diagnose::a_claim_that_is_well_is_told_apart_from_those_that_wait,
         plugin::a_support_bundle_has_what_helps_and_no_secret,
         upkeep::removal_waits_for_the_volume_and_says_which,
         upkeep::removed_takes_the_driver_away_and_keeps_the_object,

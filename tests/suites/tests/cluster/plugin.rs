@@ -1,21 +1,22 @@
 //! `kubectl cinder-csi`: the operator's program as a plugin of kubectl.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Command, Product, Profile};
-use serde_json::Value;
+use harness::{Answer, Command, Product, Profile, wait_for};
+use serde_json::{Value, json};
 
-use crate::world::{DRIVER, World};
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
 /// kubectl with the plugin on its path.
-struct Plugin {
+pub(crate) struct Plugin {
     directory: tempfile::TempDir,
     path: String,
+    operator: PathBuf,
 }
 
 impl Plugin {
-    async fn install(world: &World) -> Result<Self> {
+    pub(crate) async fn install(world: &World) -> Result<Self> {
         let product = Product::build(Profile::from_environment()?, world.cluster.progress()).await?;
         let directory = tempfile::tempdir().context("cannot make a directory")?;
         std::os::unix::fs::symlink(&product.operator, directory.path().join("kubectl-cinder_csi"))
@@ -25,10 +26,21 @@ impl Plugin {
             directory.path().display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        Ok(Self { directory, path })
+        Ok(Self {
+            directory,
+            path,
+            operator: product.operator,
+        })
     }
 
-    fn kubectl(&self, world: &World, words: &[&str]) -> Result<Command> {
+    /// The operator's program under its own name.
+    pub(crate) fn operator(&self, world: &World, words: &[&str]) -> Result<Command> {
+        let program = self.operator.display().to_string();
+        Ok(world.cluster.command_in_network(&program)?.args(words))
+    }
+
+    /// The plugin.
+    pub(crate) fn kubectl(&self, world: &World, words: &[&str]) -> Result<Command> {
         let kubectl = world.cluster.tools().path("kubectl")?.display().to_string();
         Ok(world
             .cluster
@@ -66,6 +78,86 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
     Ok(())
 }
 
+/// The exit status, and what was printed, which holds no secret.
+async fn diff(world: &World, plugin: &Plugin, words: &[&str]) -> Result<(Option<i32>, Answer)> {
+    let words: Vec<&str> = ["diff"].iter().chain(words).copied().collect();
+    let answer = plugin.kubectl(world, &words)?.answer().await?;
+    let secret = &world.cluster.simulator()?.access().application_credential_secret;
+    for text in [&answer.stdout, &answer.stderr] {
+        ensure!(!text.contains(secret.as_str()), "a secret is printed");
+    }
+    Ok((answer.status.code(), answer))
+}
+
+pub(crate) async fn kubectl_tells_what_the_operator_would_change_and_changes_nothing(world: &World) -> Result<()> {
+    world.healthy().await?;
+    let plugin = Plugin::install(world).await?;
+    let (code, answer) = diff(world, &plugin, &[]).await?;
+    ensure!(
+        code == Some(0) && answer.stdout.contains("nothing would change"),
+        "{code:?}: {answer:?}"
+    );
+
+    // With the object of a file, while the cluster has another one.
+    let before = world.versions(&["daemonsets,deployments", "-n", NAMESPACE]).await?;
+    let mut object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+    object["spec"]["logLevel"] = json!("Debug");
+    let file = plugin.directory.path().join("driver.json");
+    std::fs::write(&file, object.to_string()).context("cannot write the object")?;
+    let file = file.display().to_string();
+    let (code, answer) = diff(world, &plugin, &["-f", &file]).await?;
+    println!("{}", answer.stdout);
+    ensure!(code == Some(1), "{code:?}: {answer:?}");
+    let (code, answer) = diff(world, &plugin, &["-f", &file, "-o", "json"]).await?;
+    let reports: Value = serde_json::from_str(&answer.stdout).context("is no JSON")?;
+    let changes = reports[0]["changes"].as_array().context("there are no changes")?;
+    let node = format!("DaemonSet {NAMESPACE}/cinder-csi-node");
+    let change = changes.iter().find(|change| change["resource"] == node.as_str());
+    let change = change.with_context(|| format!("{node} does not change: {reports}"))?;
+    ensure!(
+        code == Some(1)
+            && change["action"] == "Update"
+            && change["disruptive"] == true
+            && change["fields"]
+                .to_string()
+                .contains("spec.template.spec.containers[cinder-csi-driver].args"),
+        "{code:?}: {change}"
+    );
+    ensure!(
+        world.versions(&["daemonsets,deployments", "-n", NAMESPACE]).await? == before,
+        "something was changed"
+    );
+
+    // With the object of the cluster, while the operator may not do what it asks for.
+    world
+        .patch_spec(&json!({"managementState": "Paused", "logLevel": "Debug"}))
+        .await?;
+    let (code, answer) = diff(world, &plugin, &[DRIVER]).await?;
+    ensure!(
+        code == Some(1) && answer.stdout.contains(&node) && answer.stdout.contains("once it is Managed"),
+        "{code:?}: {answer:?}"
+    );
+    world
+        .patch_spec(&json!({"managementState": "Managed", "logLevel": "Normal"}))
+        .await?;
+    world.healthy().await?;
+    wait_for("the end of the differences", PATIENCE, async || {
+        let (code, answer) = diff(world, &plugin, &[DRIVER]).await?;
+        ensure!(code == Some(0), "{code:?}: {answer:?}");
+        Ok(())
+    })
+    .await?;
+
+    for (words, part) in [
+        (&["other.example.org"][..], "other.example.org"),
+        (&["-f", "/nowhere/driver.yaml"], "/nowhere/driver.yaml"),
+    ] {
+        let (code, answer) = diff(world, &plugin, words).await?;
+        ensure!(code == Some(2) && answer.stderr.contains(part), "{code:?}: {answer:?}");
+    }
+    Ok(())
+}
+
 pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World) -> Result<()> {
     let plugin = Plugin::install(world).await?;
     let place = plugin.directory.path().join("bundle");
@@ -92,6 +184,8 @@ pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World)
             files.iter().map(|(name, _)| name).collect::<Vec<_>>()
         );
     }
+    let logs = files.iter().filter(|(name, _)| name.ends_with("operator.current.log"));
+    ensure!(logs.count() == 2, "not the logs of both replicas of the operator");
     let access = world.cluster.simulator()?.access();
     for (name, content) in &files {
         ensure!(

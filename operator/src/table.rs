@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Two spaces between columns that are as wide as their widest cell; nothing at the ends of lines.
-pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or_default();

@@ -1,0 +1,116 @@
+//! `cinder-csi-operator diagnose` and `kubectl cinder-csi diagnose`: what is the matter with a claim.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::{Value, json};
+
+use crate::plugin::Plugin;
+use crate::world::{DRIVER, PATIENCE, USERS, World, claim};
+
+/// What is told of a claim of the users' namespace: both programs say the same.
+async fn text(world: &World, plugin: &Plugin, claim: &str) -> Result<String> {
+    let words = ["diagnose", claim, "-n", USERS];
+    let told = plugin.kubectl(world, &words)?.output().await?;
+    let by_operator = plugin.operator(world, &words)?.output().await?;
+    ensure!(
+        told == by_operator,
+        "the plugin says\n{told}\nand the operator\n{by_operator}"
+    );
+    Ok(told)
+}
+
+/// The same for programs.
+pub(crate) async fn report(world: &World, plugin: &Plugin, claim: &str) -> Result<Value> {
+    let words = ["diagnose", claim, "-n", USERS, "-o", "json"];
+    let told = plugin.kubectl(world, &words)?.output().await?;
+    serde_json::from_str(&told).with_context(|| format!("is no JSON: {told}"))
+}
+
+/// Waits until a claim's operation is told to have this cause, and shows what a person reads then.
+pub(crate) async fn cause(world: &World, plugin: &Plugin, claim: &str, reason: &str) -> Result<Value> {
+    let report = wait_for(&format!("{reason} of claim {claim}"), PATIENCE, async || {
+        let report = report(world, plugin, claim).await?;
+        ensure!(report["operations"][0]["reason"] == reason, "{report}");
+        Ok(report)
+    })
+    .await?;
+    println!(
+        "{}",
+        plugin
+            .kubectl(world, &["diagnose", claim, "-n", USERS])?
+            .output()
+            .await?
+    );
+    Ok(report)
+}
+
+async fn start_claim(world: &World, name: &str, class: &str) -> Result<()> {
+    let mut claim = claim(name, "Filesystem");
+    claim["spec"]["storageClassName"] = json!(class);
+    world.cluster.apply(&claim.to_string()).await.map(drop)
+}
+
+pub(crate) async fn a_claim_that_is_well_is_told_apart_from_those_that_wait(world: &World) -> Result<()> {
+    world.healthy().await?;
+    let plugin = Plugin::install(world).await?;
+
+    world.start_pod("well", None).await?;
+    world.ready("well").await?;
+    let told = text(world, &plugin, "well").await?;
+    println!("{told}");
+    for part in [
+        "Claim users/well: Bound",
+        "Pod well: Running, on node",
+        "all is well",
+        DRIVER,
+    ] {
+        ensure!(told.contains(part), "no {part} in\n{told}");
+    }
+    let told = report(world, &plugin, "well").await?;
+    ensure!(
+        told["phase"] == "Bound" && told["driver"] == DRIVER && told["operations"] == json!([]),
+        "{told}"
+    );
+
+    // The driver refuses what the class asks for.
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "odd"},
+        "provisioner": DRIVER, "parameters": {"type": "no-such-type"},
+    });
+    world.cluster.apply(&class.to_string()).await?;
+    start_claim(world, "refused", "odd").await?;
+    let told = cause(world, &plugin, "refused", "RequestRefused").await?;
+    ensure!(
+        told["phase"] == "Pending"
+            && told["operations"][0]["operation"] == "Provision"
+            && told["operations"][0]["hint"].to_string().contains("no-such-type"),
+        "{told}"
+    );
+
+    // Nobody is asked for a volume.
+    start_claim(world, "nowhere", "no-such-class").await?;
+    let told = text(world, &plugin, "nowhere").await?;
+    println!("{told}");
+    ensure!(
+        told.contains("Nobody was asked for a volume yet") && told.contains("StorageClass no-such-class"),
+        "{told}"
+    );
+
+    let missing = plugin
+        .kubectl(world, &["diagnose", "missing", "-n", USERS])?
+        .answer()
+        .await?;
+    println!("{}", missing.stderr);
+    ensure!(
+        missing.status.code() == Some(1)
+            && missing
+                .stderr
+                .contains("there is no PersistentVolumeClaim missing in namespace users"),
+        "{missing:?}"
+    );
+
+    world.delete_pod("well").await?;
+    world.cluster.kubectl(&["delete", "pvc", "--all", "-n", USERS]).await?;
+    world.cluster.kubectl(&["delete", "storageclass", "odd"]).await?;
+    world.nothing_left().await
+}
