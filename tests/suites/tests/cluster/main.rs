@@ -11,6 +11,7 @@ mod diagnose;
 mod gate;
 mod growth;
 mod kills;
+mod leaders;
 mod life;
 mod metrics;
 mod operator_kills;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         operator_kills::killed_between_its_writes_the_operator_makes_no_second_deployment,
         operator_kills::killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole,
         operator_kills::killed_before_it_tells_what_it_did_the_operator_tells_it_afterwards,
+        leaders::another_replica_goes_on_when_the_leader_is_deleted_or_killed,
         upkeep::both_programs_tell_what_they_do_in_metrics,
         metrics::only_those_who_may_read_the_metrics,
         plugin::kubectl_shows_a_driver_on_one_screen_and_to_programs,

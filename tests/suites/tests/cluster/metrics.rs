@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
+use crate::leaders::leader;
 use crate::world::{NAMESPACE, World};
 
 /// The service account that reads; its binding to the ClusterRole is made with it.
@@ -12,6 +13,11 @@ const STRANGER: &str = "default";
 
 /// The metrics page of the operator that leads.
 pub(crate) async fn page(world: &World) -> Result<String> {
+    page_of(world, &leader(world).await?).await
+}
+
+/// The metrics page of the operator in a pod.
+pub(crate) async fn page_of(world: &World, pod: &str) -> Result<String> {
     let reader = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": READER, "namespace": NAMESPACE}},
         {
@@ -23,11 +29,13 @@ pub(crate) async fn page(world: &World) -> Result<String> {
         },
     ]});
     world.cluster.apply(&reader.to_string()).await?;
-    read(world, &leader(world).await?, READER).await
+    read(world, pod, READER).await
 }
 
 /// Reads with the token of a service account.
-async fn read(world: &World, address: &str, account: &str) -> Result<String> {
+async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
+    let pod = world.cluster.get(&["pod", pod, "-n", NAMESPACE]).await?;
+    let address = pod["status"]["podIP"].as_str().context("the pod has no address")?;
     let token = world
         .cluster
         .kubectl(&["create", "token", account, "-n", NAMESPACE])
@@ -54,19 +62,6 @@ async fn read(world: &World, address: &str, account: &str) -> Result<String> {
         .args(["get", "--raw", "/metrics"])
         .output()
         .await
-}
-
-/// The address of the pod that holds the operator's Lease.
-async fn leader(world: &World) -> Result<String> {
-    let lease = world
-        .cluster
-        .get(&["lease", "cinder-csi-operator", "-n", NAMESPACE])
-        .await?;
-    let holder = lease["spec"]["holderIdentity"].as_str().context("nobody leads")?;
-    let pod = holder.split('_').next().unwrap_or_default();
-    let pod = world.cluster.get(&["pod", pod, "-n", NAMESPACE]).await?;
-    let address = pod["status"]["podIP"].as_str().context("the pod has no address")?;
-    Ok(address.to_owned())
 }
 
 pub(crate) async fn only_those_who_may_read_the_metrics(world: &World) -> Result<()> {

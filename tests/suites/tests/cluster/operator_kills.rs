@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 
 use crate::gate::{Gate, Writes};
+use crate::leaders;
 use crate::upkeep::operator_metric;
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
@@ -77,15 +78,11 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
     })
     .await?;
     // The status may be that of before the kill until the successor leads, which waits for the Lease to run out.
-    wait_for(
-        "the operator's first reconcile after its restart",
-        PATIENCE,
-        async || {
-            operator_metric(world, "cinder_csi_operator_reconcile_total")
-                .await
-                .map(drop)
-        },
-    )
+    wait_for("the first reconcile of the next leader", PATIENCE, async || {
+        operator_metric(world, "cinder_csi_operator_reconcile_total")
+            .await
+            .map(drop)
+    })
     .await?;
     world.healthy().await
 }
@@ -103,14 +100,8 @@ async fn kill_at(world: &World, gate: &mut Gate, missing: Option<&str>) -> Resul
         world.cluster.kubectl(&namespaced).await?;
     }
     gate.holds_a_write().await?;
-    let mut killed = 0;
-    for node in world.cluster.nodes() {
-        for container in node.containers(NAMESPACE, "operator").await? {
-            node.signal(&container, "SIGKILL").await?;
-            killed += 1;
-        }
-    }
-    ensure!(killed == 1, "{killed} operators were killed");
+    let leader = leaders::leader(world).await?;
+    ensure!(leaders::kill(world, &leader).await?, "{leader} does not run");
     if let Some(kind) = missing {
         let left = instances(world, kind).await?;
         ensure!(

@@ -42,17 +42,20 @@ pub(crate) async fn operator_metric(world: &World, name: &str) -> Result<f64> {
     Ok(values.iter().sum())
 }
 
+/// What the operator made for the driver, each with the version that changes with every write.
+pub(crate) async fn owned_versions(world: &World) -> Result<Vec<(String, String)>> {
+    let selector = format!("csi.openstack.org/instance={DRIVER}");
+    let kinds = "clusterroles,clusterrolebindings,csidrivers,storageclasses";
+    let namespaced = "deployments,daemonsets,serviceaccounts,secrets,roles,rolebindings,services,configmaps,\
+                      poddisruptionbudgets,networkpolicies";
+    let mut versions = world.versions(&[kinds, "-l", &selector]).await?;
+    versions.extend(world.versions(&[namespaced, "-n", NAMESPACE, "-l", &selector]).await?);
+    Ok(versions)
+}
+
 pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result<()> {
     world.healthy().await?;
-    let selector = format!("csi.openstack.org/instance={DRIVER}");
-    let kinds = "deployments,daemonsets,serviceaccounts,secrets,roles,rolebindings";
-    let own = [
-        "clusterroles,clusterrolebindings,csidrivers,storageclasses",
-        "-l",
-        &selector,
-    ];
-    let namespaced = [kinds, "-n", NAMESPACE, "-l", &selector];
-    let before = (world.versions(&own).await?, world.versions(&namespaced).await?);
+    let before = owned_versions(world).await?;
     let status = world.cluster.get(&["cindercsidriver", DRIVER]).await?["status"].clone();
     let reconciles = "cinder_csi_operator_reconcile_total";
     let seen = operator_metric(world, reconciles).await?;
@@ -78,12 +81,10 @@ pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result
         Ok(())
     })
     .await?;
-    let after = (world.versions(&own).await?, world.versions(&namespaced).await?);
+    let after = owned_versions(world).await?;
     let changed: Vec<_> = before
-        .0
         .iter()
-        .chain(&before.1)
-        .filter(|object| !after.0.contains(object) && !after.1.contains(object))
+        .filter(|object| !after.contains(object))
         .map(|(name, _)| name.as_str())
         .collect();
     // The annotation above is the one write there was.
