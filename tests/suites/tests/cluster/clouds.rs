@@ -31,7 +31,7 @@ async fn controllers(world: &World) -> Result<Vec<Value>> {
 /// The first cloud in the status, once it satisfies `accept`.
 async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool) -> Result<Value> {
     wait_for("the cloud in the status", within, async || {
-        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        let object = world.driver().await?;
         let cloud = object["status"]["clouds"][0].clone();
         ensure!(accept(&cloud), "{cloud}");
         Ok(cloud)
@@ -41,21 +41,12 @@ async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool)
 
 /// Calls of the sidecars that the driver has answered with an error, as its own metrics count them.
 async fn failed_calls(world: &World) -> Result<u64> {
-    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
-    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
-    let mut failed = 0;
-    for pod in list["items"].as_array().into_iter().flatten() {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
-        let text = world.cluster.kubectl(&["get", "--raw", &path]).await?;
-        let counts = text.lines().filter(|line| {
-            line.starts_with("csi_operations_seconds_count{") && !line.contains("grpc_status_code=\"OK\"")
-        });
-        failed += counts
-            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
-            .sum::<u64>();
-    }
-    Ok(failed)
+    let pages = world.controller_metrics().await?;
+    let counts = pages
+        .lines()
+        .filter(|line| line.starts_with("csi_operations_seconds_count{") && !line.contains("grpc_status_code=\"OK\""));
+    let counts = counts.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    Ok(counts.sum())
 }
 
 pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call(
@@ -94,15 +85,21 @@ pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_wit
         "a pod of the controller was restarted"
     );
     ensure!(failed_calls(world).await? == failed, "a call failed");
-    let words = ["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"];
-    let events = world.cluster.kubectl(&words).await?;
     for reason in ["SecretRotated", "CredentialsLoaded"] {
-        ensure!(events.contains(reason), "there is no event {reason}");
+        world.event(reason, &format!("CinderCSIDriver/{DRIVER}"), &[]).await?;
     }
     world.delete_pod("writer").await?;
-    world.cluster.kubectl(&["delete", "pvc", "--all", "-n", USERS]).await?;
+    for claim in ["second", "writer"] {
+        world.delete_claim(claim).await?;
+    }
     world.nothing_left().await?;
-    world.ask_for_driver().await
+    // Back, and not while the next scenario is on: pods that do not take a change over are replaced.
+    world.good_secret().await?;
+    cloud(world, ROTATION, |cloud| {
+        cloud["secretHash"] == before["secretHash"] && cloud["loaded"] == true
+    })
+    .await?;
+    world.healthy().await
 }
 
 pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained(
@@ -114,6 +111,8 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
     world.start_pod("doomed", None).await?;
     world.ready("doomed").await?;
     world.delete_pod("doomed").await?;
+    // Only the deletion is to wait.
+    world.detached().await?;
     let simulator = world.cluster.simulator()?;
     simulator
         .add_fault(&json!({"effect": {"status": {"status": 401}}}))
@@ -134,7 +133,7 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
             condition["reason"] == "Unauthorized"
         })
         .await;
-    let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+    let object = world.driver().await?;
     let plugin = Plugin::install(world).await?;
     let report = cause(world, &plugin, "doomed", "CredentialsRefused").await;
     simulator.clear_faults().await?;
@@ -161,7 +160,7 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
     );
     world.nothing_left().await?;
     wait_for("the end of the trouble", PATIENCE, async || {
-        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        let object = world.driver().await?;
         ensure!(
             object["status"]["volumes"]["stuckCount"] == 0,
             "{}",

@@ -10,12 +10,15 @@ mod clouds;
 mod diagnose;
 mod gate;
 mod growth;
+mod guide;
 mod kills;
 mod leaders;
 mod life;
 mod metrics;
 mod operator_kills;
+mod orphan;
 mod plugin;
+mod servers;
 mod snapshots;
 mod upkeep;
 mod world;
@@ -23,7 +26,7 @@ mod world;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use harness::{Cluster, ClusterConfig, Progress};
+use harness::{Cluster, ClusterConfig, Progress, SimulatorConfig};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 
@@ -41,6 +44,8 @@ fn main() -> ExitCode {
         snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
         snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
         snapshots::a_clone_has_the_data_of_its_source,
+        snapshots::a_removal_waits_for_a_snapshot_and_says_which,
+        guide::every_example_of_the_user_guide_works_as_it_stands_there,
         snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
         bad_input::an_unknown_cloud_is_named_and_disturbs_nothing,
         bad_input::a_missing_secret_is_named_and_disturbs_nothing,
@@ -66,6 +71,8 @@ fn main() -> ExitCode {
         plugin::kubectl_tells_what_the_operator_would_change_and_changes_nothing,
         diagnose::a_claim_that_is_well_is_told_apart_from_those_that_wait,
         plugin::a_support_bundle_has_what_helps_and_no_secret,
+        servers::volumes_leave_a_server_that_is_gone_and_it_is_named,
+        orphan::an_orphan_goes_on_until_another_object_is_given_its_parts,
         upkeep::removal_waits_for_the_volume_and_says_which,
         upkeep::removed_takes_the_driver_away_and_keeps_the_object,
     ];
@@ -73,7 +80,12 @@ fn main() -> ExitCode {
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
+    // The first type is the default; the last one is for devices that several nodes share.
+    let types = ["fast", "slow", "shared,multiattach"];
     let config = ClusterConfig {
+        simulator: Some(SimulatorConfig {
+            args: types.map(|kind| format!("--volume-type={kind}")).into(),
+        }),
         progress: Progress::loud(),
         ..ClusterConfig::with_nodes(2)
     };

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::json;
 
+use crate::leaders::leader;
 use crate::metrics;
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
@@ -42,6 +43,25 @@ pub(crate) async fn operator_metric(world: &World, name: &str) -> Result<f64> {
     Ok(values.iter().sum())
 }
 
+/// Waits until the operator that leads has looked at the driver once more.
+pub(crate) async fn looked(world: &World) -> Result<()> {
+    let reconciles = "cinder_csi_operator_reconcile_total";
+    let seen = wait_for("the first reconcile", PATIENCE, async || {
+        operator_metric(world, reconciles).await
+    })
+    .await?;
+    // A word that means nothing to the operator makes it look.
+    let note = format!("example.org/looked={}.{seen}", leader(world).await?);
+    let words = ["annotate", "cindercsidriver", DRIVER, &note, "--overwrite"];
+    world.cluster.kubectl(&words).await?;
+    wait_for("another reconcile", PATIENCE, async || {
+        let now = operator_metric(world, reconciles).await?;
+        ensure!(now > seen, "{now} reconciles as before");
+        Ok(())
+    })
+    .await
+}
+
 /// What the operator made for the driver, each with the version that changes with every write.
 pub(crate) async fn owned_versions(world: &World) -> Result<Vec<(String, String)>> {
     let selector = format!("csi.openstack.org/instance={DRIVER}");
@@ -55,32 +75,19 @@ pub(crate) async fn owned_versions(world: &World) -> Result<Vec<(String, String)
 
 pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result<()> {
     world.healthy().await?;
+    // What was found last is told before the rest begins.
+    looked(world).await?;
     let before = owned_versions(world).await?;
-    let status = world.cluster.get(&["cindercsidriver", DRIVER]).await?["status"].clone();
-    let reconciles = "cinder_csi_operator_reconcile_total";
-    let seen = operator_metric(world, reconciles).await?;
-    // A word that means nothing to the operator makes it look again.
-    let note = format!("example.org/looked={seen}");
-    world
-        .cluster
-        .kubectl(&["annotate", "cindercsidriver", DRIVER, &note, "--overwrite"])
-        .await?;
-    world
-        .cluster
-        .kubectl(&[
-            "annotate",
-            "storageclass",
-            "cinder",
-            "example.org/looked=once",
-            "--overwrite",
-        ])
-        .await?;
-    wait_for("a reconciliation", PATIENCE, async || {
-        let now = operator_metric(world, reconciles).await?;
-        ensure!(now > seen, "{now} reconciliations as before");
-        Ok(())
-    })
-    .await?;
+    let status = world.driver().await?["status"].clone();
+    let words = [
+        "annotate",
+        "storageclass",
+        "cinder",
+        "example.org/looked=once",
+        "--overwrite",
+    ];
+    world.cluster.kubectl(&words).await?;
+    looked(world).await?;
     let after = owned_versions(world).await?;
     let changed: Vec<_> = before
         .iter()
@@ -89,7 +96,7 @@ pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result
         .collect();
     // The annotation above is the one write there was.
     ensure!(changed == ["StorageClass/cinder"], "written at rest: {changed:?}");
-    let now = world.cluster.get(&["cindercsidriver", DRIVER]).await?["status"].clone();
+    let now = world.driver().await?["status"].clone();
     ensure!(now == status, "the status changed at rest from {status} to {now}");
     Ok(())
 }
@@ -108,23 +115,7 @@ pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(
     })
     .await?;
     world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
-    let seen = operator_metric(world, "cinder_csi_operator_reconcile_total").await?;
-    world
-        .cluster
-        .kubectl(&[
-            "annotate",
-            "cindercsidriver",
-            DRIVER,
-            "example.org/unmanaged=yes",
-            "--overwrite",
-        ])
-        .await?;
-    wait_for("a reconciliation", PATIENCE, async || {
-        let now = operator_metric(world, "cinder_csi_operator_reconcile_total").await?;
-        ensure!(now > seen, "{now} reconciliations as before");
-        Ok(())
-    })
-    .await?;
+    looked(world).await?;
     let class = world
         .cluster
         .kubectl(&["get", "storageclass", "cinder", "--ignore-not-found", "-o", "name"])
@@ -136,7 +127,7 @@ pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(
 }
 
 /// Waits until nothing is left of what the operator made, on the nodes either.
-async fn no_operands(world: &World) -> Result<()> {
+pub(crate) async fn no_operands(world: &World) -> Result<()> {
     wait_for("the end of the driver", PATIENCE, async || {
         let selector = format!("csi.openstack.org/instance={DRIVER}");
         let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings";
@@ -221,6 +212,7 @@ pub(crate) async fn removed_takes_the_driver_away_and_keeps_the_object(world: &W
 }
 
 pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) -> Result<()> {
+    world.healthy().await?;
     world.start_pod("counted", None).await?;
     world.ready("counted").await?;
     world.delete_pod_and_volume("counted").await?;
@@ -228,16 +220,7 @@ pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) ->
         ensure!(operator_metric(world, name).await? > 0.0, "{name} is 0");
     }
     // Two controllers run, and one of them leads: the sum of both is what was done.
-    let mut told = String::new();
-    let pods = world
-        .cluster
-        .get(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])
-        .await?;
-    for pod in pods["items"].as_array().context("a list without items")? {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
-        told.push_str(&world.cluster.kubectl(&["get", "--raw", &path]).await?);
-    }
+    let mut told = world.controller_metrics().await?;
     for node in world.cluster.nodes() {
         told.push_str(
             &node

@@ -19,6 +19,8 @@ const CLASS: &str = "cinder";
 
 /// How long anything may take that the cluster has to do. A sidecar that was killed keeps its Lease for 137 s.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+/// The same for kubectl, which is to tell what it waits for before it is ended.
+pub(crate) const WITHIN: &str = "--timeout=290s";
 
 /// A cluster on which the driver is available.
 #[derive(Debug)]
@@ -42,16 +44,18 @@ impl World {
     /// Applies the good Secret and the good object and waits until the driver is available.
     pub(crate) async fn ask_for_driver(&self) -> Result<()> {
         self.good_secret().await?;
-        let object = json!({
-            "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
-            "spec": {
-                "managementState": "Managed",
-                "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
-                "storageClasses": {"items": [{"name": CLASS}]},
-            },
-        });
-        self.cluster.apply(&object.to_string()).await?;
+        self.apply_driver().await?;
         self.healthy().await
+    }
+
+    /// Applies the good object.
+    pub(crate) async fn apply_driver(&self) -> Result<()> {
+        self.cluster.apply(&good_driver().to_string()).await.map(drop)
+    }
+
+    /// The object.
+    pub(crate) async fn driver(&self) -> Result<Value> {
+        self.cluster.get(&["cindercsidriver", DRIVER]).await
     }
 
     /// Waits until the driver is available, nothing is in progress and nothing is wrong.
@@ -118,7 +122,7 @@ impl World {
     /// returns it.
     pub(crate) async fn condition(&self, kind: &str, status: &str, accept: impl Fn(&Value) -> bool) -> Result<Value> {
         wait_for(&format!("condition {kind}={status}"), PATIENCE, async || {
-            let object = self.cluster.get(&["cindercsidriver", DRIVER]).await?;
+            let object = self.driver().await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let found = conditions.iter().find(|condition| condition["type"] == kind);
             let found = found.with_context(|| format!("there is no condition {kind}"))?;
@@ -187,37 +191,34 @@ impl World {
 
     /// Deletes a pod and waits for its end.
     pub(crate) async fn delete_pod(&self, name: &str) -> Result<()> {
-        let words = [
-            "delete",
-            "pod",
-            name,
-            "-n",
-            USERS,
-            "--timeout=120s",
-            "--ignore-not-found",
-        ];
-        self.cluster
-            .kubectl_within(PATIENCE + Duration::from_secs(5), &words)
-            .await
-            .map(drop)
+        let words = ["delete", "pod", name, "-n", USERS, WITHIN, "--ignore-not-found"];
+        self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
     /// Deletes a pod and its claim and waits until Kubernetes and the cloud have forgotten the volume.
     pub(crate) async fn delete_pod_and_volume(&self, name: &str) -> Result<()> {
         self.delete_pod(name).await?;
-        let words = [
-            "delete",
-            "pvc",
-            name,
-            "-n",
-            USERS,
-            "--timeout=120s",
-            "--ignore-not-found",
-        ];
-        self.cluster
-            .kubectl_within(PATIENCE + Duration::from_secs(5), &words)
-            .await?;
+        self.delete_claim(name).await?;
         self.nothing_left().await
+    }
+
+    /// Deletes a claim and waits for its end, which is not yet that of its volume.
+    pub(crate) async fn delete_claim(&self, name: &str) -> Result<()> {
+        let words = ["delete", "pvc", name, "-n", USERS, WITHIN, "--ignore-not-found"];
+        self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+    }
+
+    /// Waits until no node has a volume any more, which takes longer than the end of its pod.
+    pub(crate) async fn detached(&self) -> Result<()> {
+        wait_for("the end of all attachments", PATIENCE, async || {
+            let left = self
+                .cluster
+                .kubectl(&["get", "volumeattachments", "-o", "name"])
+                .await?;
+            ensure!(left.trim().is_empty(), "left: {left}");
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until there are no volumes in Kubernetes and none in the cloud.
@@ -277,19 +278,42 @@ impl World {
         .await
     }
 
-    /// Kills the driver's container of the controller without warning.
-    pub(crate) async fn kill_controller(&self) -> Result<()> {
+    /// The metrics pages of the driver in all pods of the controller that stay.
+    pub(crate) async fn controller_metrics(&self) -> Result<String> {
+        let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+        wait_for("the metrics of the controller", PATIENCE, async || {
+            let list = self.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
+            let mut pages = String::new();
+            for pod in list["items"].as_array().context("a list without items")? {
+                if pod["metadata"]["deletionTimestamp"].is_null() {
+                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
+                    pages.push_str(&self.cluster.kubectl(&["get", "--raw", &path]).await?);
+                }
+            }
+            ensure!(!pages.is_empty(), "there is no pod");
+            Ok(pages)
+        })
+        .await
+    }
+
+    /// Kills the driver in all pods of the controller without warning: which of them is at work, the sidecars' Leases say.
+    pub(crate) async fn kill_controllers(&self) -> Result<()> {
+        let mut killed = 0;
         for node in self.cluster.nodes() {
             for container in node.containers(NAMESPACE, DRIVER_CONTAINER).await? {
                 if container.pod.contains("controller") {
-                    return node.signal(&container, "SIGKILL").await;
+                    node.signal(&container, "SIGKILL").await?;
+                    killed += 1;
                 }
             }
         }
-        bail!("no controller runs")
+        ensure!(killed > 0, "no controller runs");
+        Ok(())
     }
 
-    /// Objects by name as `kubectl get` prints them, each with the version that changes with every write.
+    /// Objects by name as `kubectl get` prints them, each with the version that changes with every write. Of those with a
+    /// status, which controllers write when they get to it, all the rest instead.
     pub(crate) async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
         let list = self.cluster.get(words).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -298,9 +322,33 @@ impl World {
             .iter()
             .map(|item| {
                 let name = format!("{}/{}", text(&item["kind"]), text(&item["metadata"]["name"]));
-                (name, text(&item["metadata"]["resourceVersion"]))
+                (name, version(item))
             })
             .collect())
+    }
+
+    /// Waits until an event with this reason about an object (`Pod/web`) has all these words in its message.
+    pub(crate) async fn event(&self, reason: &str, object: &str, words: &[&str]) -> Result<()> {
+        wait_for(&format!("an event {reason} of {object}"), PATIENCE, async || {
+            let list = self.cluster.get(&["events", "-A"]).await?;
+            let events = list["items"].as_array().context("a list without items")?;
+            let told: Vec<_> = events
+                .iter()
+                .filter(|event| {
+                    let about = &event["involvedObject"];
+                    let text = |field: &str| about[field].as_str().unwrap_or_default().to_owned();
+                    event["reason"] == reason && format!("{}/{}", text("kind"), text("name")) == object
+                })
+                .map(|event| event["message"].as_str().unwrap_or_default())
+                .collect();
+            ensure!(
+                told.iter()
+                    .any(|message| words.iter().all(|word| message.contains(word))),
+                "told was {told:?}"
+            );
+            Ok(())
+        })
+        .await
     }
 
     async fn last_events(&self) -> String {
@@ -350,16 +398,48 @@ impl World {
     /// Puts the cluster into the state that the next scenario expects, as far as that goes.
     pub(crate) async fn recover(&self) {
         let steps = async {
-            let simulator = self.cluster.simulator()?;
-            simulator.clear_faults().await?;
+            self.cluster.simulator()?.clear_faults().await?;
+            self.latencies(json!({"create": 0, "attach": 0})).await?;
             let words = ["delete", "pods,pvc", "--all", "-n", USERS, "--timeout=60s"];
             self.cluster.kubectl_within(Duration::from_secs(70), &words).await?;
+            self.apply_driver().await?;
+            // What a scenario has patched, an apply leaves.
+            let good = good_driver();
+            let spec = self.driver().await?["spec"].clone();
+            let added = spec.as_object().into_iter().flatten().map(|(field, _)| field);
+            let added = added.filter(|field| good["spec"][field.as_str()].is_null());
+            let without: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
+            self.patch_spec(&Value::Object(without)).await?;
             self.ask_for_driver().await
         };
         if let Err(error) = steps.await {
             println!("    the cluster did not recover: {error:#}");
         }
     }
+}
+
+fn version(object: &Value) -> String {
+    if !object["status"].is_object() {
+        return object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+    }
+    let mut rest = object.clone();
+    rest["status"] = Value::Null;
+    rest["metadata"]["resourceVersion"] = Value::Null;
+    rest.to_string()
+}
+
+fn good_driver() -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "spec": {
+            "managementState": "Managed",
+            "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
+            "storageClasses": {"items": [{"name": CLASS}]},
+        },
+    })
 }
 
 /// A claim of the usual class.

@@ -1,0 +1,96 @@
+//! A driver that goes on without its object.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::{Value, json};
+
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, WITHIN, World};
+
+/// Every kind of which the operator makes something for a driver with the least spec.
+const PARTS: &str = "csidrivers,storageclasses,clusterroles,clusterrolebindings,deployments,daemonsets,serviceaccounts,secrets,\
+                     roles,rolebindings,services,configmaps,poddisruptionbudgets,networkpolicies";
+/// The label by which the operator knows what is the driver's.
+const MARK: &str = "csi.openstack.org/instance";
+
+pub(crate) async fn an_orphan_goes_on_until_another_object_is_given_its_parts(world: &World) -> Result<()> {
+    world.healthy().await?;
+    world.start_pod("keeps", None).await?;
+    world.ready("keeps").await?;
+    let before = pods(world).await?;
+    let parts = marked(world).await?;
+    world.patch_spec(&json!({"deletion": {"policy": "Orphan"}})).await?;
+    let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
+    world.cluster.kubectl_within(PATIENCE, &words).await?;
+    let still_marked = marked(world).await?;
+    ensure!(
+        still_marked.is_empty(),
+        "still the operator's: {}",
+        still_marked.join(", ")
+    );
+    let mut words = vec!["get", "-n", NAMESPACE, "-o", "name"];
+    words.extend(parts.iter().map(String::as_str));
+    world.cluster.kubectl(&words).await.context("something went")?;
+
+    // Nobody looks after it, and it works.
+    world.start_pod("alone", None).await?;
+    world.ready("alone").await?;
+    world.delete_pod("alone").await?;
+    world.delete_claim("alone").await?;
+    wait_for("the end of the volume", PATIENCE, async || {
+        let left = world.cloud_volumes().await?;
+        ensure!(left.len() == 1, "the cloud has {left:?}");
+        Ok(())
+    })
+    .await?;
+
+    // Another object does not take what is not its own.
+    world.apply_driver().await?;
+    let foreign = world
+        .condition("Degraded", "True", |found| found["reason"] == "ForeignObject")
+        .await?;
+    println!("    Degraded: {}", foreign["message"]);
+    let now = pods(world).await?;
+    ensure!(now == before, "there were {before:?}, there are {now:?}");
+    // As docs/updates.md tells it.
+    let mark = format!("{MARK}={DRIVER}");
+    let words = [
+        "label",
+        PARTS,
+        "-n",
+        NAMESPACE,
+        "-l",
+        "app.kubernetes.io/part-of=cinder-csi,app.kubernetes.io/instance=cinder-csi",
+        &mark,
+    ];
+    world.cluster.kubectl(&words).await?;
+    world.healthy().await?;
+    let again = marked(world).await?;
+    ensure!(again == parts, "it had {parts:?}, it has {again:?}");
+    let now = pods(world).await?;
+    ensure!(now == before, "there were {before:?}, there are {now:?}");
+    world.sh("keeps", "echo still > /data/still && sync").await?;
+    world.delete_pod_and_volume("keeps").await
+}
+
+/// What carries the operator's mark, as `kind/name`.
+async fn marked(world: &World) -> Result<Vec<String>> {
+    let mark = format!("{MARK}={DRIVER}");
+    let words = ["get", PARTS, "-n", NAMESPACE, "-l", &mark, "-o", "name"];
+    let names = world.cluster.kubectl(&words).await?;
+    Ok(names.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The driver's pods, each with the restarts of its containers.
+async fn pods(world: &World) -> Result<Vec<(Value, Vec<Value>)>> {
+    let mark = format!("{MARK}={DRIVER}");
+    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &mark]).await?;
+    let pods = list["items"].as_array().context("a list without items")?;
+    Ok(pods
+        .iter()
+        .map(|pod| {
+            let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+            let restarts = containers.map(|one| one["restartCount"].clone()).collect();
+            (pod["metadata"]["uid"].clone(), restarts)
+        })
+        .collect())
+}
