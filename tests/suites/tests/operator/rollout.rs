@@ -149,6 +149,31 @@ pub(crate) async fn an_update_begins_in_its_window_and_goes_on_after_it(world: &
     Ok(())
 }
 
+pub(crate) async fn who_still_applies_a_field_that_has_moved_is_told(world: &World) -> Result<()> {
+    let operator = world.start_operator("moved", &[]).await?;
+    world.ask_for_driver(json!({})).await?;
+    let applied = json!({"spec": {"node": {"maxUnavailable": 3}}}).to_string();
+    let annotation = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
+    world
+        .api
+        .merge(OBJECT, &json!({"metadata": {"annotations": annotation}}))
+        .await?;
+    wait_for("the event", PATIENCE, async || {
+        let list = world
+            .api
+            .get("/apis/events.k8s.io/v1/namespaces/default/events")
+            .await?;
+        let mut events = list["items"].as_array().into_iter().flatten();
+        let event = events.find(|event| event["reason"] == "FieldMoved");
+        let note = event.context("there is none")?["note"].as_str().unwrap_or_default();
+        ensure!(note.contains("it is spec.node.update.maxUnavailable now"), "{note}");
+        Ok(())
+    })
+    .await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
 /// The hour of day in UTC so far from now, and its beginning as the operator tells times.
 fn hour(offset: &str) -> Result<(String, String)> {
     let output = std::process::Command::new("date")
