@@ -51,7 +51,7 @@ impl Installation {
 
     /// Applies an object as version 0.1.0 knows it, with a field that has moved since; returns it.
     async fn apply_old_object(&self) -> Result<Value> {
-        let object = object("old.csi.example.org", json!({"maxUnavailable": 3}));
+        let object = object("old.csi.example.org", &json!({"maxUnavailable": 3}));
         wait_for("the old kind", PATIENCE, async || {
             self.server.apply(&object.to_string()).await?;
             let made = self.api.get(&path_of(&object)).await?;
@@ -63,7 +63,7 @@ impl Installation {
 
     /// What the API server keeps of a field that only the present version has.
     async fn kept(&self) -> Result<Value> {
-        let object = object("new.csi.example.org", json!({"update": {"maxUnavailable": 3}}));
+        let object = object("new.csi.example.org", &json!({"update": {"maxUnavailable": 3}}));
         let mut made = self.api.create(&format!("{OBJECTS}?dryRun=All"), &object).await?;
         Ok(made["spec"]["node"]["update"]["maxUnavailable"].take())
     }
@@ -102,7 +102,7 @@ impl Installation {
     }
 }
 
-fn object(name: &str, node: Value) -> Value {
+fn object(name: &str, node: &Value) -> Value {
     json!({
         "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": name},
         "spec": {"clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}], "node": node},
