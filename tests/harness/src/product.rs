@@ -84,11 +84,12 @@ fn default_manifests(source: &Path) -> Result<String> {
 
 impl Cluster {
     /// Builds the product, makes its images and the sidecars' known on every node, applies `config/default` and waits
-    /// until the operator runs.
-    pub async fn install_product(&self) -> Result<()> {
+    /// until the operator runs. Returns what was installed.
+    pub async fn install_product(&self) -> Result<Product> {
         let product = Product::build(Profile::from_environment()?, self.progress()).await?;
         self.load_images(&product).await?;
-        self.install_manifests().await
+        self.install_manifests().await?;
+        Ok(product)
     }
 
     /// Applies `config/default` and waits until the operator runs.

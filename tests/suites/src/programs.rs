@@ -1,5 +1,6 @@
 //! Where the programs under test and their peers are.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -8,8 +9,9 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, bail};
 use harness::{is_fresh, is_of_another_cargo, workspace_root};
 
-/// One build at a time: tests of one program run side by side.
-static BUILD: Mutex<()> = Mutex::new(());
+/// One build at a time: tests of one program run side by side. What is in here was built or found fresh, and is not looked at
+/// again: all tests of a run see the same sources.
+static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// The driver: `CINDER_CSI_DRIVER`, or what cargo builds.
 pub fn driver() -> Result<PathBuf> {
@@ -52,8 +54,9 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     }
     let directory = target_directory()?;
     let binary = directory.join(package);
-    let _one_at_a_time = BUILD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if is_fresh(&binary) {
+    let mut known = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if known.contains(package) || is_fresh(&binary) {
+        known.insert(package.to_owned());
         return Ok(binary);
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -74,6 +77,7 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     if !status.success() {
         bail!("{package} does not build ({status})");
     }
+    known.insert(package.to_owned());
     Ok(binary)
 }
 
@@ -124,7 +128,7 @@ pub fn contract_program(name: &str) -> Result<PathBuf> {
     let directory = target_directory()?.join("contracts");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let binary = directory.join(name);
-    let _one_at_a_time = BUILD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one_at_a_time = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let status = Command::new("go")
         .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
         .arg(&binary)

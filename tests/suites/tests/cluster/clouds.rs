@@ -134,7 +134,7 @@ pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credential
         })
         .await;
     let object = world.driver().await?;
-    let plugin = Plugin::install(world).await?;
+    let plugin = Plugin::install(world)?;
     let report = cause(world, &plugin, "doomed", "CredentialsRefused").await;
     simulator.clear_faults().await?;
     println!("    VolumesHealthy: {}", condition?["message"]);

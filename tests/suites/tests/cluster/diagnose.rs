@@ -4,14 +4,14 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::{Value, json};
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, operator};
 use crate::world::{DRIVER, PATIENCE, USERS, World, claim};
 
 /// What is told of a claim of the users' namespace: both programs say the same.
 async fn text(world: &World, plugin: &Plugin, claim: &str) -> Result<String> {
     let words = ["diagnose", claim, "-n", USERS];
     let told = plugin.kubectl(world, &words)?.output().await?;
-    let by_operator = plugin.operator(world, &words)?.output().await?;
+    let by_operator = operator(world, &words)?.output().await?;
     ensure!(
         told == by_operator,
         "the plugin says\n{told}\nand the operator\n{by_operator}"
@@ -52,7 +52,7 @@ async fn start_claim(world: &World, name: &str, class: &str) -> Result<()> {
 
 pub(crate) async fn a_claim_that_is_well_is_told_apart_from_those_that_wait(world: &World) -> Result<()> {
     world.healthy().await?;
-    let plugin = Plugin::install(world).await?;
+    let plugin = Plugin::install(world)?;
 
     world.start_pod("well", None).await?;
     world.ready("well").await?;

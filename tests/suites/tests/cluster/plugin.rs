@@ -1,42 +1,36 @@
 //! `kubectl cinder-csi`: the operator's program as a plugin of kubectl.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Answer, Command, Product, Profile, wait_for};
+use harness::{Answer, Command, wait_for};
 use serde_json::{Value, json};
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
+
+/// The operator's program under its own name.
+pub(crate) fn operator(world: &World, words: &[&str]) -> Result<Command> {
+    let program = world.product.operator.display().to_string();
+    Ok(world.cluster.command_in_network(&program)?.args(words))
+}
 
 /// kubectl with the plugin on its path.
 pub(crate) struct Plugin {
     directory: tempfile::TempDir,
     path: String,
-    operator: PathBuf,
 }
 
 impl Plugin {
-    pub(crate) async fn install(world: &World) -> Result<Self> {
-        let product = Product::build(Profile::from_environment()?, world.cluster.progress()).await?;
+    pub(crate) fn install(world: &World) -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        std::os::unix::fs::symlink(&product.operator, directory.path().join("kubectl-cinder_csi"))
+        std::os::unix::fs::symlink(&world.product.operator, directory.path().join("kubectl-cinder_csi"))
             .context("cannot link the plugin")?;
         let path = format!(
             "{}:{}",
             directory.path().display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        Ok(Self {
-            directory,
-            path,
-            operator: product.operator,
-        })
-    }
-
-    /// The operator's program under its own name.
-    pub(crate) fn operator(&self, world: &World, words: &[&str]) -> Result<Command> {
-        let program = self.operator.display().to_string();
-        Ok(world.cluster.command_in_network(&program)?.args(words))
+        Ok(Self { directory, path })
     }
 
     /// The plugin.
@@ -53,7 +47,7 @@ impl Plugin {
 
 pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: &World) -> Result<()> {
     world.healthy().await?;
-    let plugin = Plugin::install(world).await?;
+    let plugin = Plugin::install(world)?;
 
     let screen = plugin.kubectl(world, &["status"])?.output().await?;
     let objects = plugin
@@ -91,7 +85,7 @@ async fn diff(world: &World, plugin: &Plugin, words: &[&str]) -> Result<(Option<
 
 pub(crate) async fn kubectl_tells_what_the_operator_would_change_and_changes_nothing(world: &World) -> Result<()> {
     world.healthy().await?;
-    let plugin = Plugin::install(world).await?;
+    let plugin = Plugin::install(world)?;
     let (code, answer) = diff(world, &plugin, &[]).await?;
     ensure!(
         code == Some(0) && answer.stdout.contains("nothing would change"),
@@ -159,7 +153,7 @@ pub(crate) async fn kubectl_tells_what_the_operator_would_change_and_changes_not
 }
 
 pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World) -> Result<()> {
-    let plugin = Plugin::install(world).await?;
+    let plugin = Plugin::install(world)?;
     let place = plugin.directory.path().join("bundle");
     let place_text = place.display().to_string();
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{BUSYBOX_IMAGE, Cluster, wait_for};
+use harness::{BUSYBOX_IMAGE, Cluster, Product, wait_for};
 use serde_json::{Value, json};
 
 /// The name of the driver under test.
@@ -26,13 +26,15 @@ pub(crate) const WITHIN: &str = "--timeout=290s";
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
+    /// What is installed.
+    pub(crate) product: Product,
 }
 
 impl World {
     /// Installs the operator, asks for a driver, and waits until it is available.
     pub(crate) async fn install(cluster: Cluster) -> Result<Self> {
-        cluster.install_product().await?;
-        let world = Self { cluster };
+        let product = cluster.install_product().await?;
+        let world = Self { cluster, product };
         world
             .cluster
             .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}}).to_string())
