@@ -118,6 +118,12 @@ pub fn maker_of(object: &Value) -> String {
     if let Some(release) = metadata["annotations"]["meta.helm.sh/release-name"].as_str() {
         return format!("the Helm release {release}");
     }
+    if is_applied(object) {
+        return format!(
+            "this operator, whose mark it lost (as under spec.deletion.policy Orphan; the label {INSTANCE_LABEL} with the driver's name \
+             gives it back)"
+        );
+    }
     let managers = metadata["managedFields"].as_array();
     match managers.and_then(|all| all.iter().find_map(|entry| entry["manager"].as_str())) {
         Some(manager) => format!("field manager {manager}"),
@@ -144,5 +150,16 @@ mod tests {
             uid: "u".to_owned(),
         };
         assert_eq!(owner.owns(&json!({"metadata": metadata})), expected);
+    }
+
+    #[rstest]
+    #[case::another_object(json!({"labels": {(INSTANCE_LABEL): "other"}}), "the CinderCSIDriver other")]
+    #[case::helm(json!({"annotations": {"meta.helm.sh/release-name": "csi"}}), "the Helm release csi")]
+    #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
+    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), "this operator, whose mark it lost")]
+    #[case::nobody_knows(json!({}), "somebody else")]
+    fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
+        let maker = maker_of(&json!({"metadata": metadata}));
+        assert!(maker.starts_with(expected), "{maker}");
     }
 }

@@ -48,7 +48,10 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_is_given_its_parts(wo
     let foreign = world
         .condition("Degraded", "True", |found| found["reason"] == "ForeignObject")
         .await?;
-    println!("    Degraded: {}", foreign["message"]);
+    ensure!(
+        foreign["message"].as_str().is_some_and(|text| text.contains(MARK)),
+        "the mark is not named: {foreign}"
+    );
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
     // As docs/updates.md tells it.
