@@ -397,4 +397,4 @@ fn condition_names() -> Vec<&'static str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -29,6 +29,8 @@ pub(crate) use classes::owns_annotation;
 pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
 pub use index::{Index, Registered};
 pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
+#[cfg(test)]
+pub(crate) use pods::PodObject;
 pub use revisions::current_revision;
 pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
 pub use watches::{Cluster, WatchError};

@@ -4,6 +4,8 @@
 mod conditions;
 mod events;
 mod pages;
+#[cfg(test)]
+pub(crate) mod reached;
 
 pub use conditions::{CONDITIONS, ConditionReason};
 pub use events::{EVENTS, EventReason};

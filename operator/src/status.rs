@@ -498,4 +498,4 @@ fn notice(type_: ConditionType, new: &Condition) -> Notice {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

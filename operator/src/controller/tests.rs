@@ -1,5 +1,6 @@
 mod api;
 mod classes;
+pub(crate) mod reached;
 
 use std::sync::Mutex;
 
@@ -29,7 +30,7 @@ const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-
 const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
-/// Accepts every password but `wrong`.
+/// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
@@ -38,20 +39,31 @@ struct Door {
 impl Keystone for Door {
     fn login(&self, config: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>> {
         *self.logins.lock().expect("no poison") += 1;
-        let is_wrong = config.to_cloud_conf(None).contains("wrong");
-        Box::pin(async move {
-            if !is_wrong {
-                return Ok(());
-            }
-            Err(CloudError::Auth(Failure {
-                operation: "token_create",
-                object: String::new(),
-                status: Some(401),
-                fault: "The request you have made requires authentication.".to_owned(),
-                request_id: None,
-                elapsed: Duration::ZERO,
-            }))
-        })
+        let conf = config.to_cloud_conf(None);
+        let failure = |status| Failure {
+            operation: "token_create",
+            object: String::new(),
+            status,
+            fault: "The request you have made requires authentication.".to_owned(),
+            request_id: None,
+            elapsed: Duration::ZERO,
+        };
+        let is = |password: &str| conf.contains(password);
+        let answer = if is("wrong") {
+            Err(CloudError::Auth(failure(Some(401))))
+        } else if is("forbidden") {
+            Err(CloudError::Forbidden(failure(Some(403))))
+        } else if is("unreachable") {
+            Err(CloudError::Unreachable {
+                failure: failure(None),
+                sent: false,
+            })
+        } else if is("broken") {
+            Err(CloudError::Server(failure(Some(500))))
+        } else {
+            Ok(())
+        };
+        Box::pin(std::future::ready(answer))
     }
 }
 

@@ -469,4 +469,5 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
     assert!(message.contains("1 of an older version left"), "{message}");
 }
 
+pub(crate) mod reached;
 mod rollout;

@@ -22,6 +22,8 @@ struct State {
     writes: Vec<String>,
     /// Writes to paths that contain this are answered with an error.
     broken: Option<String>,
+    /// Paths that contain this may not be read.
+    hidden: Option<String>,
     made: u32,
 }
 
@@ -84,10 +86,24 @@ impl Api {
         self.state().broken = part.map(str::to_owned);
     }
 
+    pub(super) fn hide(&self, part: &str) {
+        self.state().hidden = Some(part.to_owned());
+    }
+
     /// The writes since the last time, as `METHOD path`, without those of events.
     pub(super) fn take_writes(&self) -> Vec<String> {
         let writes = std::mem::take(&mut self.state().writes);
         writes.into_iter().filter(|write| !write.contains("/events")).collect()
+    }
+
+    /// The events since the start, as `Normal Reason`.
+    pub(super) fn kinds_of_events(&self) -> Vec<String> {
+        let state = self.state();
+        let events = state.objects.iter().filter(|(path, _)| path.contains("/events/"));
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        events
+            .map(|(_, event)| format!("{} {}", word(&event["type"]), word(&event["reason"])))
+            .collect()
     }
 
     /// The reasons of the events since the start.
@@ -139,6 +155,10 @@ impl State {
             {
                 return refusal(500, "InternalError");
             }
+        }
+        let is_hidden = |hidden: &String| path.contains(hidden.as_str());
+        if *method == Method::GET && self.hidden.as_ref().is_some_and(is_hidden) {
+            return refusal(403, "Forbidden");
         }
         match *method {
             Method::GET => self.read(path, query),
@@ -205,9 +225,14 @@ impl State {
             return (200, object.clone());
         }
         if let Some(object) = self.objects.get_mut(path).filter(|_| body.get("kind").is_none()) {
-            // A merge patch, so far of annotations only.
-            for (key, value) in body["metadata"]["annotations"].as_object().into_iter().flatten() {
-                object["metadata"]["annotations"][key] = value.clone();
+            // A merge patch, so far of annotations and labels only.
+            for map in ["annotations", "labels"] {
+                for (key, value) in body["metadata"][map].as_object().into_iter().flatten() {
+                    object["metadata"][map][key] = value.clone();
+                }
+                if let Some(there) = object["metadata"][map].as_object_mut() {
+                    there.retain(|_, value| !value.is_null());
+                }
             }
             return (200, object.clone());
         }

@@ -1,0 +1,349 @@
+//! Situations in which whole reconciles lead to what the reference says: what credentials, writes and removals come to.
+
+use cinder_cloud::{CloudOptions, config::Proxies};
+use cinder_csi_crds::{
+    CaBundleKind, CaBundleRef, ClientCertRef, DeletionPolicy, INSTANCE_LABEL, ImmutableChange, StorageClassItem,
+    UpdateWindow,
+};
+use openstack_sim::{Sim, SimConfig};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::{
+    observe::{ClaimObject, Fact, NodeObject, PodObject},
+    operands::{COMPONENT_LABEL, CONTROLLER_COMPONENT, DRIVER_PORT_NAME, NODE_COMPONENT},
+    reference::reached::Reached,
+    resolve::health::HealthSettings,
+    rollout::REVISION_LABEL,
+    teardown::UNREGISTERING_SINCE,
+};
+
+const TAINT: &str = "example.org/not-ready";
+
+fn put<K: Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+    index.put(&serde_json::from_value::<K>(object).expect("an object"));
+}
+
+/// The node of every situation, which the driver's DaemonSet has a pod for.
+fn node(ready: bool) -> Value {
+    let ready = if ready { "True" } else { "False" };
+    json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}},
+        "spec": {"taints": [{"key": TAINT, "effect": "PreferNoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+impl World {
+    /// A driver with something changed, in a cluster with something changed.
+    fn with(spec: impl FnOnce(&mut CinderCSIDriverSpec), index: impl FnOnce(&mut Index)) -> Self {
+        let (mut wanted, mut known) = (mk_spec(), mk_index(&[], true));
+        spec(&mut wanted);
+        put::<NodeObject>(&mut known, node(true));
+        index(&mut known);
+        Self::new(wanted, known)
+    }
+
+    /// Reconciles, whatever comes of it, and notes what was told.
+    async fn tell(&self, reached: &mut Reached) {
+        // What fails is told in the status.
+        let _ = self.reconcile().await;
+        if let Some(driver) = self.api.get(DRIVER) {
+            let driver: CinderCSIDriver = serde_json::from_value(driver).expect("a driver");
+            driver.status.iter().for_each(|status| reached.status(status));
+        }
+        reached.sent(self.api.kinds_of_events());
+        reached.metrics(&self.context.metrics);
+    }
+
+    fn patch_spec(&self, field: &str, value: Value) {
+        let mut spec = self.api.get(DRIVER).expect("the driver")["spec"].clone();
+        spec[field] = value;
+        self.api.change(DRIVER, "/spec", spec);
+    }
+}
+
+async fn credentials(reached: &mut Reached) {
+    for password in ["wrong", "forbidden", "unreachable", "broken"] {
+        let world = World::managed();
+        world.set_password(password);
+        world.tell(reached).await;
+        // Beside good ones that the driver has.
+        let world = World::managed();
+        world.tell(reached).await;
+        world.set_password(password);
+        world.tell(reached).await;
+        world.set_password("better");
+        world.tell(reached).await;
+    }
+    let world = World::managed();
+    world.api.remove(SOURCE);
+    world.tell(reached).await;
+
+    let world = World::managed();
+    world.api.put(
+        SOURCE,
+        json!({"metadata": {"name": "openstack-credentials"}, "data": {}}),
+    );
+    world.tell(reached).await;
+
+    let world = World::managed();
+    let malformed = k8s_openapi::ByteString(b"[Global]\nno sense".to_vec());
+    world.api.put(
+        SOURCE,
+        json!({"metadata": {"name": "openstack-credentials"}, "data": {"cloud.conf": malformed}}),
+    );
+    world.tell(reached).await;
+
+    let world = World::managed();
+    world.api.hide("openstack-credentials");
+    world.tell(reached).await;
+
+    let world = World::with(
+        |spec| {
+            spec.clouds[0].credentials_secret_ref.key = "clouds.yaml".to_owned();
+            spec.clouds[0].cloud_name = "nowhere".into();
+        },
+        |_| {},
+    );
+    let clouds = k8s_openapi::ByteString(b"clouds:\n  other:\n    auth: {auth_url: http://x}\n".to_vec());
+    world.api.put(
+        SOURCE,
+        json!({"metadata": {"name": "openstack-credentials"}, "data": {"clouds.yaml": clouds}}),
+    );
+    world.tell(reached).await;
+
+    let authorities = |spec: &mut CinderCSIDriverSpec| {
+        spec.clouds[0].ca_bundle_ref = Some(CaBundleRef {
+            kind: CaBundleKind::ConfigMap,
+            name: "authorities".to_owned(),
+            key: "ca.crt".to_owned(),
+        });
+    };
+    World::with(authorities, |_| {}).tell(reached).await;
+    let malformed = World::with(authorities, |_| {});
+    malformed.api.put(
+        "/api/v1/namespaces/cinder-csi/configmaps/authorities",
+        json!({"metadata": {"name": "authorities"}, "data": {"ca.crt": "no PEM"}}),
+    );
+    malformed.tell(reached).await;
+
+    let certificate = |spec: &mut CinderCSIDriverSpec| {
+        spec.clouds[0].client_cert_secret_ref = Some(ClientCertRef {
+            name: "absent".to_owned(),
+        });
+    };
+    World::with(certificate, |_| {}).tell(reached).await;
+}
+
+async fn objects(reached: &mut Reached) {
+    let world = World::managed();
+    world.api.put(
+        CLASS,
+        json!({"metadata": {"name": "cinder"}, "provisioner": "example.org/other"}),
+    );
+    world.tell(reached).await;
+
+    let world = World::managed();
+    world.api.break_writes_to(Some(CSI_DRIVER));
+    world.tell(reached).await;
+
+    // Drift, another class with other parameters, and one less.
+    let world = World::managed();
+    world.tell(reached).await;
+    world.tell(reached).await;
+    world.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
+    world.api.change(CLASS, "/reclaimPolicy", json!("Retain"));
+    world.tell(reached).await;
+    world.api.put(
+        "/api/v1/persistentvolumeclaims/c1",
+        json!({"metadata": {"name": "c1", "namespace": "ns"}, "spec": {"storageClassName": "cinder"}, "status": {"phase": "Pending"}}),
+    );
+    world.patch_spec("storageClasses", json!({"items": [{"name": "other"}]}));
+    world.tell(reached).await;
+
+    let world = World::with(
+        |spec| {
+            let class = StorageClassItem {
+                on_immutable_change: ImmutableChange::Refuse,
+                ..StorageClassItem::named("cinder")
+            };
+            spec.storage_classes.items = Some(vec![class]);
+        },
+        |_| {},
+    );
+    world.tell(reached).await;
+    world.api.change(CLASS, "/reclaimPolicy", json!("Retain"));
+    world.tell(reached).await;
+
+    let world = World::with(
+        |spec| {
+            spec.update.window = Some(UpdateWindow {
+                schedule: "at night".to_owned(),
+                duration: "1h".to_owned(),
+                time_zone: "UTC".to_owned(),
+            });
+        },
+        |_| {},
+    );
+    world.tell(reached).await;
+
+    // Who writes the object has a field where an earlier version had it.
+    let world = World::managed();
+    let applied = json!({"spec": {"node": {"maxUnavailable": 2}}}).to_string();
+    let mut driver = world.api.get(DRIVER).expect("the driver");
+    driver["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
+    world.api.put(DRIVER, driver);
+    world.tell(reached).await;
+
+    let world = World::managed();
+    let unreadable = json!({"metadata": {"name": NAME, "uid": "u"}, "spec": "none"});
+    let unreadable: Watched = serde_json::from_value(unreadable).expect("a guard");
+    let action = reconcile(Arc::new(unreadable), Arc::clone(&world.context)).await;
+    assert_eq!(action.expect("reconciled"), Action::await_change());
+    reached.sent(world.api.kinds_of_events());
+}
+
+async fn nodes(reached: &mut Reached) {
+    for broken in [None, Some("/nodes/")] {
+        let world = World::with(
+            |spec| {
+                spec.node.startup_taint.enabled = true;
+                spec.node.startup_taint.key = Some(TAINT.to_owned());
+            },
+            |_| {},
+        );
+        world.api.put("/api/v1/nodes/n1", node(true));
+        world.api.break_writes_to(broken);
+        world.tell(reached).await;
+    }
+
+    // A pod of an older revision.
+    let pod = json!({
+        "metadata": {"name": "node-1", "namespace": "cinder-csi", "uid": "pod-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT, (REVISION_LABEL): "old"}},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let world = World::with(|_| {}, |index| put::<PodObject>(index, pod.clone()));
+    world.api.put("/api/v1/namespaces/cinder-csi/pods/node-1", pod);
+    world.tell(reached).await;
+    let uid = world.api.get(DAEMON_SET).expect("the DaemonSet")["metadata"]["uid"].clone();
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "cinder-csi-node", "uid": uid});
+    world.api.put(
+        "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions/new",
+        json!({"metadata": {"name": "new", "labels": {(INSTANCE_LABEL): NAME, (REVISION_LABEL): "new"}, "ownerReferences": [owner]},
+            "revision": 2}),
+    );
+    world.tell(reached).await;
+
+    // A claim that waits for long.
+    let world = World::with(
+        |_| {},
+        |index| {
+            put::<ClaimObject>(
+                index,
+                json!({"metadata": {"name": "c1", "namespace": "ns", "uid": "claim-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"volume.kubernetes.io/storage-provisioner": NAME}}, "status": {"phase": "Pending"}}),
+            );
+        },
+    );
+    world.tell(reached).await;
+}
+
+async fn removals(reached: &mut Reached) {
+    const VOLUME: &str = "/api/v1/persistentvolumes/pv";
+    let volume = || json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": NAME}}});
+    let world = World::with(|_| {}, |_| {});
+    world.api.put(VOLUME, volume());
+    world.tell(reached).await;
+    world.delete();
+    world.tell(reached).await;
+
+    let world = World::with(|spec| spec.deletion.policy = DeletionPolicy::Orphan, |_| {});
+    world.api.put(VOLUME, volume());
+    world.tell(reached).await;
+    world.delete();
+    world.tell(reached).await;
+
+    // A node that does not answer keeps the driver in its CSINode, and is not waited for for ever.
+    let world = World::with(|_| {}, |index| put::<NodeObject>(index, node(false)));
+    world.tell(reached).await;
+    world.delete();
+    world.tell(reached).await;
+    let mut daemon_set = world.api.get(DAEMON_SET).expect("the DaemonSet");
+    daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE] = json!("2026-01-01T00:00:00Z");
+    world.api.put(DAEMON_SET, daemon_set);
+    world.tell(reached).await;
+}
+
+/// Answers on a port of its own as a pod of the controller does that uses the credentials of this hash.
+async fn controller_pod(hash: Arc<Mutex<String>>) -> Value {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // The request fits into one packet, and what it asks for is known.
+            let _ = stream.read(&mut [0; 4096]).await;
+            let hash = hash.lock().expect("no poison").clone();
+            let answer = format!("HTTP/1.0 200 OK\r\n\r\ncinder_csi_config_loaded_info{{hash=\"{hash}\"}} 1\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    json!({
+        "metadata": {"name": "c1", "namespace": "cinder-csi", "uid": "c1",
+            "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): CONTROLLER_COMPONENT}},
+        "spec": {"containers": [{"name": "cinder-csi-driver", "ports": [{"name": DRIVER_PORT_NAME, "containerPort": port}]}]},
+        "status": {"phase": "Running", "podIP": "127.0.0.1"},
+    })
+}
+
+async fn reloads(reached: &mut Reached) {
+    let world = World::managed();
+    let in_use = Arc::new(Mutex::new(String::new()));
+    world.api.put(
+        "/api/v1/namespaces/cinder-csi/pods/c1",
+        controller_pod(Arc::clone(&in_use)).await,
+    );
+    for password in ["good", "better"] {
+        world.set_password(password);
+        // Given to the driver, and taken over a moment later.
+        world.tell(reached).await;
+        let secret = world.api.get(OWN_SECRET).expect("the driver's Secret");
+        let secret = serde_json::from_value(secret).expect("a Secret");
+        let given = DriverCredentials::from_secret(&secret).expect("credentials");
+        given.short_hash().clone_into(&mut in_use.lock().expect("no poison"));
+        world.tell(reached).await;
+    }
+}
+
+/// Looks at a cloud, which counts requests, logins and what is left of the budget.
+async fn clouds(reached: &mut Reached) {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let sim = Sim::start(SimConfig::default()).await.expect("the simulator starts");
+    let access = sim.access();
+    let conf = format!(
+        "[Global]\nauth-url = {}\napplication-credential-id = {}\napplication-credential-secret = {}\nregion = {}\n",
+        access.auth_url, access.application_credential_id, access.application_credential_secret, access.region
+    );
+    let in_use = BTreeMap::from([("default".to_owned(), DriverCredentials::new(conf.into(), None))]);
+    let metrics = Arc::new(Metrics::new().expect("metrics"));
+    let (clouds, mut seen) = Clouds::new(CloudOptions::default(), Arc::clone(&metrics));
+    clouds.keep(NAME, &in_use, &HealthSettings::default(), &Proxies::default());
+    let look = tokio::time::timeout(Duration::from_mins(1), seen.recv()).await;
+    assert!(look.expect("a look ends").is_some());
+    let (_, budget) = clouds.sessions(NAME).expect("a session");
+    metrics.budget(NAME, budget.left());
+    reached.metrics(&metrics);
+}
+
+pub(crate) async fn reach(reached: &mut Reached) {
+    credentials(reached).await;
+    objects(reached).await;
+    nodes(reached).await;
+    removals(reached).await;
+    reloads(reached).await;
+    clouds(reached).await;
+}
