@@ -1,4 +1,5 @@
-//! What happens in the cluster during the update, moment by moment: `kubectl get --watch` of what matters, with times.
+//! What happens in the cluster during the update, moment by moment: `kubectl get --watch` of what matters, with times. What came
+//! before what in two watches, the versions of the objects tell: the API server counts them up for all objects together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Line {
     /// Seconds.
     at: f64,
+    /// The object's version.
+    version: u64,
     words: Vec<String>,
 }
 
@@ -113,6 +116,7 @@ fn lines(path: &Path) -> Vec<Line> {
             let mut words = line.split_whitespace().map(str::to_owned);
             Some(Line {
                 at: words.next()?.parse().ok()?,
+                version: words.next()?.parse().ok()?,
                 words: words.collect(),
             })
         })
@@ -147,9 +151,8 @@ impl Seen {
             self.pods[0]
         );
         ensure!(
-            done.at <= first_node.at,
-            "a node pod was replaced {:.1} s before the controller was done",
-            done.at - first_node.at
+            done.version < first_node.version,
+            "a node pod was replaced before the controller was done: {first_node:?}, then {done:?}"
         );
         Ok(())
     }
@@ -191,25 +194,23 @@ impl Seen {
             "the version went through {versions:?}"
         );
         let changed = self.versions.iter().find(|line| line.word(0) == present.version);
-        let changed = changed.context("the version did not change")?.at;
+        let changed = changed.context("the version did not change")?;
         let is_new = |line: &&Line| {
             line.words
                 .iter()
                 .any(|word| word.ends_with(&format!(":v{}", present.version)))
         };
-        let mut ready: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut ready: BTreeMap<&str, &Line> = BTreeMap::new();
         for line in self.pods.iter().filter(is_new) {
             if line.words.last().is_some_and(|word| word == "True") {
-                ready.entry(line.word(0)).or_insert(line.at);
+                ready.entry(line.word(0)).or_insert(line);
             }
         }
         ensure!(ready.len() == 2, "{} new node pods became Ready", ready.len());
-        for (pod, at) in ready {
-            // The watches are several, and each line takes its moment to be written.
+        for (pod, line) in ready {
             ensure!(
-                at <= changed + 1.0,
-                "{pod} was Ready {:.1} s after the version changed",
-                at - changed
+                line.version < changed.version,
+                "{pod} was Ready after the version changed: {changed:?}, then {line:?}"
             );
         }
         Ok(())
