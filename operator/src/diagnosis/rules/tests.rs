@@ -1,11 +1,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
+use cinder_cloud::{Server, ServerId, Volume};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     clouds::{CloudFacts, QuotaFact},
+    diagnosis::{CloudAccess, Word},
     observe::volumes::ClaimRef,
 };
 

@@ -1,7 +1,12 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use rstest::rstest;
 
 use super::*;
-use crate::clouds::{ServiceFact, Trouble};
+use crate::{
+    clouds::{CloudFacts, CloudState, QuotaFact, ServiceFact, Trouble},
+    resolve::Problem,
+};
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 

@@ -1,0 +1,96 @@
+//! A cloud, as a status is made of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    clouds::{CloudState, certificates, trouble},
+    resolve::Problem,
+};
+
+/// How many characters of a hash are shown.
+const SHOWN: usize = 16;
+
+/// A cloud as it was found.
+#[expect(clippy::struct_excessive_bools, reason = "facts, each for itself")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudView {
+    /// Its name in the spec.
+    pub name: String,
+    /// Whether the credentials that the Secret holds now log in.
+    pub authenticated: bool,
+    /// Why not.
+    pub refusal: Option<Problem>,
+    /// Whether what the Secret holds now is not what the driver has.
+    pub is_changed: bool,
+    /// Hash of the credentials in use; `None` when none have ever been good.
+    pub hash: Option<String>,
+    /// Whether the controller's pods say that they use them; `None` while none runs.
+    pub loaded: Option<bool>,
+    /// How the driver logs in.
+    pub auth_method: Option<&'static str>,
+    /// The ends of the certificates of its authorities.
+    pub ca_ends: Vec<Timestamp>,
+    /// The ends of the client certificate and its chain.
+    pub client_cert_ends: Vec<Timestamp>,
+    /// Whether any certificate is accepted.
+    pub is_insecure: bool,
+    /// Cinder's zone for zones of Nova.
+    pub zone_map: BTreeMap<String, String>,
+    /// Whether the zones of volumes are of no interest.
+    pub ignores_zones: bool,
+    /// What it told.
+    pub state: CloudState,
+}
+
+impl CloudView {
+    /// Whether what is wrong is that the cloud does not answer as it should, and not what it was told.
+    pub(crate) fn is_backend_trouble(&self) -> bool {
+        let reason = self.refusal.as_ref().map(|refusal| refusal.reason);
+        matches!(reason, Some("CloudUnreachable" | "LoginFailed"))
+    }
+
+    /// Whether the cloud refuses the very credentials that the driver has.
+    pub(crate) fn is_locked_out(&self) -> bool {
+        let is_rejected = self
+            .refusal
+            .as_ref()
+            .is_some_and(|refusal| matches!(refusal.reason, "CredentialsRejected" | "CredentialsForbidden"));
+        let own = self
+            .state
+            .troubles
+            .iter()
+            .any(|one| one.reason == trouble::UNAUTHORIZED);
+        self.hash.is_some() && ((is_rejected && !self.is_changed) || own)
+    }
+
+    /// Whether it has not told anything yet since the operator started, or since it got other credentials.
+    pub(super) fn is_unseen(&self) -> bool {
+        self.hash.is_some() && !self.state.is_known
+    }
+
+    /// As much of the hash as the status shows.
+    pub(super) fn shown_hash(&self) -> Option<String> {
+        self.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect())
+    }
+
+    /// Everything of it that ends, with a word for it, the first end first.
+    pub(super) fn ends(&self, now: Timestamp) -> Vec<(String, Timestamp)> {
+        let credential = self.state.credential.as_ref().and_then(|(name, end)| {
+            let end = (*end)?;
+            Some((format!("the application credential {name}"), end))
+        });
+        let token = self.state.token_ends.filter(|_| self.auth_method == Some("Token"));
+        let client = self.client_cert_ends.iter().min().copied();
+        let ca = certificates::end_of_bundle(&self.ca_ends, now);
+        let mut ends: Vec<(String, Timestamp)> = credential
+            .into_iter()
+            .chain(token.map(|end| ("the token, which cannot be renewed,".to_owned(), end)))
+            .chain(client.map(|end| ("the client certificate".to_owned(), end)))
+            .chain(ca.map(|end| ("the CA bundle's certificate".to_owned(), end)))
+            .collect();
+        ends.sort_by_key(|(_, end)| *end);
+        ends
+    }
+}
