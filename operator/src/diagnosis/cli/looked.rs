@@ -246,3 +246,34 @@ fn pod_line(pod: &Pod) -> PodLine {
         unscheduled: unscheduled.next().and_then(|condition| condition.message.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_several_events_the_words_of_the_latest_are_told() {
+        let event = |time: serde_json::Value, message: &str| {
+            let mut event = json!({"metadata": {}, "involvedObject": {}, "message": message});
+            event
+                .as_object_mut()
+                .expect("an object")
+                .extend(time.as_object().expect("times").clone());
+            serde_json::from_value::<Event>(event).expect("an event")
+        };
+        let events = vec![
+            event(json!({"lastTimestamp": "2026-06-01T10:00:00Z"}), "first"),
+            event(
+                json!({"eventTime": "2026-06-01T10:00:00.000000Z",
+                "series": {"count": 2, "lastObservedTime": "2026-06-01T10:09:00.000000Z"}}),
+                "latest",
+            ),
+            event(json!({"eventTime": "2026-06-01T10:05:00.000000Z"}), "second"),
+        ];
+
+        assert_eq!(last(events).as_deref(), Some("latest"));
+        assert_eq!(last(Vec::new()), None);
+    }
+}
