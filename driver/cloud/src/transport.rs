@@ -100,6 +100,23 @@ impl Answer {
     }
 }
 
+/// A service answers 401 to a token that Keystone has only just given when the application credential's access rules leave the
+/// request out (keystonemiddleware, `validate_allowed_request`): the words of the service do not say so.
+fn refuses_new_token(failure: Failure, request: &Request<'_>) -> Failure {
+    let path = if request.version_root {
+        "the address of its version".to_owned()
+    } else {
+        request.path.join("/")
+    };
+    let fault = format!(
+        "{}; the token is new, so the access rules of the application credential may lack {} {path} of service {}",
+        failure.fault,
+        request.method,
+        request.service.name(),
+    );
+    Failure { fault, ..failure }
+}
+
 /// The way to a cloud's services.
 #[derive(Debug)]
 pub(crate) struct Transport {
@@ -190,6 +207,7 @@ impl Transport {
                     connection.keystone().invalidate(token.generation).await;
                     continue;
                 }
+                Err(CloudError::Auth(failure)) => return Err(CloudError::Auth(refuses_new_token(failure, request))),
                 Err(error) => error,
                 answer => return answer,
             };

@@ -6,6 +6,8 @@ import pathlib
 import platform
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
+# What the product asks for, and no more, is what the suites' credential may do.
+ACCESS_RULES = HERE.parent.parent / "config" / "openstack" / "access-rules.json"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cinder-csi"
 RUN = CACHE / "openstack-run"
 LOG = CACHE / "openstack-log"
@@ -68,7 +70,7 @@ def digest(paths):
     """A key of sixteen digits over files and this machine's Python."""
     total = hashlib.sha256(platform.python_version().encode())
     for path in sorted(paths):
-        total.update(path.relative_to(HERE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        total.update(pathlib.Path(os.path.relpath(path, HERE)).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()[:16]
 
 
@@ -85,7 +87,7 @@ def environment():
 def prepared():
     """The prepared database; its name changes with everything that shapes it, but not with what only runs on it."""
     ours = ("control/layout.py", "control/services.py", "control/setup.py", "services/loop_servers.py")
-    shaping = [*requirements(), *(HERE / "conf").iterdir(), *(HERE / name for name in ours)]
+    shaping = [*requirements(), ACCESS_RULES, *(HERE / "conf").iterdir(), *(HERE / name for name in ours)]
     return environment() / f"prepared-{digest(shaping)}"
 
 

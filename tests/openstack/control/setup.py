@@ -81,9 +81,10 @@ def servers():
 
 
 def credential():
-    """The application credential and the cloud.conf with it, for this user alone to read."""
+    """The application credential, with the documented access rules, and the cloud.conf with it, for this user alone to read."""
     session = api.member()
-    body = {"application_credential": {"name": "csi-driver", "description": "of the tests"}}
+    rules = json.loads(layout.ACCESS_RULES.read_text())
+    body = {"application_credential": {"name": "csi-driver", "description": "of the tests", "access_rules": rules}}
     made = session.post("identity", f"/users/{session.user}/application_credentials", body)["application_credential"]
     lines = [
         "[Global]",

@@ -84,12 +84,12 @@ impl RealCloud {
             description.ports.nova,
         ];
         let gateway = Gateway::start(&ports).await?;
-        let mut api = Api::login(&description.cloud_conf).await?;
+        let mut api = Api::login(&description.member_conf).await?;
         if !api.block_storage().await?.is_empty() {
             // A fresh one is sooner there than the end of somebody else's half-done work.
             control(&["down"]).await?;
             description = describe(&control(&["up"]).await?)?;
-            api = Api::login(&description.cloud_conf).await?;
+            api = Api::login(&description.member_conf).await?;
         }
         let server = description.servers.first().context("the cloud has no server")?;
         lab.shell(&format!("mount --bind '{}' {BY_ID}", server.by_id.display()))

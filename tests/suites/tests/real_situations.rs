@@ -19,7 +19,7 @@ use csi_proto::csi::v1::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteVolumeGroupSnapshotRequest, DeleteVolumeRequest,
     GetVolumeGroupSnapshotRequest, VolumeCapability,
 };
-use harness::wait_for_some;
+use harness::{wait_for_some, workspace_root};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suites::cloud::Cloud;
@@ -334,6 +334,46 @@ fn members_of_a_group_are_taken_one_by_one_found_again_and_deleted_together() {
     });
 }
 
+#[test]
+fn a_right_that_is_lacking_is_named() {
+    in_lab(async |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let member = keys(cloud.member_conf())?;
+        let keystone = Keystone::login(&cloud, &member).await?;
+        let path = workspace_root().join("config/openstack/access-rules.json");
+        let mut rules: Vec<Value> = serde_json::from_slice(&std::fs::read(path)?)?;
+        rules.retain(|rule| !(rule["method"] == "DELETE" && rule["path"] == "/v3/*/volumes/*"));
+        let (id, secret) = keystone.application_credential(&cloud, "lacks-one", &rules).await?;
+        let conf = lab.path("lacks-one.conf");
+        let text = format!(
+            "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {id}\napplication-credential-secret = {secret}\n",
+            cloud.auth_url(),
+            member["region"]
+        );
+        std::fs::write(&conf, text)?;
+        let driver = Ours::new(Role::Controller).start(&lab, &LoggedIn { conf }).await?;
+        let calls = Calls::over(driver.channel());
+        let volume = calls.create("pvc-lacks-one", "fast", Mode::SingleNodeWriter).await?;
+        let refusal = calls
+            .delete(&volume)
+            .await
+            .err()
+            .context("a deletion without the right to it")?;
+        ensure!(
+            refusal.message().contains("access rules")
+                && refusal.message().contains(&format!("DELETE volumes/{volume}")),
+            "{refusal}"
+        );
+        println!("{}: {}", refusal.code(), refusal.message());
+        driver.stop().await?;
+
+        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+        Calls::over(driver.channel()).delete(&volume).await?;
+        driver.stop().await?;
+        cloud.stop().await
+    });
+}
+
 /// Keystone as the project's member sees it.
 struct Keystone {
     http: reqwest::Client,
@@ -368,18 +408,27 @@ impl Keystone {
             "trustor_user_id": self.user, "trustee_user_id": self.trustee, "project_id": self.project,
             "impersonation": true, "roles": [{ "name": "member" }],
         }});
-        let url = format!("{}/OS-TRUST/trusts", cloud.auth_url());
-        let answer = self
-            .http
-            .post(&url)
-            .header("X-Auth-Token", &self.token)
-            .json(&body)
-            .send()
-            .await?;
-        let (status, text) = (answer.status(), answer.text().await?);
-        ensure!(status.is_success(), "{url}: {status} {text}");
-        let made: Value = serde_json::from_str(&text)?;
+        let made = self.post(cloud, "OS-TRUST/trusts", &body).await?;
         Ok(made["trust"]["id"].as_str().context("no trust")?.to_owned())
+    }
+
+    /// An application credential that may do what these rules say: its id and its secret.
+    async fn application_credential(&self, cloud: &RealCloud, name: &str, rules: &[Value]) -> Result<(String, String)> {
+        let body = json!({ "application_credential": { "name": name, "access_rules": rules } });
+        let path = format!("users/{}/application_credentials", self.user);
+        let made = self.post(cloud, &path, &body).await?;
+        let text = |key: &str| made["application_credential"][key].as_str().map(str::to_owned);
+        text("id").zip(text("secret")).context("no application credential")
+    }
+
+    async fn post(&self, cloud: &RealCloud, path: &str, body: &Value) -> Result<Value> {
+        let url = format!("{}/{path}", cloud.auth_url());
+        let request = self.http.post(&url).header("X-Auth-Token", &self.token).json(body);
+        let answer = request.send().await?;
+        let status = answer.status();
+        // What Keystone answers to a success may hold a secret.
+        ensure!(status.is_success(), "{url}: {status} {}", answer.text().await?);
+        Ok(answer.json().await?)
     }
 }
 

@@ -115,6 +115,22 @@ async fn a_revoked_token_is_renewed_once_for_all_callers() {
 }
 
 #[tokio::test]
+async fn a_service_that_refuses_a_new_token_is_asked_no_third_time_and_access_rules_are_named() {
+    let stage = stage().await;
+    stage
+        .sim
+        .fault(Fault::on("get_volume").effect(Effect::status(401)))
+        .expect("rule");
+    let error = stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect_err("refused");
+    let (told, request) = (
+        error.to_string(),
+        format!("GET volumes/{NOTHING} of service block-storage"),
+    );
+    assert!(told.contains("access rules") && told.contains(&request), "{told}");
+    assert_eq!(stage.sim.count("get_volume"), 2);
+}
+
+#[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
     let stage = stage_with(SimConfig {
         token_lifetime: Duration::from_secs(3),
