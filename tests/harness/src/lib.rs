@@ -38,7 +38,7 @@ mod simulator;
 mod tools;
 
 pub use api_server::ApiServer;
-pub use cluster::{Cluster, ClusterConfig, Container, Node, NodeConfig};
+pub use cluster::{CloudConfig, Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::Command;
 pub use image::{Entry, Image};
 pub use images::BUSYBOX_IMAGE;
