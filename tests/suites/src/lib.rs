@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod cloud;
+pub mod cluster;
 pub mod contracts;
 pub mod drivers;
 pub mod gateway;

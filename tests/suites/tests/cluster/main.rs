@@ -8,15 +8,11 @@ mod bad_input;
 mod classes;
 mod clouds;
 mod gate;
-mod growth;
 mod kills;
-mod life;
 mod metrics;
 mod operator_kills;
 mod plugin;
-mod snapshots;
 mod upkeep;
-mod world;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -26,7 +22,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use harness::{Cluster, ClusterConfig, Progress};
 
-use world::World;
+use suites::cluster::{self as world, World, growth, life, snapshots};
 
 type Scenario = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 

@@ -1,17 +1,19 @@
 //! Snapshots, clones, and the APIs for them that come and go.
 
+#![expect(missing_docs, reason = "the names of scenarios say all")]
+
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::world::{NAMESPACE, PATIENCE, USERS, World, claim};
+use super::{NAMESPACE, PATIENCE, USERS, World};
 
 /// The Deployment of the snapshot-controller that the operator runs.
 const SNAPSHOT_CONTROLLER: &str = "cinder-csi-snapshot-controller";
 /// The snapshot class that the operator makes when nobody names one.
 const CLASS: &str = "cinder";
 
-pub(crate) async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &World) -> Result<()> {
+pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &World) -> Result<()> {
     world
         .condition("SnapshotsReady", "True", |found| found["reason"] == "NotInstalled")
         .await?;
@@ -39,14 +41,14 @@ pub(crate) async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(w
     for kind in ["volumesnapshotclass", "volumegroupsnapshotclass"] {
         let class = world.cluster.get(&[kind, CLASS]).await?;
         ensure!(
-            class["driver"] == crate::world::DRIVER && class["deletionPolicy"] == "Delete",
+            class["driver"] == super::DRIVER && class["deletionPolicy"] == "Delete",
             "{kind} {CLASS} is {class}"
         );
     }
     Ok(())
 }
 
-pub(crate) async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &World) -> Result<()> {
+pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &World) -> Result<()> {
     world.start_pod("origin", None).await?;
     world.ready("origin").await?;
     world.sh("origin", "echo then > /data/witness && sync").await?;
@@ -64,12 +66,8 @@ pub(crate) async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(worl
     .await?;
     world.sh("origin", "echo now > /data/witness && sync").await?;
 
-    start_pod_from(
-        world,
-        "restored",
-        &json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"}),
-    )
-    .await?;
+    let source = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"});
+    world.start_pod_from("restored", &source).await?;
     let witness = world.sh("restored", "cat /data/witness").await?;
     ensure!(witness.trim() == "then", "the restored file holds {witness:?}");
     let witness = world.sh("origin", "cat /data/witness").await?;
@@ -81,29 +79,21 @@ pub(crate) async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(worl
     let words = ["delete", "volumesnapshot", "moment", "-n", USERS, "--timeout=60s"];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
     wait_for("the end of the snapshot in the cloud", PATIENCE, async || {
-        let state = world.cluster.simulator()?.state().await?;
-        ensure!(
-            state["snapshots"].as_array().is_some_and(Vec::is_empty),
-            "the cloud has {}",
-            state["snapshots"]
-        );
+        let left = world.cloud_things("snapshots").await?;
+        ensure!(left.is_empty(), "the cloud has {left:?}");
         Ok(())
     })
     .await?;
     world.delete_pod_and_volume("origin").await
 }
 
-pub(crate) async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
+pub async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
     world.start_pod("source", None).await?;
     world.ready("source").await?;
     world.sh("source", "echo cloned > /data/witness && sync").await?;
 
-    start_pod_from(
-        world,
-        "clone",
-        &json!({"kind": "PersistentVolumeClaim", "name": "source"}),
-    )
-    .await?;
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "source"});
+    world.start_pod_from("clone", &source).await?;
     let witness = world.sh("clone", "cat /data/witness").await?;
     ensure!(witness.trim() == "cloned", "the clone's file holds {witness:?}");
     world.sh("clone", "echo changed > /data/witness && sync").await?;
@@ -116,7 +106,7 @@ pub(crate) async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<
     world.delete_pod_and_volume("source").await
 }
 
-pub(crate) async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) -> Result<()> {
+pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) -> Result<()> {
     world
         .patch_spec(&json!({"snapshots": {"controller": "Detect"}}))
         .await?;
@@ -151,12 +141,4 @@ async fn has_snapshotter(world: &World) -> Result<bool> {
     Ok(containers
         .iter()
         .any(|container| container["name"] == "csi-snapshotter"))
-}
-
-/// A claim with the data of something else, and a pod with it that is Ready.
-async fn start_pod_from(world: &World, name: &str, source: &Value) -> Result<()> {
-    let mut claim = claim(name, "Filesystem");
-    claim["spec"]["dataSource"] = source.clone();
-    world.start_pod_of(name, None, &claim).await?;
-    world.ready(name).await
 }
