@@ -28,6 +28,7 @@ mod command;
 mod forward;
 mod image;
 mod images;
+mod node_sidecars;
 mod poll;
 mod previous;
 mod product;

@@ -12,6 +12,7 @@ mod kills;
 mod metrics;
 mod operator_kills;
 mod plugin;
+mod registration;
 mod upkeep;
 
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         kills::the_controller_killed_during_a_create_makes_no_second_volume,
         kills::the_controller_killed_during_an_attach_finishes_it,
         kills::the_node_plugin_killed_under_a_running_pod_stays_registered,
+        registration::the_sidecars_register_the_driver_and_hand_it_back,
         operator_kills::killed_before_its_first_write_of_a_repair_the_operator_makes_it_whole,
         operator_kills::killed_between_its_writes_the_operator_makes_no_second_deployment,
         operator_kills::killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole,

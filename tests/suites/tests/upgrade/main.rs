@@ -6,7 +6,6 @@
 //! from its CSINode while its pod is replaced.
 
 mod watch;
-mod writers;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, ClusterConfig, Product, Profile, Progress, wait_for};
 use serde_json::{Value, json};
+use suites::cluster::writers::Writers;
 
 use watch::Watch;
-use writers::Writers;
 
 /// The name of the driver.
 const DRIVER: &str = "cinder.csi.openstack.org";
@@ -76,7 +75,7 @@ async fn run() -> Result<()> {
 
 async fn update(cluster: &Cluster, previous: &Product, present: &Product) -> Result<()> {
     install(cluster, previous).await?;
-    let writers = Writers::start(cluster).await?;
+    let writers = Writers::start(cluster, "cinder").await?;
     let watch = Watch::start(cluster).await?;
 
     cluster.progress().say(format!("updating to {}", present.version));
