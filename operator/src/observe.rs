@@ -3,6 +3,7 @@
 mod apis;
 mod classes;
 mod index;
+mod installation;
 mod nodes;
 mod pods;
 mod revisions;
@@ -28,6 +29,7 @@ pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
 pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
 pub use index::{Index, Registered};
+pub use installation::{installation, running_node_pods};
 pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
 pub use revisions::current_revision;
 pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
