@@ -39,7 +39,7 @@ use index::Owned as _;
 
 use crate::{
     apply::{ApplyError, api_for},
-    objects::{Key, Owner, is_applied},
+    objects::{Key, Owner, is_applied, is_copy},
     operands::KINDS,
     teardown::Blockers,
 };
@@ -112,7 +112,7 @@ pub async fn live(
             });
             let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
             let object = serde_json::to_value(&object)?;
-            if is_applied(&object) {
+            if is_applied(&object) && !is_copy(&object) {
                 live.insert(key, object);
             }
         }
