@@ -161,7 +161,7 @@ impl Cluster {
             node.start_containerd(&mut self.daemons).await?;
             node.start_kubelet(&pki, &mut self.daemons)?;
         }
-        let basics = [images::pause(&init), images::busybox().await?];
+        let basics = [images::pause(&init), images::busybox(images::BUSYBOX_IMAGE).await?];
         for image in &basics {
             self.import(image).await?;
         }

@@ -42,7 +42,7 @@ pub use api_server::ApiServer;
 pub use cluster::{CloudConfig, Cluster, ClusterConfig, Container, Node, NodeConfig};
 pub use command::Command;
 pub use image::{Entry, Image};
-pub use images::BUSYBOX_IMAGE;
+pub use images::{BUSYBOX_IMAGE, busybox};
 pub use poll::{wait_for, wait_for_some};
 pub use product::{Product, Profile};
 pub use programs::{release_driver, release_operator};
