@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod contracts;
 pub mod drivers;
 pub mod gateway;
+pub mod ginkgo;
 pub mod host_commands;
 pub mod issues;
 pub mod lab;
