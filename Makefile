@@ -40,6 +40,13 @@ sanity: prepare ## csi-sanity, every combination, and the Go driver: on the simu
 	tests/openstack/cloud up >/dev/null
 	trap 'tests/openstack/cloud down' EXIT; $(CARGO) test --locked -p suites --test sanity --test go_driver -- --include-ignored
 
+.PHONY: e2e
+e2e: prepare ## The product on two servers of real OpenStack, every scenario (root; E2E='zones backup' picks)
+	$(CARGO) build --locked --workspace --bins
+	tests/openstack/cloud up >/dev/null
+	trap 'tests/openstack/cloud down' EXIT; \
+	E2E_SCENARIOS=all HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test e2e -- $(E2E)
+
 .PHONY: bench
 bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject operator' picks)
 	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)

@@ -277,3 +277,66 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     }
     headers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener() -> std::net::TcpListener {
+        std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn clients_are_told_an_address_that_they_reach_and_what_they_ask_for_is_noted() {
+        let service = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = service.local_addr().unwrap().port();
+        let app = axum::Router::new().fallback(async || "volumes are at http://127.0.0.1:8776/v3");
+        tokio::spawn(async move { axum::serve(service, app).await });
+        let entrance = listener();
+        let address = entrance.local_addr().unwrap();
+        let (listener, tls) = (entrance, None);
+        let gateway = Gateway::through(vec![Door { listener, port, tls }], Some(Ipv4Addr::new(10, 0, 0, 1)))
+            .await
+            .unwrap();
+
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .user_agent("a driver")
+            .build()
+            .unwrap();
+        let answer = client.get(format!("http://{address}/v3?all=1")).send().await.unwrap();
+
+        assert_eq!(answer.text().await.unwrap(), "volumes are at http://10.0.0.1:8776/v3");
+        let expected = Exchange {
+            port: address.port(),
+            method: "GET".to_owned(),
+            path: "/v3?all=1".to_owned(),
+            user_agent: "a driver".to_owned(),
+            status: 200,
+        };
+        assert_eq!(gateway.log(), [expected]);
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_away_is_a_bad_gateway() {
+        let (entrance, gone) = (listener(), listener().local_addr().unwrap().port());
+        let address = entrance.local_addr().unwrap();
+        let (listener, tls) = (entrance, None);
+        let gateway = Gateway::through(
+            vec![Door {
+                listener,
+                port: gone,
+                tls,
+            }],
+            None,
+        )
+        .await
+        .unwrap();
+
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(format!("http://{address}/")).send().await.unwrap();
+
+        assert_eq!(answer.status(), 502);
+        assert_eq!(gateway.log().first().map(|call| call.status), Some(502));
+    }
+}

@@ -230,3 +230,39 @@ fn certificate(host: Ipv4Addr) -> Result<(String, ServerConfig)> {
         .context("the certificate cannot be used")?;
     Ok((pem, config))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_knows_the_authority_trusts_the_gateway_and_nobody_else_does() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let (authority, tls) = certificate(Ipv4Addr::LOCALHOST).unwrap();
+        let tls = Some(Arc::new(tls));
+        let _gateway = Gateway::through(vec![Door { listener, port, tls }], None)
+            .await
+            .unwrap();
+        let authority = reqwest::Certificate::from_pem(authority.as_bytes()).unwrap();
+        let client = || reqwest::Client::builder().no_proxy();
+
+        let stranger = client().build().unwrap().get(&url).send().await;
+        let friend = client()
+            .add_root_certificate(authority)
+            .build()
+            .unwrap()
+            .get(&url)
+            .send()
+            .await;
+
+        assert!(stranger.unwrap_err().is_connect());
+        // Nobody is behind the gateway.
+        assert_eq!(friend.unwrap().status(), 502);
+    }
+}
