@@ -23,7 +23,7 @@ async fn killed_during(world: &World, pod: &str, latency: &str, operation: &str)
     world.latencies(json!({latency: SLOW})).await?;
     world.start_pod(pod, None).await?;
     world.asked_for(operation).await?;
-    world.kill_controller().await?;
+    world.kill_controllers().await?;
     world.latencies(json!({latency: "0s"})).await?;
     world.ready(pod).await?;
     let requests = simulator.log().await?;

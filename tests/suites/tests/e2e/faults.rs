@@ -16,7 +16,7 @@ pub(crate) async fn the_controller_killed_among_many_claims_makes_each_volume_on
         Ok(())
     })
     .await?;
-    world.kill_controller().await?;
+    world.kill_controllers().await?;
     for name in &names {
         world.ready(name).await?;
     }

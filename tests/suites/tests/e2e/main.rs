@@ -63,7 +63,7 @@ fn all() -> Vec<Scenario> {
         Whole copies::a_group_snapshot_is_of_one_moment,
         Whole snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
         Whole faults::the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work,
-        Always faults::the_controller_killed_among_many_claims_makes_each_volume_once,
+        Whole faults::the_controller_killed_among_many_claims_makes_each_volume_once,
         Whole credentials::a_credential_is_replaced_and_the_old_one_revoked,
         Whole credentials::keystone_behind_tls_is_trusted_by_its_own_authority,
         Whole services::keystone_comes_back,

@@ -51,6 +51,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     for name in ["steady", "goes"] {
         world.ready(name).await?;
     }
+    let before = lines(world).await?;
     openstack.stop_service(service).await?;
     let asked = openstack.calls().len();
     world.start_pod("comes", None).await?;
@@ -64,13 +65,21 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
 
     world.ready("comes").await?;
     // The volume in use was written to all along.
-    let lines = world.sh("steady", "wc -l < /data/log").await?;
-    let lines: usize = lines.trim().parse().context("wc printed no number")?;
+    let after = lines(world).await?;
     let pod = world.cluster.get(&["pod", "steady", "-n", USERS]).await?;
     let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
-    ensure!(*restarts == 0 && lines > 0, "restarts: {restarts}, lines: {lines}");
+    ensure!(
+        *restarts == 0 && after > before,
+        "the writer was started {restarts} times again and wrote {before} lines before, {after} after"
+    );
     world.delete_all().await?;
     world.healthy().await
+}
+
+/// How many lines the writer has written.
+async fn lines(world: &World) -> Result<usize> {
+    let lines = world.sh("steady", "wc -l < /data/log").await?;
+    lines.trim().parse().context("wc printed no number")
 }
 
 /// Waits until the service is missed, and says how: requests that were refused since, or a volume that waits. It may also be
