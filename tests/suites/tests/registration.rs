@@ -60,6 +60,43 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
     });
 }
 
+#[test]
+fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
+    in_lab(async |lab| {
+        let simulator = Simulator::start(&lab, "").await?;
+        let kubelet = lab.path("kubelet");
+        for directory in ["plugins", "plugins_registry"] {
+            std::fs::create_dir_all(kubelet.join(directory)).context("cannot make the kubelet's directories")?;
+        }
+        let endpoint = kubelet.join("plugins").join(DRIVER).join("csi.sock");
+        let link = kubelet.join("plugins_registry").join(format!("{DRIVER}@reg.sock"));
+        // As the Go driver's node plugin, which somebody else registers.
+        let other = Ours::new(Role::Node)
+            .socket(endpoint.clone())
+            .start(&lab, &simulator)
+            .await?;
+        let ours = Ours::new(Role::Node)
+            .socket(endpoint.clone())
+            .flag("--register")
+            .flag(format!("--kubelet-dir={}", kubelet.display()))
+            .start(&lab, &simulator)
+            .await?;
+        wait_for_some("our driver to wait", REGISTER_TIMEOUT, async || {
+            Ok(ours
+                .log()?
+                .contains("another process serves the CSI socket")
+                .then_some(()))
+        })
+        .await?;
+        ensure!(!link.exists(), "it registered beside the one that serves");
+        other.kill().await?;
+        registered(&link).await?;
+        ensure!(contracts::register(&link).await?.endpoint == endpoint.display().to_string());
+        ours.stop().await?;
+        simulator.stop().await
+    });
+}
+
 async fn registered(link: &Path) -> Result<()> {
     wait_for_some("the registration socket", REGISTER_TIMEOUT, async || {
         Ok(link.exists().then_some(()))
