@@ -11,6 +11,7 @@ pub mod contracts;
 pub mod drivers;
 pub mod gateway;
 pub mod ginkgo;
+pub mod go_manifests;
 pub mod host_commands;
 pub mod issues;
 pub mod lab;

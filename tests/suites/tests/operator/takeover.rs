@@ -6,17 +6,17 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{wait_for, workspace_root};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use suites::go_manifests::{CLUSTER_ID, CONTROLLER, Manifests, NODE};
 
 use crate::world::{DAEMON_SET, DEPLOYMENT, DRIVER, NODES, OBJECT, PATIENCE, PODS, REVISION_LABEL, World};
 
 const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const APPS: &str = "/apis/apps/v1/namespaces/kube-system";
 const OLD_PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
 const LEASE_NAME: &str = "external-attacher-leader-cinder-csi-openstack-org";
-const CONTROLLER: &str = "csi-cinder-controllerplugin";
-const NODE: &str = "csi-cinder-nodeplugin";
 /// How long the lease of the other attacher lasts after its pod has ended.
 const LEASE_SECONDS: u8 = 6;
 
@@ -26,7 +26,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     install(world).await?;
     let old_driver = world.api.get(&driver()).await?;
     let _operator = world.start_operator("takeover", &[]).await?;
-    world.ask_for_driver(json!({"clusterID": "kubernetes"})).await?;
+    world.ask_for_driver(json!({"clusterID": CLUSTER_ID})).await?;
     degraded(world, "ForeignObject").await?;
     world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
     degraded(world, "AdoptionForbidden").await?;
@@ -126,13 +126,23 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     }
     let object = world.api.get(OBJECT).await?;
     let left = object["status"]["adoption"]["leftovers"].to_string();
-    ensure!(left.contains(CONTROLLER), "left: {left}");
+    for expected in [
+        CONTROLLER,
+        "ClusterRole csi-attacher-role",
+        "ServiceAccount kube-system/csi-cinder-node-sa",
+        "Secret kube-system/cloud-config",
+    ] {
+        ensure!(left.contains(expected), "{expected} is not among {left}");
+    }
 
     for path in [
         format!("{APPS}/deployments/{CONTROLLER}"),
         format!("{LEASES}/{LEASE_NAME}"),
     ] {
         world.api.delete(&path).await?;
+    }
+    for name in ["attacher", "provisioner", "snapshotter", "resizer", "nodeplugin"] {
+        world.api.delete(&format!("{BINDINGS}/csi-{name}-binding")).await?;
     }
     wait_for("nothing to be left", PATIENCE, async || {
         let object = world.api.get(OBJECT).await?;
@@ -153,33 +163,26 @@ fn driver() -> String {
     format!("{CSI_DRIVERS}/{DRIVER}")
 }
 
-/// The other installation, as its manifests and its controllers make it.
+/// The other installation from its own manifests, with what controllers would make of them.
 async fn install(world: &World) -> Result<()> {
-    let csi_driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER},
-        "spec": {"attachRequired": true, "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"]}});
-    world.api.create(CSI_DRIVERS, &csi_driver).await?;
+    let manifests = Manifests::read("[Global]\n").await?;
+    for object in manifests.objects() {
+        let api = object["apiVersion"].as_str().unwrap_or_default();
+        let base = if api.contains('/') {
+            format!("/apis/{api}")
+        } else {
+            format!("/api/{api}")
+        };
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .map(|name| format!("/namespaces/{name}"));
+        let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+        let collection = format!("{base}{}/{plural}", namespace.unwrap_or_default());
+        world.api.create(&collection, object).await?;
+    }
     let containers =
         json!([{"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]);
     let volumes = json!([{"name": "socket-dir", "hostPath": {"path": format!("/var/lib/kubelet/plugins/{DRIVER}")}}]);
-    for (collection, kind, name, spec) in [
-        (
-            "deployments",
-            "Deployment",
-            CONTROLLER,
-            json!({"containers": containers}),
-        ),
-        (
-            "daemonsets",
-            "DaemonSet",
-            NODE,
-            json!({"containers": containers, "volumes": volumes}),
-        ),
-    ] {
-        let labels = json!({"app": name});
-        let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
-        world.api.create(&format!("{APPS}/{collection}"), &object).await?;
-    }
     let mut pods = vec![(format!("{CONTROLLER}-x"), NODES[0], json!([]))];
     pods.extend(NODES.map(|node| (format!("old-{node}"), node, volumes.clone())));
     for (name, node, volumes) in pods {

@@ -1,20 +1,12 @@
 //! The Go driver in a cluster, from its own manifests: they come with its Go module.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
-use harness::{Cluster, Command, Image, wait_for, workspace_root};
+use anyhow::{Result, ensure};
+use harness::{Cluster, Image, wait_for};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, PATIENCE};
-
-/// Where its manifests put it.
-pub(crate) const NAMESPACE: &str = "kube-system";
-pub(crate) const CONTROLLER: &str = "csi-cinder-controllerplugin";
-pub(crate) const NODE: &str = "csi-cinder-nodeplugin";
-/// What its manifests give as `--cluster`.
-pub(crate) const CLUSTER_ID: &str = "kubernetes";
-const MODULE: &str = "k8s.io/cloud-provider-openstack";
+pub(crate) use suites::go_manifests::{CLUSTER_ID, CONTROLLER, Manifests, NAMESPACE, NODE};
 
 /// What the Go driver runs on a node, and the configuration of that.
 const TOOLS: [&str; 10] = [
@@ -30,146 +22,74 @@ const TOOLS: [&str; 10] = [
     "/etc/mke2fs.conf",
 ];
 
-/// The manifests as they were published, but for credentials of the test's cloud and for images that cannot be pulled here.
-#[derive(Debug)]
-pub(crate) struct Manifests {
-    objects: Vec<Value>,
+/// The manifests with the credentials of the cluster's cloud.
+pub(crate) async fn manifests(cluster: &Cluster) -> Result<Manifests> {
+    let access = cluster.simulator()?.access();
+    let conf = format!(
+        "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {}\napplication-credential-secret = {}\n",
+        access.auth_url, access.region, access.application_credential_id, access.application_credential_secret
+    );
+    Manifests::read(&conf).await
 }
 
-impl Manifests {
-    pub(crate) async fn read(cluster: &Cluster) -> Result<Self> {
-        let directory = module().await?.join("manifests/cinder-csi-plugin");
-        let mut objects = Vec::new();
-        let mut files: Vec<PathBuf> = std::fs::read_dir(&directory)
-            .with_context(|| format!("cannot read {}", directory.display()))?
-            .map(|entry| Ok(entry?.path()))
-            .collect::<Result<_>>()?;
-        files.sort();
-        for file in files {
-            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            for document in serde_yaml::Deserializer::from_str(&text) {
-                let value: Value = serde::Deserialize::deserialize(document)
-                    .with_context(|| format!("{} is not YAML", file.display()))?;
-                if value.is_object() {
-                    objects.push(value);
-                }
+/// Makes images of those names, of programs that were built here.
+pub(crate) async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+    let mut of_nodes = Vec::new();
+    for name in manifests.images() {
+        let program = name.rsplit('/').next().unwrap_or(name);
+        let program = program.split(':').next().unwrap_or(program);
+        match program {
+            "livenessprobe" | "csi-node-driver-registrar" => of_nodes.push(name),
+            "cinder-csi-plugin" => cluster.import(&driver_image(cluster, name).await?).await?,
+            sidecar => {
+                let path = format!("/{sidecar}");
+                let image = Image::new(name)
+                    .file(cluster.tools().path(sidecar)?, &path)
+                    .entrypoint(path);
+                cluster.import(&image).await?;
             }
         }
-        ensure!(
-            objects.len() > 10,
-            "{} has {} objects",
-            directory.display(),
-            objects.len()
-        );
-        let mut manifests = Self { objects };
-        manifests.fit(cluster)?;
-        Ok(manifests)
     }
-
-    /// The published Secret has the credentials of nobody.
-    fn fit(&mut self, cluster: &Cluster) -> Result<()> {
-        let access = cluster.simulator()?.access();
-        let conf = format!(
-            "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {}\napplication-credential-secret = {}\n",
-            access.auth_url, access.region, access.application_credential_id, access.application_credential_secret
-        );
-        for object in &mut self.objects {
-            if object["kind"] == "Secret" {
-                object["stringData"] = json!({"cloud.conf": conf});
-                object["data"] = Value::Null;
-            }
-            let containers = object.pointer_mut("/spec/template/spec/containers");
-            for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
-                // There is no registry here.
-                if container["imagePullPolicy"] == "Always" {
-                    container["imagePullPolicy"] = json!("IfNotPresent");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The images that the manifests name.
-    fn images(&self) -> BTreeSet<&str> {
-        let pods = self
-            .objects
-            .iter()
-            .filter_map(|object| object.pointer("/spec/template/spec/containers")?.as_array());
-        pods.flatten()
-            .filter_map(|container| container["image"].as_str())
-            .collect()
-    }
-
-    /// Makes images of those names, of programs that were built here.
-    pub(crate) async fn load_images(&self, cluster: &Cluster) -> Result<()> {
-        let mut of_nodes = Vec::new();
-        for name in self.images() {
-            let program = name.rsplit('/').next().unwrap_or(name);
-            let program = program.split(':').next().unwrap_or(program);
-            match program {
-                "livenessprobe" | "csi-node-driver-registrar" => of_nodes.push(name),
-                "cinder-csi-plugin" => cluster.import(&driver_image(cluster, name).await?).await?,
-                sidecar => {
-                    let path = format!("/{sidecar}");
-                    let image = Image::new(name)
-                        .file(cluster.tools().path(sidecar)?, &path)
-                        .entrypoint(path);
-                    cluster.import(&image).await?;
-                }
-            }
-        }
-        cluster.load_node_sidecars(&of_nodes).await
-    }
-
-    /// Applies them as an administrator does, and what the sidecars need that were built here: they are newer than those that the
-    /// manifests name.
-    pub(crate) async fn apply(&self, cluster: &Cluster) -> Result<()> {
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "newer-sidecars"},
-            "rules": [
-                {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattributesclasses"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": ["snapshot.storage.k8s.io"], "resources": ["volumesnapshots"], "verbs": ["watch", "update"]},
-            ],
-        });
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "newer-sidecars"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "newer-sidecars"},
-            "subjects": [{"kind": "ServiceAccount", "name": "csi-cinder-controller-sa", "namespace": NAMESPACE}],
-        });
-        let all = json!({"apiVersion": "v1", "kind": "List",
-            "items": self.objects.iter().chain([&role, &binding]).collect::<Vec<_>>()});
-        cluster.apply(&all.to_string()).await.map(drop)
-    }
-
-    /// Deletes all of it.
-    pub(crate) async fn delete(&self, cluster: &Cluster) -> Result<()> {
-        for object in &self.objects {
-            let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
-            let mut words = vec![
-                "delete",
-                kind.as_str().unwrap_or_default(),
-                name.as_str().unwrap_or_default(),
-                "--ignore-not-found",
-                "--timeout=90s",
-            ];
-            if object["metadata"]["namespace"].is_string() {
-                words.extend(["-n", NAMESPACE]);
-            }
-            cluster.kubectl_within(PATIENCE, &words).await?;
-        }
-        Ok(())
-    }
+    cluster.load_node_sidecars(&of_nodes).await
 }
 
-/// The directory of the Go driver's module.
-async fn module() -> Result<PathBuf> {
-    let directory = Command::new("go")
-        .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", MODULE])
-        .directory(workspace_root().join("tests/tools/csi"))
-        .output()
-        .await
-        .with_context(|| format!("cannot find the module {MODULE}"))?;
-    Ok(PathBuf::from(directory.trim()))
+/// Applies them as an administrator does, and what the sidecars need that were built here: they are newer than those that the
+/// manifests name.
+pub(crate) async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "newer-sidecars"},
+        "rules": [
+            {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattributesclasses"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["snapshot.storage.k8s.io"], "resources": ["volumesnapshots"], "verbs": ["watch", "update"]},
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "newer-sidecars"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "newer-sidecars"},
+        "subjects": [{"kind": "ServiceAccount", "name": "csi-cinder-controller-sa", "namespace": NAMESPACE}],
+    });
+    let all = json!({"apiVersion": "v1", "kind": "List",
+            "items": manifests.objects().iter().chain([&role, &binding]).collect::<Vec<_>>()});
+    cluster.apply(&all.to_string()).await.map(drop)
+}
+
+/// Deletes all of it.
+pub(crate) async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+    for object in manifests.objects() {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        let mut words = vec![
+            "delete",
+            kind.as_str().unwrap_or_default(),
+            name.as_str().unwrap_or_default(),
+            "--ignore-not-found",
+            "--timeout=90s",
+        ];
+        if object["metadata"]["namespace"].is_string() {
+            words.extend(["-n", NAMESPACE]);
+        }
+        cluster.kubectl_within(PATIENCE, &words).await?;
+    }
+    Ok(())
 }
 
 /// The Go driver with the file systems' tools, as its own image has them. No entry point: the manifests' arguments begin with the

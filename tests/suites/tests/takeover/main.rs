@@ -213,7 +213,7 @@ async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
         .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, "--timeout=240s"])
         .await?;
     site.writers.check(cluster).await?;
-    site.manifests.apply(cluster).await?;
+    go::apply(&site.manifests, cluster).await?;
     go::serves(cluster).await?;
     site.undisturbed().await?;
     // Ours made this one.
@@ -247,7 +247,7 @@ async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
 
 async fn nothing_is_left(site: &Site) -> Result<()> {
     site.writers.remove(site.cluster()).await?;
-    site.manifests.delete(site.cluster()).await?;
+    go::delete(&site.manifests, site.cluster()).await?;
     let words = ["get", "pods", "-n", USERS, "-o", "name"];
     let pods = site.cluster().kubectl(&words).await?;
     ensure!(pods.is_empty(), "left: {pods}");

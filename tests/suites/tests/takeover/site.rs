@@ -31,13 +31,13 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        let manifests = Manifests::read(cluster).await?;
-        manifests.load_images(cluster).await?;
+        let manifests = go::manifests(cluster).await?;
+        go::load_images(&manifests, cluster).await?;
         snapshots(cluster).await?;
         cluster
             .progress()
             .say("installing the Go driver from its own manifests");
-        manifests.apply(cluster).await?;
+        go::apply(&manifests, cluster).await?;
         classes(cluster).await?;
         go::serves(cluster).await?;
         let writers = Writers::start(cluster, CLASS).await?;
