@@ -47,6 +47,10 @@ e2e: prepare ## The product on two servers of real OpenStack, every scenario (ro
 	trap 'tests/openstack/cloud down' EXIT; \
 	E2E_SCENARIOS=all HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test e2e -- $(E2E)
 
+.PHONY: takeover
+takeover: prepare ## From the Go driver, installed from its own manifests, to ours and back, under writing pods (root)
+	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test takeover
+
 .PHONY: bench
 bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject operator' picks)
 	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)

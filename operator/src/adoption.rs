@@ -229,11 +229,14 @@ fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
     let acts = found.node_pods.iter().filter(may_go).take(budget).cloned();
     let acts = acts.map(Act::Replace).collect();
     let nodes: Vec<String> = found.nodes().into_iter().map(str::to_owned).collect();
-    Takeover::at(
-        step,
-        acts,
-        format!("the node plugins on {} to be replaced", listed(&nodes)),
-    )
+    let is_absent = |node: &&String| !ours.running.contains(*node);
+    let absent: Vec<String> = nodes.iter().filter(is_absent).cloned().collect();
+    let mut what = format!("the node plugins on {} to be replaced", listed(&nodes));
+    if !absent.is_empty() {
+        what.push_str("; no pod of this driver runs yet, so nothing is replaced, on ");
+        what.push_str(&listed(&absent));
+    }
+    Takeover::at(step, acts, what)
 }
 
 /// What stays of the other installation: what makes its controller's pods, and what else belongs to it.

@@ -148,6 +148,21 @@ fn node_plugins_go_where_one_of_ours_waits_and_no_more_than_allowed_at_once(
 }
 
 #[test]
+fn nodes_where_no_pod_of_ours_runs_are_named() {
+    let found = Installation {
+        daemon_sets: Vec::new(),
+        ..stopped()
+    };
+    let told = |running| {
+        decide(&found, "fCd", running, "", 1)
+            .expect("something is there")
+            .waits_for
+    };
+    assert!(told("a b c").ends_with("a, b, c to be replaced"), "{}", told("a b c"));
+    assert!(told("a").contains("nothing is replaced, on b, c"), "{}", told("a"));
+}
+
+#[test]
 fn no_controller_and_no_node_plugin_of_ours_comes_before_its_time() {
     let create = |kind, stage| Action::Create(Desired::new(Key::new(kind, None, "x"), stage, json!({"metadata": {}})));
     let kinds = |found: &Installation, ours: &str| -> Vec<&'static str> {

@@ -88,7 +88,8 @@ impl Pass<'_> {
             )
         });
         // Our pods wait there until those of the other installation are replaced.
-        ready.retain(|node| !adoption.nodes().contains(node.as_str()));
+        let theirs = adoption.nodes();
+        ready.retain(|node| !theirs.contains(node.as_str()));
         let one = IntOrString::Int(1);
         let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
         let is_free = seen.failures.is_empty() && unregistering_since(daemon_set).is_none();
