@@ -31,6 +31,8 @@ pub const CLASS: &str = "cinder";
 
 /// How long anything may take that the cluster has to do. A sidecar that was killed keeps its Lease for 137 s.
 pub const PATIENCE: Duration = Duration::from_mins(5);
+/// The same for kubectl, which is to tell what it waits for before it is ended.
+pub const WITHIN: &str = "--timeout=290s";
 
 /// A cluster on which the driver is available.
 #[derive(Debug)]
@@ -141,16 +143,18 @@ impl World {
     /// Applies the good Secret and the good object and waits until the driver is available.
     pub async fn ask_for_driver(&self) -> Result<()> {
         self.good_secret().await?;
-        let object = json!({
-            "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
-            "spec": {
-                "managementState": "Managed",
-                "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
-                "storageClasses": {"items": [{"name": CLASS}]},
-            },
-        });
-        self.cluster.apply(&object.to_string()).await?;
+        self.apply_driver().await?;
         self.healthy().await
+    }
+
+    /// Applies the good object.
+    pub async fn apply_driver(&self) -> Result<()> {
+        self.cluster.apply(&good_driver().to_string()).await.map(drop)
+    }
+
+    /// The object.
+    pub async fn driver(&self) -> Result<Value> {
+        self.cluster.get(&["cindercsidriver", DRIVER]).await
     }
 
     /// Waits until the driver is available, nothing is in progress and nothing is wrong.
@@ -158,7 +162,19 @@ impl World {
         for (kind, status) in [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")] {
             self.condition(kind, status, |_| true).await?;
         }
-        Ok(())
+        // A Deployment is up to date before the pods that it replaced are gone: what counts pods must not see those.
+        wait_for("the end of the pods that were replaced", PATIENCE, async || {
+            let list = self.cluster.get(&["pods", "-n", NAMESPACE]).await?;
+            let pods = list["items"].as_array().context("a list without items")?;
+            let leaving: Vec<_> = pods
+                .iter()
+                .filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+                .map(|pod| pod["metadata"]["name"].to_string())
+                .collect();
+            ensure!(leaving.is_empty(), "{} still ending", leaving.join(", "));
+            Ok(())
+        })
+        .await
     }
 
     /// The application credential that logs in.
@@ -211,7 +227,7 @@ impl World {
     /// returns it.
     pub async fn condition(&self, kind: &str, status: &str, accept: impl Fn(&Value) -> bool) -> Result<Value> {
         wait_for(&format!("condition {kind}={status}"), PATIENCE, async || {
-            let object = self.cluster.get(&["cindercsidriver", DRIVER]).await?;
+            let object = self.driver().await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let found = conditions.iter().find(|condition| condition["type"] == kind);
             let found = found.with_context(|| format!("there is no condition {kind}"))?;
@@ -295,60 +311,49 @@ impl World {
 
     /// Deletes a pod and waits for its end.
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
-        let words = [
-            "delete",
-            "pod",
-            name,
-            "-n",
-            USERS,
-            "--timeout=120s",
-            "--ignore-not-found",
-        ];
-        self.cluster
-            .kubectl_within(PATIENCE + Duration::from_secs(5), &words)
-            .await
-            .map(drop)
+        let words = ["delete", "pod", name, "-n", USERS, WITHIN, "--ignore-not-found"];
+        self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
     /// Deletes a pod and its claim and waits until Kubernetes and the cloud have forgotten the volume.
     pub async fn delete_pod_and_volume(&self, name: &str) -> Result<()> {
         self.delete_pod(name).await?;
-        let words = [
-            "delete",
-            "pvc",
-            name,
-            "-n",
-            USERS,
-            "--timeout=120s",
-            "--ignore-not-found",
-        ];
-        self.cluster
-            .kubectl_within(PATIENCE + Duration::from_secs(5), &words)
-            .await?;
+        self.delete_claim(name).await?;
         self.nothing_left().await
     }
 
     /// Deletes one of the users' objects and waits for its end.
     pub async fn delete(&self, kind: &str, name: &str) -> Result<()> {
-        let words = [
-            "delete",
-            kind,
-            name,
-            "-n",
-            USERS,
-            "--timeout=280s",
-            "--ignore-not-found",
-        ];
+        let words = ["delete", kind, name, "-n", USERS, WITHIN, "--ignore-not-found"];
         self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
     /// Deletes all pods and claims and waits until Kubernetes and the cloud have forgotten the volumes.
     pub async fn delete_all(&self) -> Result<()> {
         for kind in ["pods", "pvc"] {
-            let words = ["delete", kind, "--all", "-n", USERS, "--timeout=280s"];
+            let words = ["delete", kind, "--all", "-n", USERS, WITHIN];
             self.cluster.kubectl_within(PATIENCE, &words).await?;
         }
         self.nothing_left().await
+    }
+
+    /// Deletes a claim and waits for its end, which is not yet that of its volume.
+    pub async fn delete_claim(&self, name: &str) -> Result<()> {
+        let words = ["delete", "pvc", name, "-n", USERS, WITHIN, "--ignore-not-found"];
+        self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+    }
+
+    /// Waits until no node has a volume any more, which takes longer than the end of its pod.
+    pub async fn detached(&self) -> Result<()> {
+        wait_for("the end of all attachments", PATIENCE, async || {
+            let left = self
+                .cluster
+                .kubectl(&["get", "volumeattachments", "-o", "name"])
+                .await?;
+            ensure!(left.trim().is_empty(), "left: {left}");
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until there are no volumes in Kubernetes and none in the cloud.
@@ -420,6 +425,25 @@ impl World {
         .await
     }
 
+    /// The metrics pages of the driver in all pods of the controller that stay.
+    pub async fn controller_metrics(&self) -> Result<String> {
+        let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+        wait_for("the metrics of the controller", PATIENCE, async || {
+            let list = self.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
+            let mut pages = String::new();
+            for pod in list["items"].as_array().context("a list without items")? {
+                if pod["metadata"]["deletionTimestamp"].is_null() {
+                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
+                    pages.push_str(&self.cluster.kubectl(&["get", "--raw", &path]).await?);
+                }
+            }
+            ensure!(!pages.is_empty(), "there is no pod");
+            Ok(pages)
+        })
+        .await
+    }
+
     /// Kills the driver in all pods of the controller without warning: which of them is at work, the sidecars' Leases say.
     pub async fn kill_controllers(&self) -> Result<()> {
         let mut killed = 0;
@@ -435,7 +459,8 @@ impl World {
         Ok(())
     }
 
-    /// Objects by name as `kubectl get` prints them, each with the version that changes with every write.
+    /// Objects by name as `kubectl get` prints them, each with the version that changes with every write. Of those with a
+    /// status, which controllers write when they get to it, all the rest instead.
     pub async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
         let list = self.cluster.get(words).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -444,9 +469,33 @@ impl World {
             .iter()
             .map(|item| {
                 let name = format!("{}/{}", text(&item["kind"]), text(&item["metadata"]["name"]));
-                (name, text(&item["metadata"]["resourceVersion"]))
+                (name, version(item))
             })
             .collect())
+    }
+
+    /// Waits until an event with this reason about an object (`Pod/web`) has all these words in its message.
+    pub async fn event(&self, reason: &str, object: &str, words: &[&str]) -> Result<()> {
+        wait_for(&format!("an event {reason} of {object}"), PATIENCE, async || {
+            let list = self.cluster.get(&["events", "-A"]).await?;
+            let events = list["items"].as_array().context("a list without items")?;
+            let told: Vec<_> = events
+                .iter()
+                .filter(|event| {
+                    let about = &event["involvedObject"];
+                    let text = |field: &str| about[field].as_str().unwrap_or_default().to_owned();
+                    event["reason"] == reason && format!("{}/{}", text("kind"), text("name")) == object
+                })
+                .map(|event| event["message"].as_str().unwrap_or_default())
+                .collect();
+            ensure!(
+                told.iter()
+                    .any(|message| words.iter().all(|word| message.contains(word))),
+                "told was {told:?}"
+            );
+            Ok(())
+        })
+        .await
     }
 
     async fn last_events(&self) -> String {
@@ -496,9 +545,11 @@ impl World {
     /// Puts the cluster into the state that the next scenario expects, as far as that goes.
     pub async fn recover(&self) {
         let steps = async {
-            match &self.openstack {
-                Some(openstack) => openstack.start_stopped().await?,
-                None => self.cluster.simulator()?.clear_faults().await?,
+            if let Some(openstack) = &self.openstack {
+                openstack.start_stopped().await?;
+            } else {
+                self.cluster.simulator()?.clear_faults().await?;
+                self.latencies(json!({"create": 0, "attach": 0})).await?;
             }
             // Where the kinds of snapshots are not installed, there are none.
             for (kinds, must) in [
@@ -513,12 +564,44 @@ impl World {
                     deleted?;
                 }
             }
+            self.apply_driver().await?;
+            // What a scenario has patched, an apply leaves.
+            let good = good_driver();
+            let spec = self.driver().await?["spec"].clone();
+            let added = spec.as_object().into_iter().flatten().map(|(field, _)| field);
+            let added = added.filter(|field| good["spec"][field.as_str()].is_null());
+            let without: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
+            self.patch_spec(&Value::Object(without)).await?;
             self.ask_for_driver().await
         };
         if let Err(error) = steps.await {
             println!("    the cluster did not recover: {error:#}");
         }
     }
+}
+
+fn version(object: &Value) -> String {
+    if !object["status"].is_object() {
+        return object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+    }
+    let mut rest = object.clone();
+    rest["status"] = Value::Null;
+    rest["metadata"]["resourceVersion"] = Value::Null;
+    rest.to_string()
+}
+
+fn good_driver() -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "spec": {
+            "managementState": "Managed",
+            "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
+            "storageClasses": {"items": [{"name": CLASS}]},
+        },
+    })
 }
 
 /// A claim of the usual class.
