@@ -29,7 +29,7 @@ pub async fn controllers(world: &World) -> Result<Vec<Value>> {
 /// The first cloud in the status, once it satisfies `accept`.
 pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool) -> Result<Value> {
     wait_for("the cloud in the status", within, async || {
-        let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
+        let object = world.driver().await?;
         let cloud = object["status"]["clouds"][0].clone();
         ensure!(accept(&cloud), "{cloud}");
         Ok(cloud)
@@ -39,19 +39,10 @@ pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> b
 
 /// Calls of the sidecars that the driver has answered with an error, as its own metrics count them.
 pub async fn failed_calls(world: &World) -> Result<u64> {
-    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
-    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
-    let mut failed = 0;
-    for pod in list["items"].as_array().into_iter().flatten() {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
-        let text = world.cluster.kubectl(&["get", "--raw", &path]).await?;
-        let counts = text.lines().filter(|line| {
-            line.starts_with("csi_operations_seconds_count{") && !line.contains("grpc_status_code=\"OK\"")
-        });
-        failed += counts
-            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
-            .sum::<u64>();
-    }
-    Ok(failed)
+    let pages = world.controller_metrics().await?;
+    let counts = pages
+        .lines()
+        .filter(|line| line.starts_with("csi_operations_seconds_count{") && !line.contains("grpc_status_code=\"OK\""));
+    let counts = counts.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    Ok(counts.sum())
 }

@@ -49,6 +49,7 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
         auth_url: openstack.secure_auth_url(),
         ..world.login()?
     };
+    let known = cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?["secretHash"].clone();
     // Nobody on the pods' side knows the authority: what runs goes on with what it has.
     world.secret("clouds.yaml", &login.clouds_yaml()).await?;
     let refused =
@@ -67,17 +68,20 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
         json!({"name": "default", "credentialsSecretRef": secret, "cloudName": "openstack", "caBundleRef": reference});
     world.patch_spec(&json!({ "clouds": [entry] })).await?;
     world.healthy().await?;
-    cloud(world, ROTATION, |cloud| cloud["loaded"] == true).await?;
-    let before = logins(openstack);
+    cloud(world, ROTATION, |cloud| {
+        cloud["secretHash"] != known && cloud["loaded"] == true
+    })
+    .await?;
     world.start_pod("trusting", None).await?;
     world.ready("trusting").await?;
     world.delete_pod_and_volume("trusting").await?;
-    ensure!(
-        logins(openstack) > 0,
-        "nobody logged in with TLS; before the pod {before} had"
-    );
+    ensure!(logins(openstack) > 0, "the driver has not logged in with TLS");
 
     world.ask_for_driver().await?;
+    cloud(world, ROTATION, |cloud| {
+        cloud["secretHash"] == known && cloud["loaded"] == true
+    })
+    .await?;
     world
         .cluster
         .kubectl(&["delete", "configmap", AUTHORITY, "-n", NAMESPACE])
