@@ -11,7 +11,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the product for this machine (needs cargo and a C compiler)
@@ -46,6 +46,10 @@ e2e: prepare ## The product on two servers of real OpenStack, every scenario (ro
 	tests/openstack/cloud up >/dev/null
 	trap 'tests/openstack/cloud down' EXIT; \
 	E2E_SCENARIOS=all HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test e2e -- $(E2E)
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External Storage) on a cluster with ours (root; ARGS='--cloud real' picks)
+	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) run --locked --quiet -p suites --bin kubernetes-e2e -- $(ARGS)
 
 .PHONY: takeover
 takeover: prepare ## From the Go driver, installed from its own manifests, to ours and back, under writing pods (root)
