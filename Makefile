@@ -11,7 +11,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the product for this machine (needs cargo and a C compiler)
@@ -39,6 +39,21 @@ sanity: prepare ## csi-sanity, every combination, and the Go driver: on the simu
 	$(CARGO) build --locked -p cinder-csi-driver -p openstack-sim
 	tests/openstack/cloud up >/dev/null
 	trap 'tests/openstack/cloud down' EXIT; $(CARGO) test --locked -p suites --test sanity --test go_driver -- --include-ignored
+
+.PHONY: e2e
+e2e: prepare ## The product on two servers of real OpenStack, every scenario (root; E2E='zones backup' picks)
+	$(CARGO) build --locked --workspace --bins
+	tests/openstack/cloud up >/dev/null
+	trap 'tests/openstack/cloud down' EXIT; \
+	E2E_SCENARIOS=all HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test e2e -- $(E2E)
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External Storage) on a cluster with ours (root; ARGS='--cloud real' picks)
+	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) run --locked --quiet -p suites --bin kubernetes-e2e -- $(ARGS)
+
+.PHONY: takeover
+takeover: prepare ## From the Go driver, installed from its own manifests, to ours and back, under writing pods (root)
+	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test takeover
 
 .PHONY: bench
 bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject operator' picks)

@@ -24,22 +24,23 @@ mod tests;
 pub use conditions::ConditionType;
 pub use manifest::crd;
 pub use spec::{
-    AlertRules, AlertThresholds, BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriver, CinderCSIDriverSpec,
-    ClassesState, ClientCertRef, Cloud, ControllerSpec, ControllerStrategy, CsiDriverSpec, Dashboards,
-    DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, DnsPolicy, EndpointType, FromVolumeTypes,
-    FsGroupPolicy, FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange,
-    LeaderElection, LocalObjectRef, LogFormat, LogLevel, ManagementState, Metadata, MetadataSource, Monitoring,
-    MonitoringMode, NetworkPolicy, NetworkPolicyMode, NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override,
-    OverrideTarget, OverrideType, PodDisruptionBudget, Proxy, QuotaHealth, ReclaimPolicy, Resources, SecretKeyRef,
-    ServiceMonitorSettings, SidecarPolicy, SidecarSettings, Sidecars, SnapshotClass, SnapshotControllerMode,
-    SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, TokenRequest,
-    Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses,
-    VolumeBindingMode,
+    Adoption, AdoptionMode, AlertRules, AlertThresholds, BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriver,
+    CinderCSIDriverSpec, ClassesState, ClientCertRef, Cloud, ControllerSpec, ControllerStrategy, CsiDriverSpec,
+    Dashboards, DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, DnsPolicy, EndpointType,
+    FromVolumeTypes, FsGroupPolicy, FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images,
+    ImmutableChange, LeaderElection, LocalObjectRef, LogFormat, LogLevel, ManagementState, Metadata, MetadataSource,
+    Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode, NodeRegistration, NodeSpec, NodeUpdate,
+    NodeUpdateType, Override, OverrideTarget, OverrideType, PodDisruptionBudget, Proxy, QuotaHealth, ReclaimPolicy,
+    Resources, SecretKeyRef, ServiceMonitorSettings, SidecarPolicy, SidecarSettings, Sidecars, SnapshotClass,
+    SnapshotControllerMode, SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses,
+    StuckHealth, TokenRequest, Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem,
+    VolumeAttributesClasses, VolumeBindingMode,
 };
 pub use status::{
-    Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus, ComponentStatus, ControllerStatus,
-    DeletionStatus, FailedNode, NodesStatus, PendingChange, PendingChanges, PendingTopology, QuotaStatus, RolloutState,
-    RolloutStatus, StorageClassesStatus, StuckVolume, TopologyStatus, VolumesStatus,
+    AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,
+    ComponentStatus, ControllerStatus, DeletionStatus, FailedNode, NodesStatus, PendingChange, PendingChanges,
+    PendingTopology, QuotaStatus, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume, TopologyStatus,
+    VolumesStatus,
 };
 pub use yaml::to_yaml;
 

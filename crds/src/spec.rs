@@ -4,6 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod adoption;
 mod cloud;
 mod cloud_options;
 mod controller;
@@ -22,6 +23,7 @@ mod storage_class;
 mod topology;
 mod update;
 
+pub use adoption::{Adoption, AdoptionMode};
 pub use cloud::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, SecretKeyRef};
 pub use cloud_options::{BlockStorage, Metadata, MetadataSource, Proxy};
 pub use controller::{ControllerSpec, ControllerStrategy, DnsPolicy, PodDisruptionBudget};
@@ -110,6 +112,10 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
         .message("metadata.name is the name of the CSI driver and may have at most 63 characters"),
     validation = Rule::new("self.metadata.name.size() > 63 || self.metadata.name.size() + self.spec.node.kubeletDir.size() <= 80")
         .message("metadata.name and spec.node.kubeletDir may have at most 80 characters together: the kubelet's plugin sockets lie below them, and the path of a socket is limited to 107 characters"),
+    validation = Rule::new("self.spec.adoption.mode != 'Migrate' || self.spec.node.registration == 'Integrated'")
+        .message("adoption.mode Migrate needs node.registration Integrated: two registrars on a node would take the driver from each other"),
+    validation = Rule::new("self.spec.adoption.mode != 'Migrate' || self.metadata.name == 'cinder.csi.openstack.org'")
+        .message("adoption.mode Migrate is for the object with the name of the Go driver, cinder.csi.openstack.org: volumes refer to their driver by its name"),
 )]
 #[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
@@ -133,6 +139,10 @@ pub struct CinderCSIDriverSpec {
     /// What happens to volumes and objects when the driver is taken away.
     #[serde(default)]
     pub deletion: Deletion,
+
+    /// What is done about the Go driver (cinder-csi-plugin) where it is installed.
+    #[serde(default)]
+    pub adoption: Adoption,
 
     /// Beginning of the names of everything that is made for the driver, where another one than the operator's is wanted. When
     /// it is not given: cinder-csi for the usual name of the driver, cinder-csi- and 8 digits made of the name for others.
@@ -235,6 +245,7 @@ impl CinderCSIDriverSpec {
     pub fn new(clouds: Vec<Cloud>) -> Self {
         Self {
             management_state: ManagementState::default(),
+            adoption: Adoption::default(),
             update: Update::default(),
             deletion: Deletion::default(),
             instance_name: None,

@@ -5,12 +5,14 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod adoption;
 mod classes;
 mod cloud;
 mod pods;
 mod rollout;
 mod volumes;
 
+pub use adoption::{AdoptionStatus, AdoptionStep};
 pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
 pub use cloud::{CloudServiceStatus, CloudStatus, QuotaStatus};
 pub use pods::SidecarStatus;
@@ -94,6 +96,10 @@ pub struct CinderCSIDriverStatus {
     /// StorageClasses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_classes: Option<StorageClassesStatus>,
+
+    /// How far another installation of the driver is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adoption: Option<AdoptionStatus>,
 
     /// What the removal of the driver waits for. Only there while it is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -26,6 +26,9 @@ pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
 pub const DEFAULT_METADATA_URL: &str = "http://169.254.169.254";
 /// The kubelet's root directory.
 pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
+/// The program of the Go driver's image. Its manifests and chart give it as the first argument, because that image starts what its
+/// arguments say; ours has an entry point, and takes the word away.
+pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
 /// The longest time one HTTP request to OpenStack may take.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -282,7 +285,12 @@ impl Args {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        Self::try_parse_from(argv.into_iter().map(|arg| values::normalise(arg.into())))
+        let argv = argv.into_iter().map(|arg| values::normalise(arg.into()));
+        Self::try_parse_from(
+            argv.enumerate()
+                .filter(|(at, arg)| *at != 1 || arg != GO_PROGRAM)
+                .map(|(_, arg)| arg),
+        )
     }
 
     /// The filter for the log: `-v` where it was given, else `--log-level`.

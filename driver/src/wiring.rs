@@ -28,6 +28,7 @@ use tonic::transport::Server;
 mod login;
 mod plan;
 mod reload;
+mod turn;
 
 use login::Logins;
 use plan::{NodeShare, Plan};
@@ -191,8 +192,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     if args.provide_node_service {
         make_socket_directory(&plan.endpoint)?;
     }
-    let listener = Listener::bind(&plan.endpoint).await?;
-    // From here on clients queue up. What runs beside the server ends with this set, however this function ends.
+    // What runs beside the server ends with this set, however this function ends.
     let mut beside = JoinSet::new();
     let all = clouds.as_ref().map(Clouds::all).unwrap_or_default();
     let logins = Logins::pending(all.iter().map(|(name, _)| name.clone()));
@@ -208,14 +208,9 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         let reload = Reload::new(source, connector, configuration, clouds, logins.clone(), metrics);
         beside.spawn(reload.run(shutdown.clone()));
     }
-    match (&plan.registration, node) {
-        (Some(registration), _) if args.unregister => registration.withdraw().await?,
-        (Some(registration), Some(node)) => drop(beside.spawn(registration.clone().serve(node, shutdown.clone()))),
-        _ => {}
-    }
     if let Some(address) = &plan.http_endpoint {
         let liveness = Liveness::new(&plan.endpoint)?;
-        let registration = plan.registration.filter(|_| args.register);
+        let registration = plan.registration.clone().filter(|_| args.register);
         let notes = logins.clone();
         let server = AdminServer::new(registry)
             .liveness(move || liveness.clone().check())
@@ -235,6 +230,21 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         });
     }
 
+    let listener = match &plan.endpoint {
+        Endpoint::Unix(path) if args.register => {
+            let Some(()) = turn::wait(path, &shutdown).await else {
+                return Ok(());
+            };
+            Listener::bind(&plan.endpoint).await?
+        }
+        endpoint => Listener::bind(endpoint).await?,
+    };
+    // From here on clients queue up.
+    match (&plan.registration, node) {
+        (Some(registration), _) if args.unregister => registration.withdraw().await?,
+        (Some(registration), Some(node)) => drop(beside.spawn(registration.clone().serve(node, shutdown.clone()))),
+        _ => {}
+    }
     let stopped = shutdown.clone().cancelled_owned();
     let server = async move {
         match listener {

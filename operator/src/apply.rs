@@ -5,6 +5,8 @@
 //! else's object of the same name is hit. Every call may be repeated, and one that was cut short is finished by the next
 //! reconcile.
 
+mod adoption;
+
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use cinder_csi_crds::{

@@ -2,6 +2,7 @@
 //!
 //! Everything is derived anew from what exists; what is remembered between two reconciles only saves work.
 
+mod adoption;
 mod classes;
 mod clouds;
 mod context;
@@ -11,7 +12,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, ConditionType, FINALIZER, ManagementState};
+use cinder_csi_crds::{AdoptionStep, CinderCSIDriver, ConditionType, FINALIZER, ManagementState};
 use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -19,9 +20,11 @@ use tracing::{debug, warn};
 
 pub use context::{Context, Parts};
 
+use adoption::Adoption;
 use rollout::is_controller_done;
 
 use crate::{
+    adoption::Takeover,
     apply::carry_out,
     error::ReconcileError,
     events::Notice,
@@ -46,6 +49,8 @@ pub type Watched = DeserializeGuard<CinderCSIDriver>;
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest pause after a failed reconcile.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// Pause before another look at an installation that is being replaced.
+const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before another look at what stands in the way.
 const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 
@@ -168,6 +173,7 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
 /// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking. Nor is time.
 fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     let otherwise = [
+        seen.adoption.as_ref().and_then(takeover_pause),
         seen.opens_in,
         seen.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
     ]
@@ -181,6 +187,11 @@ fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     } else {
         otherwise.min(OBSTACLE_PAUSE)
     }
+}
+
+/// The other installation is not ours and so not watched.
+fn takeover_pause(takeover: &Takeover) -> Option<Duration> {
+    (takeover.step != AdoptionStep::Done).then_some(TAKEOVER_PAUSE)
 }
 
 /// One reconcile of one object.
@@ -197,6 +208,7 @@ impl Pass<'_> {
         let mut live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
         let (credentials, look_again) = self.check_credentials(&live, &mut seen).await;
         let mut notices = Vec::new();
+        let mut adoption = Adoption::default();
         let mut environment = context.environment(&self.owner.name).await?;
         self.complete(&mut environment, &live).await;
         let resolved = resolve(self.driver, &environment).and_then(|resolved| {
@@ -212,6 +224,9 @@ impl Pass<'_> {
             let keys: Vec<Key> = desired.iter().map(|desired| desired.key.clone()).collect();
             observe::complete(&context.client, &mut live, &keys).await?;
             classes::leave_alone(resolved, &desired, &mut live);
+            adoption = self
+                .look_for_installation(&mut live, resolved, credentials.is_some(), &mut seen)
+                .await?;
             let mut unrepairable = context.unrepairable(&self.owner.name);
             // Without credentials or zones the list of what is wanted is not complete.
             let is_complete = credentials.is_some() && resolved.topology.is_decided;
@@ -221,6 +236,9 @@ impl Pass<'_> {
             self.compare(&plan, &live, &unrepairable, &mut seen);
             if may_write {
                 hold_back(&mut plan, &seen.gate, is_controller_done(&live));
+                if let Some(takeover) = &adoption.takeover {
+                    takeover.hold_back(&mut plan);
+                }
                 let last_words = guard::last_words(&context.client, &plan).await?;
                 let outcome = carry_out(&context.writer, &plan, &mut unrepairable).await;
                 context.remember_unrepairable(&self.owner.name, unrepairable);
@@ -237,11 +255,17 @@ impl Pass<'_> {
                 seen.failures = outcome.failures;
                 notices = last_words;
                 notices.extend(outcome.notices);
+                if seen.failures.is_empty() {
+                    notices.extend(self.take_over(&adoption, &mut seen).await?);
+                }
                 notices.extend(self.free_nodes(resolved).await);
             }
         }
         self.look_at(&live, &mut seen);
-        notices.extend(self.roll_nodes(&live, resolved.as_ref(), may_write, &mut seen).await?);
+        notices.extend(
+            self.roll_nodes(&live, resolved.as_ref(), may_write, &adoption, &mut seen)
+                .await?,
+        );
         let soon = self.confirm_reload(&mut seen, credentials.as_ref()).await;
         let soon = [soon, self.look_at_volumes(&mut seen, resolved.as_ref())]
             .into_iter()

@@ -127,6 +127,14 @@ pub enum ReconcileError {
         /// What the API server answered.
         source: ApplyError,
     },
+    /// A step of a take-over failed.
+    #[error("cannot take over: {act}: {source}")]
+    TakeOver {
+        /// What was to be done.
+        act: String,
+        /// What the API server answered.
+        source: ApplyError,
+    },
     /// The marks of ownership could not be taken off an object.
     #[error("cannot release {key}: {source}")]
     Release {

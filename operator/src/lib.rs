@@ -18,6 +18,7 @@
 //! * At rest nothing is written but the Lease.
 //! * Any process may be killed between any two calls: everything is derived from what exists.
 
+pub mod adoption;
 pub mod apply;
 pub mod args;
 pub mod changes;

@@ -97,11 +97,25 @@ impl Owner {
 /// Whether the operator itself applied the object. Labels and annotations come along when somebody copies an object to make
 /// one of his own; that an apply wrote it, the API server says.
 pub fn is_applied(object: &Value) -> bool {
+    applies(object).next().is_some()
+}
+
+/// Whether somebody's program made the object of one that the operator had applied, with all of its metadata: the API server
+/// takes the record of that apply along, and it is older than the object.
+pub fn is_copy(object: &Value) -> bool {
+    let made = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+    // Both times are in one form, to the second, and compare as text.
+    let is_older = |entry: &Value| entry["time"].as_str().is_some_and(|time| time < made);
+    is_applied(object) && applies(object).all(is_older)
+}
+
+/// What the API server notes of the operator's applies.
+fn applies(object: &Value) -> impl Iterator<Item = &Value> {
     let managers = object["metadata"]["managedFields"].as_array();
     managers
         .into_iter()
         .flatten()
-        .any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
+        .filter(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
 }
 
 /// Whether an object belongs to the snapshot-controller that the operator runs.
@@ -137,6 +151,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[rstest]
+    #[case::made_by_the_apply("2026-01-01T00:00:00Z", false)]
+    #[case::applied_again("2026-01-01T00:05:00Z", false)]
+    #[case::of_another_object("2025-12-31T23:59:00Z", true)]
+    fn a_copy_is_younger_than_the_apply_that_it_tells_of(#[case] time: &str, #[case] expected: bool) {
+        let object = json!({"metadata": {
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": [
+                {"manager": "e2e.test", "operation": "Update", "time": "2026-01-01T00:00:00Z"},
+                {"manager": FIELD_MANAGER, "operation": "Apply", "time": time},
+            ],
+        }});
+        assert_eq!(is_copy(&object), expected);
+    }
+
+    #[test]
+    fn what_nobody_applied_is_no_copy() {
+        assert!(!is_copy(
+            &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
+        ));
+    }
 
     #[rstest]
     #[case::by_label(json!({"labels": {(INSTANCE_LABEL): "d"}}), true)]

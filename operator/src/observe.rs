@@ -3,6 +3,7 @@
 mod apis;
 mod classes;
 mod index;
+mod installation;
 mod nodes;
 mod pods;
 mod revisions;
@@ -28,6 +29,7 @@ pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
 pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
 pub use index::{Index, Registered};
+pub use installation::{installation, running_node_pods};
 pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
 #[cfg(test)]
 pub(crate) use pods::PodObject;
@@ -39,7 +41,7 @@ use index::Owned as _;
 
 use crate::{
     apply::{ApplyError, api_for},
-    objects::{Key, Owner, is_applied},
+    objects::{Key, Owner, is_applied, is_copy},
     operands::KINDS,
     teardown::Blockers,
 };
@@ -112,7 +114,7 @@ pub async fn live(
             });
             let key = Key::new(kind.kind, object.metadata.namespace.as_deref(), &object.name_any());
             let object = serde_json::to_value(&object)?;
-            if is_applied(&object) {
+            if is_applied(&object) && !is_copy(&object) {
                 live.insert(key, object);
             }
         }

@@ -12,5 +12,6 @@ mod nodes;
 mod window;
 
 pub use gate::{Gate, Hold, gate, hold_back};
+pub(crate) use nodes::scaled;
 pub use nodes::{NodePod, NodeRollout, Nodes, REVISION_LABEL, Replacement, node_rollout};
 pub use window::{Window, WindowError};

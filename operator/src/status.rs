@@ -15,6 +15,7 @@ use k8s_openapi::{
 };
 
 use crate::{
+    adoption::Takeover,
     apply::FailedWrite,
     diagnosis::Stuck,
     events::Notice,
@@ -26,6 +27,7 @@ use crate::{
     teardown::{Blockers, listed},
 };
 
+mod adoption;
 mod classes;
 mod clouds;
 mod drift;
@@ -101,6 +103,8 @@ pub struct Seen {
     pub pods: Option<PodsView>,
     /// What was decided about classes, snapshots and zones.
     pub classes: Option<ClassesView>,
+    /// How far another installation is replaced.
+    pub adoption: Option<Takeover>,
     /// How far a removal is, when one was asked for.
     pub removal: Option<Removal>,
     /// What a removal waits for.
@@ -169,6 +173,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
         volumes: Some(volumes::status(previous, seen)),
         topology: classes::topology(previous, seen.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, seen.classes.as_ref()).filter(|_| !is_gone),
+        adoption: adoption::status(seen),
         deletion: removal::deletion(seen),
         kubernetes_version: seen.pods.as_ref().and_then(|pods| pods.kubernetes.clone()),
         skew_row: seen.pods.as_ref().map(|pods| pods.skew_row.clone()),
@@ -334,6 +339,9 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
     if is_paused(seen) {
         let (_, reason, message) = rollout::paused(seen);
         return verdict("False", &reason, message);
+    }
+    if let Some(verdict) = adoption::progress(seen) {
+        return verdict;
     }
     if let Some(verdict) = rollout::progress(seen) {
         return verdict;

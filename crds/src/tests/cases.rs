@@ -485,6 +485,11 @@ fn pods() -> Vec<Case> {
             node,
             json!({ "registration": "Sidecar", "update": { "type": "OnDelete" } }),
         ),
+        accepted(
+            "a take-over",
+            "/spec/adoption",
+            json!({ "mode": "Migrate", "namespace": "storage" }),
+        ),
         refused(
             "a taint of Kubernetes as the startup taint",
             node,

@@ -54,3 +54,25 @@ fn what_is_chosen_for_ever_stays_and_the_rest_may_change() {
         expect(name, new.validate_cel_update(&old), refusal);
     }
 }
+
+#[test]
+fn only_the_object_with_the_go_drivers_name_takes_its_place_and_registers_itself() {
+    for (name, registration, refusal) in [
+        ("cinder.csi.openstack.org", "Integrated", ""),
+        (
+            "other.csi.openstack.org",
+            "Integrated",
+            "for the object with the name of the Go driver",
+        ),
+        (
+            "cinder.csi.openstack.org",
+            "Sidecar",
+            "needs node.registration Integrated",
+        ),
+    ] {
+        let mut object = cases::with("/metadata/name", name.into());
+        object["spec"]["adoption"] = serde_json::json!({ "mode": "Migrate" });
+        object["spec"]["node"] = serde_json::json!({ "registration": registration });
+        expect(name, mk_driver(object).validate_cel(), refusal);
+    }
+}

@@ -112,6 +112,18 @@ fn booleans_are_read_as_go_reads_them(#[case] flags: &[&str], #[case] expected: 
 }
 
 #[test]
+fn the_program_that_the_go_drivers_manifests_name_first_is_passed_over_there_and_nowhere_else() {
+    let flags = ["cinder-csi-driver", GO_PROGRAM, "--endpoint=unix:///csi/csi.sock"];
+    assert_eq!(Args::from_argv(flags).expect("valid flags"), parse(&[]));
+    for wrong in [
+        ["cinder-csi-driver", "--endpoint=unix:///csi/csi.sock", GO_PROGRAM],
+        ["cinder-csi-driver", "/bin/other", "--endpoint=unix:///csi/csi.sock"],
+    ] {
+        assert!(Args::from_argv(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
 fn the_flags_of_the_go_drivers_manifests_are_accepted() {
     let args = parse(&[
         "--cloud-config=/etc/config/cloud.conf,/etc/config/more.conf",

@@ -7,7 +7,7 @@ use cinder_csi_crds::{ManagementState, NodeUpdateType};
 use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp};
 use serde_json::Value;
 
-use super::Pass;
+use super::{Pass, adoption::Adoption};
 use crate::{
     changes::{changes, summary},
     error::ReconcileError,
@@ -67,6 +67,7 @@ impl Pass<'_> {
         live: &BTreeMap<Key, Value>,
         resolved: Option<&Resolved>,
         may_write: bool,
+        adoption: &Adoption,
         seen: &mut Seen,
     ) -> Result<Vec<Notice>, ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
@@ -79,13 +80,16 @@ impl Pass<'_> {
             return Ok(Vec::new());
         };
         let revision = observe::current_revision(&context.client, &context.namespace, name, daemon_set).await?;
-        let (ready, pods, registered) = context.cluster.read(|index| {
+        let (mut ready, pods, registered) = context.cluster.read(|index| {
             (
                 ready_nodes(&index.nodes(), &template),
                 index.node_pods_of(name),
                 index.registered_on(name),
             )
         });
+        // Our pods wait there until those of the other installation are replaced.
+        let theirs = adoption.nodes();
+        ready.retain(|node| !theirs.contains(node.as_str()));
         let one = IntOrString::Int(1);
         let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
         let is_free = seen.failures.is_empty() && unregistering_since(daemon_set).is_none();

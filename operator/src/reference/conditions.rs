@@ -104,6 +104,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         Progressing,
         "True",
+        "TakingOver",
+        "Another installation of the driver is replaced; status.adoption tells the step.",
+        "",
+    ),
+    row(
+        Progressing,
+        "True",
         "RollingOut",
         "Pods of controller or nodes are being replaced or started.",
         "",
@@ -179,6 +186,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "ForeignObject",
         "An object of the needed name was made by somebody else and is left alone.",
         "The message names the object and its maker.",
+    ),
+    row(
+        Degraded,
+        "True",
+        "AdoptionForbidden",
+        "spec.adoption.mode is Migrate, and the operator has no role in the namespace of the other installation.",
+        "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the take-over is done.",
     ),
     row(
         Degraded,

@@ -60,6 +60,11 @@ pub static EVENTS: &[EventReason] = &[
         "Released",
         "spec.deletion.policy is Orphan: the driver goes on running without the operator.",
     ),
+    row(
+        Normal,
+        "AdoptionStepDone",
+        "A part of another installation of the driver was stopped, so that this driver takes its place.",
+    ),
     row(Normal, "Created", "Objects of the driver were made."),
     row(
         Normal,

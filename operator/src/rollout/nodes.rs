@@ -224,7 +224,7 @@ fn serving<'a>(nodes: &'a Nodes<'_>, node: &str) -> Option<&'a NodePod> {
 }
 
 /// A number, or a percentage of all rounded up, as DaemonSets take it; at least one, or nothing would ever be replaced.
-fn scaled(wanted: &IntOrString, all: usize) -> usize {
+pub(crate) fn scaled(wanted: &IntOrString, all: usize) -> usize {
     let number = match wanted {
         IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),
         IntOrString::String(text) => {

@@ -76,7 +76,7 @@ fn obstacle(obstacle: &Obstacle) -> Issue {
             reason: "ForeignObject",
             message: format!(
                 "{key} exists and was not made for this CinderCSIDriver but by {maker}: another installation of this driver runs in the \
-                 cluster, and nothing is done beside it. Uninstall it (volumes and pods that use them stay), or delete this CinderCSIDriver"
+                 cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver"
             ),
         },
         Obstacle::Foreign { key, maker } => Issue {

@@ -1,3 +1,4 @@
+use cinder_csi_crds::AdoptionStep;
 use rstest::rstest;
 use serde_json::json;
 
@@ -192,6 +193,33 @@ fn without_any_good_credentials_the_reason_is_told_where_somebody_looks_first() 
             message(&seen, type_)
         );
     }
+}
+
+#[rstest]
+#[case::under_way(AdoptionStep::StoppingController, "True", "TakingOver")]
+#[case::last_nodes(AdoptionStep::ReplacingNodes, "True", "TakingOver")]
+#[case::done(AdoptionStep::Done, "False", "AsExpected")]
+fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
+    #[case] step: AdoptionStep,
+    #[case] status: &str,
+    #[case] reason: &str,
+) {
+    let seen = Seen {
+        adoption: Some(Takeover {
+            step,
+            acts: Vec::new(),
+            waits_for: "the pods of the other controller to end".to_owned(),
+            leftovers: vec!["ClusterRole csi-attacher-role".to_owned()],
+        }),
+        ..mk_healthy()
+    };
+    assert_eq!(verdicts(&seen)[1], format!("Progressing={status}/{reason}"));
+    if status == "True" {
+        let told = message(&seen, ConditionType::Progressing);
+        assert!(told.contains("the pods of the other controller to end"), "{told}");
+    }
+    let adoption = super::status(None, &seen, at(0)).adoption.expect("told");
+    assert_eq!((adoption.step, adoption.leftovers.len()), (step, 1));
 }
 
 #[test]

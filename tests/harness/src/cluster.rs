@@ -7,10 +7,12 @@ mod network;
 mod node;
 pub(crate) mod pki;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -18,14 +20,14 @@ use anyhow::{Context, Result, ensure};
 pub use containers::Container;
 pub(crate) use containers::PAUSE_IMAGE;
 pub(crate) use daemon::Daemon;
-pub(crate) use network::METADATA_ADDRESS;
+use network::METADATA_ADDRESS;
 pub use node::Node;
 use node::Site;
 
 use crate::forward::{self, Forward};
 use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};
 use crate::simulator::{Simulator, SimulatorConfig};
-use crate::{Command, Image, Progress, Tools, images, wait_for};
+use crate::{Command, Image, Progress, Tools, images, programs, wait_for};
 use pki::Pki;
 
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
@@ -39,6 +41,20 @@ pub struct NodeConfig {
     pub server_id: String,
     /// Its availability zone.
     pub zone: String,
+    /// Where the links to the devices of a real cloud's server are on this machine. The simulator makes them on the node itself.
+    pub by_id: Option<PathBuf>,
+}
+
+/// The OpenStack that a cluster's nodes are servers of.
+#[derive(Debug, Clone)]
+pub enum CloudConfig {
+    /// None: a test needs Kubernetes alone.
+    None,
+    /// The simulator, started with the cluster.
+    Simulator(SimulatorConfig),
+    /// Services of this machine that others start and end. The cluster has the nodes' metadata services; the way to the
+    /// services is made by who uses them, with [`Cluster::listen`].
+    Real,
 }
 
 /// What a cluster is made of.
@@ -46,8 +62,8 @@ pub struct NodeConfig {
 pub struct ClusterConfig {
     /// Its nodes; the first one also runs the control plane and the simulator.
     pub nodes: Vec<NodeConfig>,
-    /// OpenStack; none where a test needs Kubernetes alone.
-    pub simulator: Option<SimulatorConfig>,
+    /// OpenStack.
+    pub cloud: CloudConfig,
     /// Further arguments of the API server.
     pub api_server_args: Vec<String>,
     /// Further arguments of the controller manager.
@@ -69,10 +85,11 @@ impl ClusterConfig {
             name: format!("node{number}"),
             server_id: uuid::Uuid::new_v4().to_string(),
             zone: "nova".to_owned(),
+            by_id: None,
         };
         Self {
             nodes: (1..=count).map(node).collect(),
-            simulator: Some(SimulatorConfig::default()),
+            cloud: CloudConfig::Simulator(SimulatorConfig::default()),
             api_server_args: Vec::new(),
             controller_manager_args: Vec::new(),
             progress: Progress::default(),
@@ -89,6 +106,7 @@ pub struct Cluster {
     simulator: Option<Simulator>,
     run: Option<Run>,
     daemons: Vec<Daemon>,
+    metadata: Mutex<BTreeMap<String, Daemon>>,
     nodes: Vec<Node>,
     tools: Tools,
     progress: Progress,
@@ -107,6 +125,7 @@ impl Cluster {
             simulator: None,
             run: Some(run),
             daemons: Vec::new(),
+            metadata: Mutex::default(),
             nodes: Vec::new(),
             tools,
             progress: config.progress.clone(),
@@ -142,13 +161,18 @@ impl Cluster {
             node.start_containerd(&mut self.daemons).await?;
             node.start_kubelet(&pki, &mut self.daemons)?;
         }
-        let basics = [images::pause(&init), images::busybox().await?];
+        let basics = [images::pause(&init), images::busybox(images::BUSYBOX_IMAGE).await?];
         for image in &basics {
             self.import(image).await?;
         }
-        if let Some(simulator) = &config.simulator {
+        if let CloudConfig::Simulator(simulator) = &config.cloud {
             self.progress.say("starting the OpenStack simulator");
             self.simulator = Some(Simulator::start(simulator, &self.nodes, &mut self.daemons, &self.progress).await?);
+        }
+        if !matches!(config.cloud, CloudConfig::None) {
+            for node in &self.nodes {
+                self.tell_zone(node.name(), node.zone()).await?;
+            }
         }
         self.wait_until_ready().await
     }
@@ -183,6 +207,11 @@ impl Cluster {
             match first {
                 None => network::join_first(made.pid()).await?,
                 Some(first) => network::join(number, made.pid(), first).await?,
+            }
+            if let Some(by_id) = &node.by_id {
+                ensure_seen_by_nodes(by_id).context("set XDG_CACHE_HOME to a directory elsewhere")?;
+                let place = by_id.to_str().context("the path of a server's devices is not UTF-8")?;
+                made.exec(&["mount", "--bind", place, "/dev/disk/by-id"]).await?;
             }
             self.nodes.push(made);
         }
@@ -250,6 +279,24 @@ impl Cluster {
             .context("this cluster was started without a simulator")
     }
 
+    /// Starts the metadata service of a node's server anew, as one in this zone.
+    pub async fn tell_zone(&self, node: &str, zone: &str) -> Result<()> {
+        let node = self.node(node)?;
+        let program = programs::simulator(&self.progress).await?;
+        ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
+        let mut services = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = services.remove(node.name()) {
+            before.end()?;
+        }
+        let listen = SocketAddrV4::new(METADATA_ADDRESS, 80).to_string();
+        let mut command = node.command(&program);
+        command.args(["metadata", "--listen", &listen, "--instance-id", node.server_id()]);
+        command.args(["--zone", zone, "--name", node.name()]);
+        let service = Daemon::start("metadata", node.logs(), &mut command)?;
+        services.insert(node.name().to_owned(), service);
+        Ok(())
+    }
+
     /// The programs that the cluster is made of.
     pub fn tools(&self) -> &Tools {
         &self.tools
@@ -314,7 +361,15 @@ impl Cluster {
 
     /// A listener on the loopback of the first node, where the API server runs: what the API server calls can be there.
     pub async fn listen_beside_the_api_server(&self) -> Result<tokio::net::TcpListener> {
-        forward::listen_inside(self.first_node()?.pid()).await
+        let listener =
+            forward::listen_inside(self.first_node()?.pid(), SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).await?;
+        tokio::net::TcpListener::from_std(listener).context("cannot take the listener over")
+    }
+
+    /// A listener at a port of the first node's address, which all nodes and pods reach.
+    pub async fn listen(&self, port: u16) -> Result<std::net::TcpListener> {
+        let first = self.first_node()?;
+        forward::listen_inside(first.pid(), SocketAddrV4::new(first.address(), port)).await
     }
 
     /// Runs kubectl as the administrator and returns what it printed; an error carries what it said.
@@ -397,8 +452,19 @@ impl Cluster {
         let ended = tokio::task::spawn_blocking(move || run.end())
             .await
             .context("the removal was cancelled")?;
-        self.daemons.drain(..).for_each(Daemon::reap);
+        self.reap();
         ended
+    }
+
+    /// Collects the programs whose namespaces are gone.
+    fn reap(&mut self) {
+        let services = self.metadata();
+        self.daemons.drain(..).chain(services).for_each(Daemon::reap);
+    }
+
+    fn metadata(&mut self) -> impl Iterator<Item = Daemon> + use<> {
+        let services = self.metadata.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(services).into_values()
     }
 
     /// Leaves the cluster running when this process ends. `harness down` removes it.
@@ -406,6 +472,7 @@ impl Cluster {
         let kept = self.run.take().context("the cluster has ended")?.keep();
         // Nobody waits for them any more; they go on.
         self.daemons.drain(..).for_each(std::mem::forget);
+        self.metadata().for_each(std::mem::forget);
         kept
     }
 }
@@ -414,6 +481,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.forwards.clear();
         drop(self.run.take());
-        self.daemons.drain(..).for_each(Daemon::reap);
+        self.reap();
     }
 }

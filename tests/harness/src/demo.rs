@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use harness::{Cluster, ClusterConfig, Product, Profile, Progress, SimulatorConfig};
+use harness::{CloudConfig, Cluster, ClusterConfig, Product, Profile, Progress, SimulatorConfig};
 
 use driver::Driver;
 use record::Record;
@@ -35,7 +35,7 @@ pub(crate) async fn run(arguments: DemoArgs) -> Result<()> {
     let product = Product::build(Profile::from_environment()?, &progress).await?;
     let mut config = ClusterConfig::with_nodes(arguments.nodes);
     config.progress = progress;
-    config.simulator = Some(SimulatorConfig {
+    config.cloud = CloudConfig::Simulator(SimulatorConfig {
         args: vec!["--latency".to_owned(), LATENCIES.to_owned()],
     });
     let cluster = Cluster::start(config).await?;

@@ -1,6 +1,6 @@
 //! Ports of this machine's loopback that lead into the cluster's network.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -60,13 +60,12 @@ impl Forward {
     }
 }
 
-/// A listener in the network namespace of process `pid`, at a free port of its loopback. A socket stays in the namespace that it
-/// was made in, whatever thread uses it afterwards.
-pub(crate) async fn listen_inside(pid: u32) -> Result<TcpListener> {
+/// A listener in the network namespace of process `pid`. A socket stays in the namespace that it was made in, whatever thread
+/// uses it afterwards.
+pub(crate) async fn listen_inside(pid: u32, address: SocketAddrV4) -> Result<std::net::TcpListener> {
     let listen = move || -> Result<std::net::TcpListener> {
         enter_network(pid)?;
-        let listener =
-            std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on the loopback")?;
+        let listener = std::net::TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
         listener.set_nonblocking(true).context("cannot make it asynchronous")?;
         Ok(listener)
     };
@@ -76,8 +75,7 @@ pub(crate) async fn listen_inside(pid: u32) -> Result<TcpListener> {
         .name("listen".to_owned())
         .spawn(move || sender.send(listen()))
         .context("cannot start a thread")?;
-    let listener = answer.await.map_err(|_| anyhow!("the thread that listens ended"))??;
-    TcpListener::from_std(listener).context("cannot take the listener over")
+    answer.await.map_err(|_| anyhow!("the thread that listens ended"))?
 }
 
 fn enter_network(pid: u32) -> Result<()> {

@@ -48,8 +48,8 @@ pub(crate) fn pause(init: &Path) -> Image {
     Image::new(PAUSE_IMAGE).file(init, "/pause").entrypoint("/pause")
 }
 
-/// A shell and its friends, from the distribution's static busybox.
-pub(crate) async fn busybox() -> Result<Image> {
+/// A shell and its friends under this name, from the distribution's static busybox.
+pub async fn busybox(name: &str) -> Result<Image> {
     let program = PathBuf::from(
         Command::new("sh")
             .args(["-c", "command -v busybox"])
@@ -58,7 +58,7 @@ pub(crate) async fn busybox() -> Result<Image> {
             .trim(),
     );
     let applets = Command::new(&program).arg("--list").output().await?;
-    let mut image = Image::new(BUSYBOX_IMAGE).file(program, "/bin/busybox");
+    let mut image = Image::new(name).file(program, "/bin/busybox");
     for applet in applets.lines().filter(|applet| *applet != "busybox") {
         image = image.link(format!("/bin/{applet}"), "/bin/busybox");
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Daemon, METADATA_ADDRESS, Node};
+use crate::cluster::{Daemon, Node};
 use crate::forward::Forward;
 use crate::run::ensure_seen_by_nodes;
 use crate::{Progress, programs, wait_for};
@@ -36,7 +36,7 @@ pub struct Access {
     pub application_credential_secret: String,
 }
 
-/// A running simulator and the metadata services of the nodes.
+/// A running simulator.
 #[derive(Debug)]
 pub struct Simulator {
     access: Access,
@@ -90,13 +90,6 @@ impl Simulator {
         daemons.push(daemon);
         let access = serde_json::from_str(&text?).context("the simulator's report is not as expected")?;
 
-        for node in nodes {
-            let listen = SocketAddrV4::new(METADATA_ADDRESS, 80).to_string();
-            let mut command = node.command(&program);
-            command.args(["metadata", "--listen", &listen, "--instance-id", node.server_id()]);
-            command.args(["--zone", node.zone(), "--name", node.name()]);
-            daemons.push(Daemon::start("metadata", node.logs(), &mut command)?);
-        }
         let client = reqwest::Client::builder()
             .timeout(REQUEST_TIMEOUT)
             .no_proxy()

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use harness::{Cluster, ClusterConfig, Product, Profile, Progress};
+use harness::{CloudConfig, Cluster, ClusterConfig, Product, Profile, Progress};
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -23,7 +23,7 @@ pub(crate) struct UpArgs {
 pub(crate) async fn run(arguments: UpArgs) -> Result<()> {
     let mut config = ClusterConfig::with_nodes(arguments.nodes);
     if arguments.no_simulator {
-        config.simulator = None;
+        config.cloud = CloudConfig::None;
     }
     let cluster = Cluster::start(config).await?;
     if arguments.product {

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use harness::{Cluster, ClusterConfig, Progress, wait_for};
+use harness::{CloudConfig, Cluster, ClusterConfig, Progress, wait_for};
 
 const PODS: &str = "
 apiVersion: v1
@@ -34,7 +34,7 @@ spec:
 
 fn quiet(nodes: u8) -> ClusterConfig {
     let mut config = ClusterConfig::with_nodes(nodes);
-    config.simulator = None;
+    config.cloud = CloudConfig::None;
     config.progress = Progress::quiet();
     config
 }

@@ -1,4 +1,4 @@
-"""up, down, restart, status."""
+"""up, down, restart, stop, start, status."""
 
 import contextlib
 import fcntl
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from control import install, layout
+from control import install, layout, services
 from control.errors import CloudError, tail
 from control.install import say
 from control.waiting import listens, wait_for
@@ -27,8 +27,8 @@ def main(arguments, usage):
     try:
         if tuple(arguments) in known:
             known[tuple(arguments)]()
-        elif len(arguments) == 2 and arguments[0] == "restart":
-            restart(arguments[1])
+        elif len(arguments) == 2 and arguments[0] in OF_ONE_SERVICE:
+            OF_ONE_SERVICE[arguments[0]](arguments[1])
         else:
             print(usage, file=sys.stderr)
             return 2
@@ -149,7 +149,8 @@ def keeper():
 
 def is_up():
     """Whether the cloud that runs is the one that these files describe."""
-    return layout.READY.exists() and keeper() is not None and listens(layout.PORTS["keystone"])
+    is_stopped = (layout.STOP / "keystone").exists()
+    return layout.READY.exists() and keeper() is not None and (is_stopped or listens(layout.PORTS["keystone"]))
 
 
 def status():
@@ -196,17 +197,53 @@ def loop_devices():
     return [pair[0] for pair in pairs if len(pair) == 2 and pair[1].startswith(f"{layout.RUN}/")]
 
 
-def restart(name):
-    """Ends one service and waits until it runs again."""
+@contextlib.contextmanager
+def service(name):
+    """The file with a service's process id, while no other command is at work."""
     pid_file = layout.PIDS / name
     if not pid_file.exists():
         raise CloudError(f"there is no service {name}; the services are {', '.join(sorted(p.name for p in layout.PIDS.glob('*')))}")
     with only_one():
         if not is_up():
             raise CloudError("the cloud is not up")
-        before = pid_file.read_text()
+        yield pid_file
+
+
+def end(pid_file):
+    """Asks a service to end, with all the processes that it started."""
+    group = f"-{pid_file.read_text().strip()}"
+    inside = ["nsenter", f"--target={keeper()}", "--pid", "--mount", "sh", "-c", 'kill -TERM "$1"', "end", group]
+    subprocess.run(inside, check=True, timeout=30)
+
+
+def restart(name):
+    """Ends one service and waits until it runs again."""
+    with service(name) as pid_file:
         marker = layout.RESTART / name
         marker.touch()
-        inner = before.strip()
-        subprocess.run(["nsenter", f"--target={keeper()}", "--pid", "--mount", "kill", "-TERM", inner], check=True, timeout=30)
+        end(pid_file)
         wait_for(f"{name} to be started again", RESTART_SECONDS, lambda: not marker.exists())
+
+
+def stop(name):
+    """Ends one service, which stays ended until it is started."""
+    with service(name) as pid_file:
+        (layout.STOP / name).touch()
+        end(pid_file)
+        wait_for(f"{name} to end", RESTART_SECONDS, lambda: not pid_file.exists())
+
+
+def start(name):
+    """Starts a service that was ended, and waits until it answers where it has a port."""
+    with only_one():
+        if not is_up():
+            raise CloudError("the cloud is not up")
+        if not (layout.STOP / name).exists():
+            raise CloudError(f"the service {name} was not stopped; stopped are {sorted(p.name for p in layout.STOP.glob('*'))}")
+        (layout.STOP / name).unlink()
+        wait_for(f"{name} to be started", RESTART_SECONDS, (layout.PIDS / name).exists)
+        port = layout.PORTS.get(services.LISTENING.get(name))
+        wait_for(f"{name} to listen", RESTART_SECONDS, lambda: port is None or listens(port))
+
+
+OF_ONE_SERVICE = {"restart": restart, "stop": stop, "start": start}

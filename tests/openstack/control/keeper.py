@@ -1,5 +1,6 @@
 """The first process of the cloud's process namespace: starts every service, and with it they all end."""
 
+import collections
 import datetime
 import pathlib
 import shutil
@@ -15,6 +16,9 @@ from control.waiting import listens, wait_for
 START_SECONDS = 120
 TABLES_SECONDS = 300
 TICK = 0.2
+# How often a service is started again that ended because another was stopped, and how long after its end.
+STARTS = 20
+START_PAUSE = 1
 
 
 class Keeper:
@@ -144,17 +148,36 @@ class Keeper:
         part.rename(target)
 
     def watch(self):
-        """Until the end: a service that ends is started again if that was asked for; else the cloud ends."""
+        """Until the end: a service that ends stays ended or is started again as was asked for; else the cloud ends.
+
+        Once somebody has stopped a service, others may end that need it: they are started again, as a service manager would.
+        """
+        stopped, starts = set(), None
         while not self.ending:
             for name, process in list(self.running.items()):
                 if process.poll() is None:
                     continue
+                if (layout.STOP / name).exists():
+                    stopped.add(name)
+                    starts = starts or collections.Counter()
+                    (layout.PIDS / name).unlink(missing_ok=True)
+                    continue
+                if name in stopped:
+                    stopped.remove(name)
+                    self.start(name)
+                    continue
                 wanted = layout.RESTART / name
                 if not wanted.exists():
+                    if starts is not None and starts[name] < STARTS:
+                        starts[name] += 1
+                        time.sleep(START_PAUSE)
+                        self.start(name)
+                        continue
                     raise CloudError(f"{name} ended by itself; {tail(layout.LOG / f'{name}.out')}")
                 self.start(name)
                 wanted.unlink()
             time.sleep(TICK)
+
 
 def main():
     """Runs until SIGTERM."""

@@ -20,6 +20,8 @@ KEEPER = RUN / "keeper"
 PROGRESS = RUN / "progress"
 # A file with a service's name in here asks the keeper to start it again when it ends.
 RESTART = RUN / "restart"
+# A file with a service's name in here tells the keeper to leave it ended.
+STOP = RUN / "stop"
 PIDS = RUN / "pids"
 SERVERS_DIR = RUN / "servers"
 
@@ -58,6 +60,8 @@ TYPES = {
     "multi": {"volume_backend_name": "one", "multiattach": "<is> True"},
     "other": {"volume_backend_name": "two"},
     "far": {"volume_backend_name": "far"},
+    # Of any backend, and so in every zone.
+    "any": {},
 }
 # QoS of a type.
 QOS = {"slow": {"total_iops_sec": "200"}}

@@ -107,7 +107,7 @@ LISTENING = {
 def write_configuration():
     """Makes the directories and the files in them."""
     run, ports = layout.RUN, layout.PORTS
-    for name in ("conf", "home", "rabbitmq", "restart", "pids", "volumes", "cinder/backups", "cinder/lock", "nova/lock", "servers"):
+    for name in ("conf", "home", "rabbitmq", "restart", "stop", "pids", "volumes", "cinder/backups", "cinder/lock", "nova/lock", "servers"):
         (run / name).mkdir(parents=True, exist_ok=True)
     credentials = "\n".join(
         [

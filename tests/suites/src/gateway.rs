@@ -1,4 +1,4 @@
-//! A reverse proxy between a lab and the network outside it, which notes every request.
+//! A reverse proxy between a lab or a cluster and the network outside it, which notes every request.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,11 +13,27 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
 /// Longer than any answer of the services takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_LIMIT: usize = 8 << 20;
+
+/// A listener and where it leads.
+#[derive(Debug)]
+pub struct Door {
+    /// Where clients come in.
+    pub listener: std::net::TcpListener,
+    /// The port of the loopback outside that answers.
+    pub port: u16,
+    /// With TLS, if it is to be.
+    pub tls: Option<Arc<ServerConfig>>,
+}
 
 /// A request that came through.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,25 +60,36 @@ pub struct Gateway {
 
 #[derive(Debug, Clone)]
 struct Upstream {
+    /// Of the gateway.
     port: u16,
+    /// Of the service.
+    service: SocketAddr,
     client: reqwest::Client,
     log: Arc<Mutex<Vec<Exchange>>>,
+    /// The services' addresses in what they answer, and what clients are told instead.
+    addresses: Option<(String, String)>,
 }
 
 impl Gateway {
     /// Listens on these ports where the calling thread is, and passes everything on to the same ports of the loopback outside.
     pub async fn start(ports: &[u16]) -> Result<Self> {
-        let listeners: Vec<(u16, std::net::TcpListener)> = ports
-            .iter()
-            .map(|port| -> Result<_> {
-                let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port))
-                    .with_context(|| format!("cannot listen on port {port} in the lab"))?;
-                listener
-                    .set_nonblocking(true)
-                    .context("cannot make a listener asynchronous")?;
-                Ok((*port, listener))
-            })
-            .collect::<Result<_>>()?;
+        let doors = ports.iter().map(|&port| {
+            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+                .with_context(|| format!("cannot listen on port {port} in the lab"))?;
+            let tls = None;
+            Ok(Door { listener, port, tls })
+        });
+        Self::through(doors.collect::<Result<_>>()?, None).await
+    }
+
+    /// Passes on what comes through these doors. Clients that are not on the loopback are told of services at `host` instead.
+    pub async fn through(doors: Vec<Door>, host: Option<Ipv4Addr>) -> Result<Self> {
+        for door in &doors {
+            door.listener
+                .set_nonblocking(true)
+                .context("cannot make a listener asynchronous")?;
+        }
+        let addresses = host.map(|host| (format!("http://{}:", Ipv4Addr::LOCALHOST), format!("http://{host}:")));
         let log = Arc::new(Mutex::new(Vec::new()));
         let (end, ended) = oneshot::channel();
         let (started, answer) = oneshot::channel();
@@ -70,7 +97,7 @@ impl Gateway {
         // A thread of its own, because a thread is in one network at a time. Sockets stay in the one that they were made in.
         thread::Builder::new()
             .name("gateway".to_owned())
-            .spawn(move || match outside(listeners, &notes) {
+            .spawn(move || match outside(doors, &notes, addresses.as_ref()) {
                 Ok((runtime, servers)) => {
                     let _ = started.send(Ok(()));
                     runtime.block_on(async move {
@@ -104,8 +131,9 @@ type Server = futures::future::BoxFuture<'static, std::io::Result<()>>;
 
 /// Moves this thread to the network of the process's first thread, which is in no lab.
 fn outside(
-    listeners: Vec<(u16, std::net::TcpListener)>,
+    doors: Vec<Door>,
     log: &Arc<Mutex<Vec<Exchange>>>,
+    addresses: Option<&(String, String)>,
 ) -> Result<(tokio::runtime::Runtime, Vec<Server>)> {
     let path = network_outside();
     let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
@@ -123,21 +151,59 @@ fn outside(
         .build()
         .context("cannot make a client")?;
     let inside = runtime.enter();
-    let servers = listeners
+    let servers = doors
         .into_iter()
-        .map(|(port, listener)| -> Result<Server> {
+        .map(|door| -> Result<Server> {
+            let address = door.listener.local_addr().context("a listener without an address")?;
             let upstream = Upstream {
-                port,
+                port: address.port(),
+                service: SocketAddr::from((Ipv4Addr::LOCALHOST, door.port)),
                 client: client.clone(),
                 log: log.clone(),
+                addresses: addresses.cloned(),
             };
-            let listener = tokio::net::TcpListener::from_std(listener).context("cannot take a listener over")?;
+            let listener = TcpListener::from_std(door.listener).context("cannot take a listener over")?;
             let app = axum::Router::new().fallback(pass_on).with_state(upstream);
-            Ok(Box::pin(async move { axum::serve(listener, app).await }))
+            Ok(match door.tls {
+                Some(config) => {
+                    let acceptor = TlsAcceptor::from(config);
+                    Box::pin(async move { axum::serve(Secure { listener, acceptor }, app).await })
+                }
+                None => Box::pin(async move { axum::serve(listener, app).await }),
+            })
         })
         .collect::<Result<_>>()?;
     drop(inside);
     Ok((runtime, servers))
+}
+
+/// A listener whose clients come with TLS.
+struct Secure {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for Secure {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            // What goes wrong with one client is no reason to refuse the next.
+            let Ok((stream, address)) = self.listener.accept().await else {
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await;
+            if let Ok(Ok(stream)) = shaken {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
 }
 
 /// The network of this process's first thread, as a path.
@@ -175,7 +241,7 @@ async fn pass_on(State(upstream): State<Upstream>, request: Request) -> Response
 async fn exchange(upstream: &Upstream, request: Request, path: &str) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, BODY_LIMIT).await.context("cannot read the request")?;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, upstream.port));
+    let address = upstream.service;
     let answer = upstream
         .client
         .request(parts.method, format!("http://{address}{path}"))
@@ -185,7 +251,13 @@ async fn exchange(upstream: &Upstream, request: Request, path: &str) -> Result<R
         .await
         .with_context(|| format!("{address} does not answer"))?;
     let (status, headers) = (answer.status(), end_to_end(answer.headers()));
-    let mut response = Response::new(Body::from(answer.bytes().await.context("the answer is cut")?));
+    let mut body = answer.bytes().await.context("the answer is cut")?;
+    if let Some((from, to)) = &upstream.addresses
+        && let Ok(text) = std::str::from_utf8(&body)
+    {
+        body = text.replace(from, to).into();
+    }
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
@@ -204,4 +276,67 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
         headers.remove(name);
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener() -> std::net::TcpListener {
+        std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn clients_are_told_an_address_that_they_reach_and_what_they_ask_for_is_noted() {
+        let service = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = service.local_addr().unwrap().port();
+        let app = axum::Router::new().fallback(async || "volumes are at http://127.0.0.1:8776/v3");
+        tokio::spawn(async move { axum::serve(service, app).await });
+        let entrance = listener();
+        let address = entrance.local_addr().unwrap();
+        let (listener, tls) = (entrance, None);
+        let gateway = Gateway::through(vec![Door { listener, port, tls }], Some(Ipv4Addr::new(10, 0, 0, 1)))
+            .await
+            .unwrap();
+
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .user_agent("a driver")
+            .build()
+            .unwrap();
+        let answer = client.get(format!("http://{address}/v3?all=1")).send().await.unwrap();
+
+        assert_eq!(answer.text().await.unwrap(), "volumes are at http://10.0.0.1:8776/v3");
+        let expected = Exchange {
+            port: address.port(),
+            method: "GET".to_owned(),
+            path: "/v3?all=1".to_owned(),
+            user_agent: "a driver".to_owned(),
+            status: 200,
+        };
+        assert_eq!(gateway.log(), [expected]);
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_away_is_a_bad_gateway() {
+        let (entrance, gone) = (listener(), listener().local_addr().unwrap().port());
+        let address = entrance.local_addr().unwrap();
+        let (listener, tls) = (entrance, None);
+        let gateway = Gateway::through(
+            vec![Door {
+                listener,
+                port: gone,
+                tls,
+            }],
+            None,
+        )
+        .await
+        .unwrap();
+
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(format!("http://{address}/")).send().await.unwrap();
+
+        assert_eq!(answer.status(), 502);
+        assert_eq!(gateway.log().first().map(|call| call.status), Some(502));
+    }
 }

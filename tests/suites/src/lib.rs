@@ -6,9 +6,12 @@
 
 pub mod api;
 pub mod cloud;
+pub mod cluster;
 pub mod contracts;
 pub mod drivers;
 pub mod gateway;
+pub mod ginkgo;
+pub mod go_manifests;
 pub mod host_commands;
 pub mod issues;
 pub mod lab;

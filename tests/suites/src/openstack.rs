@@ -156,17 +156,24 @@ impl Api {
     pub async fn block_storage(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for kind in ["volumes", "snapshots", "backups", "groups", "group_snapshots"] {
-            let answer = self
-                .call(Method::GET, Service::Volume, &format!("/{kind}/detail"), "3.71", None)
-                .await?;
-            let list = answer.accepted().with_context(|| format!("the list of {kind}"))?;
-            let things = list[kind].as_array().with_context(|| format!("no list of {kind}"))?;
-            found.extend(things.iter().map(|thing| {
+            found.extend(self.list(kind).await?.iter().map(|thing| {
                 let field = |name: &str| thing[name].as_str().unwrap_or_default().to_owned();
                 format!("{kind}/{} {} ({})", field("id"), field("name"), field("status"))
             }));
         }
         Ok(found)
+    }
+
+    /// What this project has in Cinder of one kind, in full.
+    pub async fn list(&self, kind: &str) -> Result<Vec<Value>> {
+        let answer = self
+            .call(Method::GET, Service::Volume, &format!("/{kind}/detail"), "3.71", None)
+            .await?;
+        let mut list = answer.accepted().with_context(|| format!("the list of {kind}"))?;
+        match list[kind].take() {
+            Value::Array(things) => Ok(things),
+            _ => bail!("no list of {kind}"),
+        }
     }
 }
 

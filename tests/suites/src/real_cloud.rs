@@ -24,24 +24,25 @@ pub const ZONE: &str = "nova";
 
 /// What `tests/openstack/cloud` tells about the cloud.
 #[derive(Debug, Deserialize)]
-struct Description {
-    ports: Ports,
+pub(crate) struct Description {
+    pub(crate) ports: Ports,
     auth_url: String,
-    cloud_conf: PathBuf,
+    pub(crate) region: String,
+    pub(crate) cloud_conf: PathBuf,
     /// One that was started by an earlier version has neither of these.
     #[serde(default)]
-    member_conf: PathBuf,
+    pub(crate) member_conf: PathBuf,
     #[serde(default)]
     trustee_conf: PathBuf,
-    servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     log: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
-struct Ports {
-    keystone: u16,
-    cinder: u16,
-    nova: u16,
+pub(crate) struct Ports {
+    pub(crate) keystone: u16,
+    pub(crate) cinder: u16,
+    pub(crate) nova: u16,
 }
 
 /// A server of the cloud.
@@ -52,7 +53,7 @@ pub struct Server {
     /// Its name.
     pub name: String,
     /// Where its devices appear outside the lab.
-    by_id: PathBuf,
+    pub(crate) by_id: PathBuf,
 }
 
 /// The cloud, for one test at a time. The lab is its first server: that one's devices appear in the lab, and its metadata
@@ -68,7 +69,7 @@ pub struct RealCloud {
 
 /// The right to use the cloud. What this test started ends with it.
 #[derive(Debug)]
-struct Turn {
+pub(crate) struct Turn {
     started: bool,
     /// Unlocked when it is closed.
     _lock: File,
@@ -84,13 +85,7 @@ impl RealCloud {
             description.ports.nova,
         ];
         let gateway = Gateway::start(&ports).await?;
-        let mut api = Api::login(&description.member_conf).await?;
-        if !api.block_storage().await?.is_empty() {
-            // A fresh one is sooner there than the end of somebody else's half-done work.
-            control(&["down"]).await?;
-            description = describe(&control(&["up"]).await?)?;
-            api = Api::login(&description.member_conf).await?;
-        }
+        let api = log_in_to_a_clean_cloud(&mut description).await?;
         let server = description.servers.first().context("the cloud has no server")?;
         lab.shell(&format!("mount --bind '{}' {BY_ID}", server.by_id.display()))
             .await?;
@@ -186,8 +181,20 @@ impl Drop for Turn {
     }
 }
 
+/// A session in a cloud in which nothing of this project is left.
+pub(crate) async fn log_in_to_a_clean_cloud(description: &mut Description) -> Result<Api> {
+    let api = Api::login(&description.member_conf).await?;
+    if api.block_storage().await?.is_empty() {
+        return Ok(api);
+    }
+    // A fresh one is sooner there than the end of somebody else's half-done work.
+    control(&["down"]).await?;
+    *description = describe(&control(&["up"]).await?)?;
+    Api::login(&description.member_conf).await
+}
+
 /// Waits for the lock, then for the cloud.
-async fn take() -> Result<(Turn, Description)> {
+pub(crate) async fn take() -> Result<(Turn, Description)> {
     let path = lock_path()?;
     let lock = File::options()
         .create(true)
@@ -236,7 +243,7 @@ fn program() -> PathBuf {
 }
 
 /// Runs `tests/openstack/cloud` outside the lab and answers the line that it prints.
-async fn control(arguments: &[&str]) -> Result<String> {
+pub(crate) async fn control(arguments: &[&str]) -> Result<String> {
     let output = Command::new("nsenter")
         .arg(format!("--net={}", network_outside()))
         .arg("--")

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
 use crate::drivers::Driver;
+use crate::ginkgo::{self, Outcome};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::programs;
@@ -38,19 +39,6 @@ impl Access {
             Self::Block => "block",
         }
     }
-}
-
-/// How one spec ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// As it should.
-    Passed,
-    /// Not as it should; with the reason.
-    Failed(String),
-    /// It found that it could not be run; with the reason.
-    Skipped(String),
-    /// Not run because its authors say so.
-    Pending,
 }
 
 /// What a run reported: every spec by its whole name.
@@ -96,58 +84,14 @@ impl Report {
     }
 
     fn read(path: &Path) -> Result<Self> {
-        let text = fs::read(path).with_context(|| format!("csi-sanity wrote no report {}", path.display()))?;
-        let suites: Vec<SuiteReport> =
-            serde_json::from_slice(&text).context("csi-sanity's report is not what ginkgo writes")?;
-        let mut specs = BTreeMap::new();
-        for spec in suites
-            .into_iter()
-            .flat_map(|suite| suite.specs)
-            .filter(|spec| spec.kind == "It")
-        {
-            let mut name = spec.containers.unwrap_or_default();
-            name.push(spec.text);
-            let reason = spec.failure.map(|failure| failure.message).unwrap_or_default();
-            let outcome = match spec.state.as_str() {
-                "passed" => Outcome::Passed,
-                "skipped" => Outcome::Skipped(reason),
-                "pending" => Outcome::Pending,
-                other => Outcome::Failed(format!("{other}: {reason}")),
-            };
-            specs.insert(name.join(" "), outcome);
-        }
+        let specs = ginkgo::read(path).context("csi-sanity")?;
+        let specs: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.name, spec.outcome)).collect();
         let found = specs.values().filter(|outcome| **outcome != Outcome::Pending).count();
         if found != SPECS {
             bail!("csi-sanity has {found} specs and not {SPECS}: has its version changed?");
         }
         Ok(Self { specs })
     }
-}
-
-#[derive(Deserialize)]
-struct SuiteReport {
-    #[serde(rename = "SpecReports")]
-    specs: Vec<SpecReport>,
-}
-
-#[derive(Deserialize)]
-struct SpecReport {
-    #[serde(rename = "ContainerHierarchyTexts")]
-    containers: Option<Vec<String>>,
-    #[serde(rename = "LeafNodeText")]
-    text: String,
-    #[serde(rename = "LeafNodeType")]
-    kind: String,
-    #[serde(rename = "State")]
-    state: String,
-    #[serde(rename = "Failure")]
-    failure: Option<SpecFailure>,
-}
-
-#[derive(Deserialize)]
-struct SpecFailure {
-    #[serde(rename = "Message")]
-    message: String,
 }
 
 /// The calls that reached our driver, as the lines of its JSON log tell.

@@ -9,6 +9,7 @@ use harness::wait_for_some;
 use suites::contracts::{self, PluginInfo};
 use suites::drivers::{Ours, Role};
 use suites::lab::in_lab;
+use suites::process::Process;
 use suites::simulator::Simulator;
 
 const DRIVER: &str = "cinder.csi.openstack.org";
@@ -56,6 +57,72 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
             identity(&link)? == made,
             "the link went with the process: the kubelet drops the node while it restarts"
         );
+        simulator.stop().await
+    });
+}
+
+#[test]
+fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
+    in_lab(async |lab| {
+        let simulator = Simulator::start(&lab, "").await?;
+        let kubelet = lab.path("kubelet");
+        for directory in ["plugins", "plugins_registry"] {
+            std::fs::create_dir_all(kubelet.join(directory)).context("cannot make the kubelet's directories")?;
+        }
+        let endpoint = kubelet.join("plugins").join(DRIVER).join("csi.sock");
+        let link = kubelet.join("plugins_registry").join(format!("{DRIVER}@reg.sock"));
+        // As the Go driver's node plugin, which somebody else registers.
+        let other = Ours::new(Role::Node)
+            .socket(endpoint.clone())
+            .start(&lab, &simulator)
+            .await?;
+        let ours = Ours::new(Role::Node)
+            .socket(endpoint.clone())
+            .flag("--register")
+            .flag(format!("--kubelet-dir={}", kubelet.display()))
+            .start(&lab, &simulator)
+            .await?;
+        wait_for_some("our driver to wait", REGISTER_TIMEOUT, async || {
+            Ok(ours
+                .log()?
+                .contains("another process serves the CSI socket")
+                .then_some(()))
+        })
+        .await?;
+        ensure!(!link.exists(), "it registered beside the one that serves");
+        other.kill().await?;
+        registered(&link).await?;
+        ensure!(contracts::register(&link).await?.endpoint == endpoint.display().to_string());
+        ours.stop().await?;
+        simulator.stop().await
+    });
+}
+
+#[test]
+fn the_stand_in_for_the_registrar_offers_the_driver_to_the_kubelet_and_withdraws_it_at_its_end() {
+    in_lab(async |lab| {
+        let simulator = Simulator::start(&lab, "").await?;
+        let registry = lab.path("plugins_registry");
+        std::fs::create_dir(&registry).context("cannot make the kubelet's directory")?;
+        let driver = Ours::new(Role::Node).start(&lab, &simulator).await?;
+        let program = lab.path("csi-node-driver-registrar");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_node-sidecars"), &program).context("cannot make a link")?;
+        let mut command = lab.command(&program)?;
+        command
+            .arg(format!("--csi-address={}", driver.socket().display()))
+            .arg("--kubelet-registration-path=/var/lib/kubelet/plugins/x/csi.sock")
+            .arg(format!("--plugin-registration-path={}", registry.display()));
+        let registrar = Process::spawn("registrar", command, &lab.path("registrar.log"))?;
+        let socket = registry.join(format!("{DRIVER}-registrar@reg.sock"));
+        registered(&socket).await?;
+        let info = contracts::register(&socket).await?;
+        ensure!(info.name == DRIVER && info.endpoint == "/var/lib/kubelet/plugins/x/csi.sock");
+        registrar.stop().await?;
+        ensure!(
+            !socket.exists(),
+            "its socket outlives it: the kubelet would keep the driver"
+        );
+        driver.stop().await?;
         simulator.stop().await
     });
 }

@@ -27,7 +27,7 @@ pub struct Container {
     pub pod: String,
     /// Its name in the pod.
     pub name: String,
-    /// Its first process, in the nodes' process namespace.
+    /// Its first process, in its node's process namespace.
     pub pid: u32,
 }
 

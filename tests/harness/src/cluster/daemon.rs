@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::OwnProcessGroup;
 
@@ -60,6 +61,23 @@ impl Daemon {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// Ends a program that runs in a node's namespaces and waits for its end: what entered them for it outlives it by a moment.
+    pub(crate) fn end(mut self) -> Result<()> {
+        let id = self.child.id();
+        let inside = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))
+            .with_context(|| format!("{} has ended", self.name))?;
+        for pid in inside
+            .split_whitespace()
+            .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        {
+            kill_process(pid, Signal::KILL).with_context(|| format!("cannot end {}", self.name))?;
+        }
+        self.child
+            .wait()
+            .with_context(|| format!("cannot wait for {}", self.name))?;
+        Ok(())
     }
 
     /// Collects the ended child. Called after its namespaces are gone, so that it does not wait for long.

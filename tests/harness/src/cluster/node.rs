@@ -47,7 +47,8 @@ pub(crate) struct Site<'a> {
 }
 
 impl Node {
-    /// Makes the namespaces. The first node's process namespace is the one of all nodes: `first_pid` is its init.
+    /// Makes the namespaces. The process namespaces of the other nodes lie in the first node's, whose init is `first_pid`: they
+    /// end with it.
     pub(crate) async fn make(
         number: u8,
         config: &NodeConfig,
@@ -60,11 +61,7 @@ impl Node {
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let mut command = match first_pid {
-            None => {
-                let mut command = std::process::Command::new("unshare");
-                command.args(["--pid", "--fork", "--kill-child=KILL"]);
-                command
-            }
+            None => std::process::Command::new("unshare"),
             Some(pid) => {
                 let mut command = std::process::Command::new("nsenter");
                 command.args(["--target", &pid.to_string(), "--pid", "--", "unshare"]);
@@ -72,6 +69,9 @@ impl Node {
             }
         };
         command.args([
+            "--pid",
+            "--fork",
+            "--kill-child=KILL",
             "--net",
             "--mount",
             "--propagation",
@@ -152,7 +152,7 @@ impl Node {
         self.number
     }
 
-    /// Its first process as the nodes' process namespace knows it.
+    /// Its first process as the first node's process namespace knows it.
     pub(crate) fn inner_pid(&self) -> Result<u32> {
         let path = format!("/proc/{}/status", self.pid);
         let status = fs::read_to_string(&path).with_context(|| format!("{} is gone", self.name))?;
@@ -160,7 +160,8 @@ impl Node {
             .lines()
             .find_map(|line| line.strip_prefix("NSpid:"))
             .with_context(|| format!("{path}: no NSpid"))?;
-        let inner = ids.split_whitespace().last().and_then(|id| id.parse().ok());
+        // As the outside knows it, as the first node does, and, in a further node's own, 1.
+        let inner = ids.split_whitespace().nth(1).and_then(|id| id.parse().ok());
         inner.with_context(|| format!("{path}: NSpid is not a list of numbers"))
     }
 

@@ -9,28 +9,24 @@ mod classes;
 mod clouds;
 mod diagnose;
 mod gate;
-mod growth;
 mod guide;
 mod kills;
 mod leaders;
-mod life;
 mod metrics;
 mod operator_kills;
 mod orphan;
 mod plugin;
+mod registration;
 mod servers;
-mod snapshots;
 mod upkeep;
-mod world;
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use harness::{Cluster, ClusterConfig, Progress, SimulatorConfig};
+use suites::cluster::{self as world, World, growth, life, snapshots};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
-
-use world::World;
 
 fn main() -> ExitCode {
     let all = scenarios![
@@ -44,7 +40,7 @@ fn main() -> ExitCode {
         snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
         snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
         snapshots::a_clone_has_the_data_of_its_source,
-        snapshots::a_removal_waits_for_a_snapshot_and_says_which,
+        upkeep::a_removal_waits_for_a_snapshot_and_says_which,
         guide::every_example_of_the_user_guide_works_as_it_stands_there,
         snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
         bad_input::an_unknown_cloud_is_named_and_disturbs_nothing,
@@ -60,6 +56,7 @@ fn main() -> ExitCode {
         kills::the_controller_killed_during_a_create_makes_no_second_volume,
         kills::the_controller_killed_during_an_attach_finishes_it,
         kills::the_node_plugin_killed_under_a_running_pod_stays_registered,
+        registration::the_sidecars_register_the_driver_and_hand_it_back,
         operator_kills::killed_before_its_first_write_of_a_repair_the_operator_makes_it_whole,
         operator_kills::killed_between_its_writes_the_operator_makes_no_second_deployment,
         operator_kills::killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole,

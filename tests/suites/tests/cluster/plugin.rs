@@ -10,7 +10,7 @@ use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
 /// The operator's program under its own name.
 pub(crate) fn operator(world: &World, words: &[&str]) -> Result<Command> {
-    let program = world.product.operator.display().to_string();
+    let program = world.product()?.operator.display().to_string();
     Ok(world.cluster.command_in_network(&program)?.args(words))
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Plugin {
 impl Plugin {
     pub(crate) fn install(world: &World) -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        std::os::unix::fs::symlink(&world.product.operator, directory.path().join("kubectl-cinder_csi"))
+        std::os::unix::fs::symlink(&world.product()?.operator, directory.path().join("kubectl-cinder_csi"))
             .context("cannot link the plugin")?;
         let path = format!(
             "{}:{}",

@@ -238,3 +238,61 @@ pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) ->
     ensure!(!told.contains("pvc-"), "a volume's name is a label");
     Ok(())
 }
+
+pub(crate) async fn a_removal_waits_for_a_snapshot_and_says_which(world: &World) -> Result<()> {
+    world.healthy().await?;
+    world.start_pod("pictured", None).await?;
+    world.ready("pictured").await?;
+    take(world, "picture", "pictured").await?;
+    let snapshot = world.cluster.get(&["volumesnapshot", "picture", "-n", USERS]).await?;
+    let content = snapshot["status"]["boundVolumeSnapshotContentName"]
+        .as_str()
+        .context("the snapshot is not bound")?
+        .to_owned();
+    // The volume cannot go before its snapshot; retained, it holds nothing up.
+    let claim = world.cluster.get(&["pvc", "pictured", "-n", USERS]).await?;
+    let volume = claim["spec"]["volumeName"]
+        .as_str()
+        .context("the claim is not bound")?
+        .to_owned();
+    reclaim(world, &volume, "Retain").await?;
+    world.delete_pod("pictured").await?;
+    world.delete_claim("pictured").await?;
+
+    let removed = json!({"managementState": "Removed", "deletion": {"ignoreRetained": true}});
+    world.patch_spec(&removed).await?;
+    let blocked = world
+        .condition("DeletionBlocked", "True", |condition| {
+            condition["reason"] == "SnapshotsExist"
+        })
+        .await?;
+    println!("    DeletionBlocked: {}", blocked["message"]);
+    ensure!(
+        blocked["message"].as_str().is_some_and(|text| text.contains(&content)),
+        "{blocked}"
+    );
+    let blockers = world.driver().await?["status"]["deletion"]["blockers"].clone();
+    ensure!(
+        blockers == json!([{"kind": "VolumeSnapshotContent", "count": 1, "names": [content]}]),
+        "{blockers}"
+    );
+
+    // The driver is there for it to go.
+    let words = ["delete", "volumesnapshot", "picture", "-n", USERS, WITHIN];
+    world.cluster.kubectl_within(PATIENCE, &words).await?;
+    no_operands(world).await?;
+    let left = world.cloud_volumes().await?;
+    ensure!(left.len() == 1, "the cloud has {left:?}");
+
+    world.patch_spec(&json!({"deletion": null})).await?;
+    world.ask_for_driver().await?;
+    reclaim(world, &volume, "Delete").await?;
+    world.nothing_left().await
+}
+
+/// Says what becomes of a volume that no claim has.
+async fn reclaim(world: &World, volume: &str, policy: &str) -> Result<()> {
+    let patch = json!({"spec": {"persistentVolumeReclaimPolicy": policy}}).to_string();
+    let words = ["patch", "pv", volume, "--type=merge", "-p", &patch];
+    world.cluster.kubectl(&words).await.map(drop)
+}

@@ -10,6 +10,7 @@ mod rest;
 mod rollout;
 mod rules;
 mod states;
+mod takeover;
 mod world;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,
         states::orphans_go_on_running_without_their_marks,
         states::force_takes_its_acknowledgement_on_this_very_object,
+        takeover::the_go_driver_is_replaced_part_by_part_and_never_are_there_two_leaders,
     ];
     main_without_runtime(all, |scenarios| {
         run_in_lab(async move |lab| {

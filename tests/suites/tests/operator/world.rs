@@ -30,9 +30,9 @@ pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deploym
 pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator";
-const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
-const REVISION_LABEL: &str = "controller-revision-hash";
+pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
 /// The nodes.
 pub(crate) const NODES: [&str; 2] = ["node1", "node2"];
 const ACCOUNT: &str = "system:serviceaccount:cinder-csi:cinder-csi-operator";
@@ -226,7 +226,7 @@ impl World {
     }
 
     /// Makes the ControllerRevision of the present template, or gives it the highest number; returns the hash.
-    async fn revision(&self, daemon_set: &Value) -> Result<String> {
+    pub(crate) async fn revision(&self, daemon_set: &Value) -> Result<String> {
         let mut hasher = std::hash::DefaultHasher::new();
         std::hash::Hash::hash(&daemon_set["spec"]["template"].to_string(), &mut hasher);
         let hash = format!("{:x}", std::hash::Hasher::finish(&hasher));

@@ -1,67 +1,180 @@
-//! What the scenarios share: the cluster with the product on it, and ways to ask it.
+//! A cluster with the product on it, ways to ask it, and the scenarios that hold with every cloud.
+
+pub mod credentials;
+pub mod growth;
+pub mod life;
+mod openstack;
+pub mod snapshots;
+pub mod writers;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{BUSYBOX_IMAGE, Cluster, Product, wait_for};
+use harness::{BUSYBOX_IMAGE, Cluster, ClusterConfig, Product, Progress, wait_for};
 use serde_json::{Value, json};
 
+use openstack::Site;
+pub use openstack::{OpenStack, SECURE_KEYSTONE};
+
 /// The name of the driver under test.
-pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
+pub const DRIVER: &str = "cinder.csi.openstack.org";
 /// Where the operator and its operands live.
-pub(crate) const NAMESPACE: &str = "cinder-csi";
+pub const NAMESPACE: &str = "cinder-csi";
 /// The container of the driver in the controller's pods and in the nodes'.
-pub(crate) const DRIVER_CONTAINER: &str = "cinder-csi-driver";
+pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
 /// Where the scenarios' pods live.
-pub(crate) const USERS: &str = "users";
-const SECRET: &str = "openstack-credentials";
-const CLASS: &str = "cinder";
+pub const USERS: &str = "users";
+/// The Secret that the object refers to.
+pub const SECRET: &str = "openstack-credentials";
+/// The StorageClass that the object asks for.
+pub const CLASS: &str = "cinder";
 
 /// How long anything may take that the cluster has to do. A sidecar that was killed keeps its Lease for 137 s.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+pub const PATIENCE: Duration = Duration::from_mins(5);
 /// The same for kubectl, which is to tell what it waits for before it is ended.
-pub(crate) const WITHIN: &str = "--timeout=290s";
+pub const WITHIN: &str = "--timeout=290s";
 
 /// A cluster on which the driver is available.
 #[derive(Debug)]
-pub(crate) struct World {
-    pub(crate) cluster: Cluster,
-    /// What is installed.
-    pub(crate) product: Product,
+pub struct World {
+    /// The cluster.
+    pub cluster: Cluster,
+    product: Option<Product>,
+    openstack: Option<OpenStack>,
+}
+
+/// How pods log in to the cloud with an application credential.
+#[derive(Clone)]
+pub struct Login {
+    /// Keystone.
+    pub auth_url: String,
+    /// The region.
+    pub region: String,
+    /// The application credential.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+impl Login {
+    /// A clouds.yaml with the entry `openstack`.
+    pub fn clouds_yaml(&self) -> String {
+        let clouds = json!({"clouds": {"openstack": {
+            "auth_type": "v3applicationcredential",
+            "region_name": self.region,
+            "auth": {
+                "auth_url": self.auth_url,
+                "application_credential_id": self.id,
+                "application_credential_secret": self.secret,
+            },
+        }}});
+        clouds.to_string()
+    }
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Login")
+            .field("auth_url", &self.auth_url)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl World {
+    /// A cluster on the simulator where nothing is installed.
+    pub fn bare(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            product: None,
+            openstack: None,
+        }
+    }
+
     /// Installs the operator, asks for a driver, and waits until it is available.
-    pub(crate) async fn install(cluster: Cluster) -> Result<Self> {
-        let product = cluster.install_product().await?;
-        let world = Self { cluster, product };
-        world
-            .cluster
-            .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}}).to_string())
-            .await?;
-        world.ask_for_driver().await?;
+    pub async fn install(cluster: Cluster) -> Result<Self> {
+        Self::installed(cluster, None).await
+    }
+
+    /// Starts a cluster of two nodes that are servers of the real OpenStack, and installs the product.
+    pub async fn on_real_services(progress: Progress) -> Result<Self> {
+        let site = Site::take().await?;
+        let config = ClusterConfig {
+            progress,
+            ..site.cluster()
+        };
+        let cluster = Cluster::start(config).await?;
+        let openstack = site.open(&cluster).await?;
+        Self::installed(cluster, Some(openstack)).await
+    }
+
+    async fn installed(cluster: Cluster, openstack: Option<OpenStack>) -> Result<Self> {
+        let logs = cluster.logs()?.to_owned();
+        let product = cluster
+            .install_product()
+            .await
+            .with_context(|| format!("the operator is not installed; logs: {}", logs.display()))?;
+        let world = Self {
+            cluster,
+            product: Some(product),
+            openstack,
+        };
+        let installed = async {
+            let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
+            world.cluster.apply(&users.to_string()).await?;
+            world.ask_for_driver().await
+        };
+        if let Err(error) = installed.await {
+            let told = world.describe().await;
+            return Err(error.context(format!(
+                "the product is not installed; logs: {}\n{told}",
+                logs.display()
+            )));
+        }
         Ok(world)
     }
 
+    /// What is installed. An error in a cluster that began bare.
+    pub fn product(&self) -> Result<&Product> {
+        self.product
+            .as_ref()
+            .context("this cluster began with nothing installed")
+    }
+
+    /// The real services. An error in a cluster on the simulator.
+    pub fn openstack(&self) -> Result<&OpenStack> {
+        self.openstack.as_ref().context("this cluster's cloud is the simulator")
+    }
+
+    /// Removes the cluster, which leaves nothing, and gives the real services back.
+    pub async fn stop(self) -> Result<()> {
+        self.cluster.stop().await.context("something of the cluster is left")?;
+        match self.openstack {
+            Some(openstack) => openstack.stop().await,
+            None => Ok(()),
+        }
+    }
+
     /// Applies the good Secret and the good object and waits until the driver is available.
-    pub(crate) async fn ask_for_driver(&self) -> Result<()> {
+    pub async fn ask_for_driver(&self) -> Result<()> {
         self.good_secret().await?;
         self.apply_driver().await?;
         self.healthy().await
     }
 
     /// Applies the good object.
-    pub(crate) async fn apply_driver(&self) -> Result<()> {
+    pub async fn apply_driver(&self) -> Result<()> {
         self.cluster.apply(&good_driver().to_string()).await.map(drop)
     }
 
     /// The object.
-    pub(crate) async fn driver(&self) -> Result<Value> {
+    pub async fn driver(&self) -> Result<Value> {
         self.cluster.get(&["cindercsidriver", DRIVER]).await
     }
 
     /// Waits until the driver is available, nothing is in progress and nothing is wrong.
-    pub(crate) async fn healthy(&self) -> Result<()> {
+    pub async fn healthy(&self) -> Result<()> {
         for (kind, status) in [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")] {
             self.condition(kind, status, |_| true).await?;
         }
@@ -80,30 +193,36 @@ impl World {
         .await
     }
 
-    /// Writes the Secret with an application credential that logs in.
-    pub(crate) async fn good_secret(&self) -> Result<()> {
+    /// The application credential that logs in.
+    pub fn login(&self) -> Result<Login> {
+        if let Some(openstack) = &self.openstack {
+            return openstack.login();
+        }
         let access = self.cluster.simulator()?.access();
-        self.secret("clouds.yaml", &self.clouds_yaml(&access.application_credential_secret)?)
-            .await
+        Ok(Login {
+            auth_url: access.auth_url.clone(),
+            region: access.region.clone(),
+            id: access.application_credential_id.clone(),
+            secret: access.application_credential_secret.clone(),
+        })
+    }
+
+    /// Writes the Secret with an application credential that logs in.
+    pub async fn good_secret(&self) -> Result<()> {
+        self.secret("clouds.yaml", &self.login()?.clouds_yaml()).await
     }
 
     /// A clouds.yaml with this secret of the application credential.
-    pub(crate) fn clouds_yaml(&self, secret: &str) -> Result<String> {
-        let access = self.cluster.simulator()?.access();
-        let clouds = json!({"clouds": {"openstack": {
-            "auth_type": "v3applicationcredential",
-            "region_name": access.region,
-            "auth": {
-                "auth_url": access.auth_url,
-                "application_credential_id": access.application_credential_id,
-                "application_credential_secret": secret,
-            },
-        }}});
-        Ok(clouds.to_string())
+    pub fn clouds_yaml(&self, secret: &str) -> Result<String> {
+        let login = Login {
+            secret: secret.to_owned(),
+            ..self.login()?
+        };
+        Ok(login.clouds_yaml())
     }
 
     /// Writes one key of the Secret that the object refers to.
-    pub(crate) async fn secret(&self, key: &str, content: &str) -> Result<()> {
+    pub async fn secret(&self, key: &str, content: &str) -> Result<()> {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE},
             "stringData": {key: content},
@@ -112,7 +231,7 @@ impl World {
     }
 
     /// Merges into the spec of the object.
-    pub(crate) async fn patch_spec(&self, spec: &Value) -> Result<()> {
+    pub async fn patch_spec(&self, spec: &Value) -> Result<()> {
         let patch = json!({ "spec": spec }).to_string();
         self.cluster
             .kubectl(&["patch", "cindercsidriver", DRIVER, "--type=merge", "-p", &patch])
@@ -122,7 +241,7 @@ impl World {
 
     /// Waits until a condition of the object has this status for the present generation and satisfies `accept`, and
     /// returns it.
-    pub(crate) async fn condition(&self, kind: &str, status: &str, accept: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub async fn condition(&self, kind: &str, status: &str, accept: impl Fn(&Value) -> bool) -> Result<Value> {
         wait_for(&format!("condition {kind}={status}"), PATIENCE, async || {
             let object = self.driver().await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -141,19 +260,26 @@ impl World {
     }
 
     /// A claim and a pod that appends to a file of its volume all the time, on a node of one's choice.
-    pub(crate) async fn start_pod(&self, name: &str, node: Option<&str>) -> Result<()> {
+    pub async fn start_pod(&self, name: &str, node: Option<&str>) -> Result<()> {
         self.start_pod_of(name, node, &claim(name, "Filesystem")).await
     }
 
     /// The same, with a volume of another class.
-    pub(crate) async fn start_pod_of_class(&self, name: &str, class: &str) -> Result<()> {
+    pub async fn start_pod_of_class(&self, name: &str, class: &str) -> Result<()> {
         let mut claim = claim(name, "Filesystem");
         claim["spec"]["storageClassName"] = json!(class);
         self.start_pod_of(name, None, &claim).await
     }
 
+    /// The same, on a node of one's choice.
+    pub async fn start_pod_on(&self, name: &str, node: &str, class: &str) -> Result<()> {
+        let mut claim = claim(name, "Filesystem");
+        claim["spec"]["storageClassName"] = json!(class);
+        self.start_pod_of(name, Some(node), &claim).await
+    }
+
     /// The same, with this claim.
-    pub(crate) async fn start_pod_of(&self, name: &str, node: Option<&str>, claim: &Value) -> Result<()> {
+    pub async fn start_pod_of(&self, name: &str, node: Option<&str>, claim: &Value) -> Result<()> {
         self.cluster.apply(&claim.to_string()).await?;
         let script = "trap 'exit 0' TERM; while :; do date >> /data/log && sync; sleep 1 & wait $!; done";
         let mut pod = pod(name, script, node);
@@ -162,15 +288,23 @@ impl World {
     }
 
     /// A claim and a pod with a raw block volume at `/dev/volume`.
-    pub(crate) async fn start_block_pod(&self, name: &str) -> Result<()> {
+    pub async fn start_block_pod(&self, name: &str) -> Result<()> {
         self.cluster.apply(&claim(name, "Block").to_string()).await?;
         let mut pod = pod(name, "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done", None);
         pod["spec"]["containers"][0]["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/volume"}]);
         self.cluster.apply(&pod.to_string()).await.map(drop)
     }
 
+    /// A claim with the data of something else, and a pod with it that is Ready.
+    pub async fn start_pod_from(&self, name: &str, source: &Value) -> Result<()> {
+        let mut claim = claim(name, "Filesystem");
+        claim["spec"]["dataSource"] = source.clone();
+        self.start_pod_of(name, None, &claim).await?;
+        self.ready(name).await
+    }
+
     /// Waits until a pod is Ready.
-    pub(crate) async fn ready(&self, pod: &str) -> Result<()> {
+    pub async fn ready(&self, pod: &str) -> Result<()> {
         wait_for(&format!("pod {pod}"), PATIENCE, async || {
             let object = self.cluster.get(&["pod", pod, "-n", USERS]).await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -186,32 +320,47 @@ impl World {
     }
 
     /// Runs a shell command in a pod.
-    pub(crate) async fn sh(&self, pod: &str, command: &str) -> Result<String> {
+    pub async fn sh(&self, pod: &str, command: &str) -> Result<String> {
         let words = ["exec", "-n", USERS, pod, "--", "sh", "-c", command];
         self.cluster.kubectl(&words).await
     }
 
     /// Deletes a pod and waits for its end.
-    pub(crate) async fn delete_pod(&self, name: &str) -> Result<()> {
+    pub async fn delete_pod(&self, name: &str) -> Result<()> {
         let words = ["delete", "pod", name, "-n", USERS, WITHIN, "--ignore-not-found"];
         self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
     /// Deletes a pod and its claim and waits until Kubernetes and the cloud have forgotten the volume.
-    pub(crate) async fn delete_pod_and_volume(&self, name: &str) -> Result<()> {
+    pub async fn delete_pod_and_volume(&self, name: &str) -> Result<()> {
         self.delete_pod(name).await?;
         self.delete_claim(name).await?;
         self.nothing_left().await
     }
 
+    /// Deletes one of the users' objects and waits for its end.
+    pub async fn delete(&self, kind: &str, name: &str) -> Result<()> {
+        let words = ["delete", kind, name, "-n", USERS, WITHIN, "--ignore-not-found"];
+        self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+    }
+
+    /// Deletes all pods and claims and waits until Kubernetes and the cloud have forgotten the volumes.
+    pub async fn delete_all(&self) -> Result<()> {
+        for kind in ["pods", "pvc"] {
+            let words = ["delete", kind, "--all", "-n", USERS, WITHIN];
+            self.cluster.kubectl_within(PATIENCE, &words).await?;
+        }
+        self.nothing_left().await
+    }
+
     /// Deletes a claim and waits for its end, which is not yet that of its volume.
-    pub(crate) async fn delete_claim(&self, name: &str) -> Result<()> {
+    pub async fn delete_claim(&self, name: &str) -> Result<()> {
         let words = ["delete", "pvc", name, "-n", USERS, WITHIN, "--ignore-not-found"];
         self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
     /// Waits until no node has a volume any more, which takes longer than the end of its pod.
-    pub(crate) async fn detached(&self) -> Result<()> {
+    pub async fn detached(&self) -> Result<()> {
         wait_for("the end of all attachments", PATIENCE, async || {
             let left = self
                 .cluster
@@ -224,7 +373,7 @@ impl World {
     }
 
     /// Waits until there are no volumes in Kubernetes and none in the cloud.
-    pub(crate) async fn nothing_left(&self) -> Result<()> {
+    pub async fn nothing_left(&self) -> Result<()> {
         wait_for("the end of all volumes", PATIENCE, async || {
             for kind in ["persistentvolumes", "volumeattachments"] {
                 let left = self.cluster.kubectl(&["get", kind, "-o", "name"]).await?;
@@ -233,6 +382,9 @@ impl World {
                     "left: {}",
                     left.split_whitespace().collect::<Vec<_>>().join(", ")
                 );
+            }
+            if let Some(openstack) = &self.openstack {
+                return openstack.nothing_left().await;
             }
             let state = self.cluster.simulator()?.state().await?;
             for what in ["volumes", "attachments", "mappings", "loop_devices"] {
@@ -247,18 +399,27 @@ impl World {
         .await
     }
 
-    /// The volumes that the cloud holds now, by name.
-    pub(crate) async fn cloud_volumes(&self) -> Result<Vec<String>> {
+    /// The volumes, snapshots or other things that the cloud holds now.
+    pub async fn cloud_things(&self, kind: &str) -> Result<Vec<Value>> {
+        if let Some(openstack) = &self.openstack {
+            return openstack.list(kind).await;
+        }
         let state = self.cluster.simulator()?.state().await?;
-        let volumes = state["volumes"].as_array().context("a state without volumes")?;
-        Ok(volumes
+        let things = state[kind].as_array();
+        Ok(things.with_context(|| format!("a state without {kind}"))?.clone())
+    }
+
+    /// The volumes that the cloud holds now, by name.
+    pub async fn cloud_volumes(&self) -> Result<Vec<String>> {
+        let volumes = self.cloud_things("volumes").await?;
+        let names = volumes
             .iter()
-            .map(|volume| volume["name"].as_str().unwrap_or_default().to_owned())
-            .collect())
+            .map(|volume| volume["name"].as_str().unwrap_or_default().to_owned());
+        Ok(names.collect())
     }
 
     /// Sets latencies of the cloud, for instance `{"create": "5s"}`.
-    pub(crate) async fn latencies(&self, latencies: Value) -> Result<()> {
+    pub async fn latencies(&self, latencies: Value) -> Result<()> {
         self.cluster
             .simulator()?
             .admin(reqwest::Method::POST, "latency", Some(latencies))
@@ -267,7 +428,7 @@ impl World {
     }
 
     /// Waits until the cloud was asked for this operation since its log was cleared.
-    pub(crate) async fn asked_for(&self, operation: &str) -> Result<()> {
+    pub async fn asked_for(&self, operation: &str) -> Result<()> {
         wait_for(&format!("a request {operation}"), PATIENCE, async || {
             let log = self.cluster.simulator()?.log().await?;
             ensure!(
@@ -281,7 +442,7 @@ impl World {
     }
 
     /// The metrics pages of the driver in all pods of the controller that stay.
-    pub(crate) async fn controller_metrics(&self) -> Result<String> {
+    pub async fn controller_metrics(&self) -> Result<String> {
         let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
         wait_for("the metrics of the controller", PATIENCE, async || {
             let list = self.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
@@ -300,7 +461,7 @@ impl World {
     }
 
     /// Kills the driver in all pods of the controller without warning: which of them is at work, the sidecars' Leases say.
-    pub(crate) async fn kill_controllers(&self) -> Result<()> {
+    pub async fn kill_controllers(&self) -> Result<()> {
         let mut killed = 0;
         for node in self.cluster.nodes() {
             for container in node.containers(NAMESPACE, DRIVER_CONTAINER).await? {
@@ -316,7 +477,7 @@ impl World {
 
     /// Objects by name as `kubectl get` prints them, each with the version that changes with every write. Of those with a
     /// status, which controllers write when they get to it, all the rest instead.
-    pub(crate) async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
+    pub async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
         let list = self.cluster.get(words).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let items = list["items"].as_array().context("a list without items")?;
@@ -330,7 +491,7 @@ impl World {
     }
 
     /// Waits until an event with this reason about an object (`Pod/web`) has all these words in its message.
-    pub(crate) async fn event(&self, reason: &str, object: &str, words: &[&str]) -> Result<()> {
+    pub async fn event(&self, reason: &str, object: &str, words: &[&str]) -> Result<()> {
         wait_for(&format!("an event {reason} of {object}"), PATIENCE, async || {
             let list = self.cluster.get(&["events", "-A"]).await?;
             let events = list["items"].as_array().context("a list without items")?;
@@ -374,7 +535,7 @@ impl World {
     }
 
     /// What there is, for the report of a failure.
-    pub(crate) async fn describe(&self) -> String {
+    pub async fn describe(&self) -> String {
         let mut text = String::new();
         for words in [
             &["get", "cindercsidriver", DRIVER, "-o", "jsonpath={.status}"][..],
@@ -398,12 +559,27 @@ impl World {
     }
 
     /// Puts the cluster into the state that the next scenario expects, as far as that goes.
-    pub(crate) async fn recover(&self) {
+    pub async fn recover(&self) {
         let steps = async {
-            self.cluster.simulator()?.clear_faults().await?;
-            self.latencies(json!({"create": 0, "attach": 0})).await?;
-            let words = ["delete", "pods,pvc", "--all", "-n", USERS, "--timeout=60s"];
-            self.cluster.kubectl_within(Duration::from_secs(70), &words).await?;
+            if let Some(openstack) = &self.openstack {
+                openstack.start_stopped().await?;
+            } else {
+                self.cluster.simulator()?.clear_faults().await?;
+                self.latencies(json!({"create": 0, "attach": 0})).await?;
+            }
+            // Where the kinds of snapshots are not installed, there are none.
+            for (kinds, must) in [
+                ("pods", true),
+                ("volumegroupsnapshots", false),
+                ("volumesnapshots", false),
+                ("pvc", true),
+            ] {
+                let words = ["delete", kinds, "--all", "-n", USERS, "--timeout=60s"];
+                let deleted = self.cluster.kubectl_within(Duration::from_secs(70), &words).await;
+                if must {
+                    deleted?;
+                }
+            }
             self.apply_driver().await?;
             // What a scenario has patched, an apply leaves.
             let good = good_driver();
@@ -445,7 +621,7 @@ fn good_driver() -> Value {
 }
 
 /// A claim of the usual class.
-pub(crate) fn claim(name: &str, mode: &str) -> Value {
+pub fn claim(name: &str, mode: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": USERS},
         "spec": {
@@ -455,7 +631,8 @@ pub(crate) fn claim(name: &str, mode: &str) -> Value {
     })
 }
 
-fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
+/// A pod that runs a script, with the claim of its name as its volume `data`.
+pub fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
     let selector = node.map_or_else(|| json!({}), |node| json!({"kubernetes.io/hostname": node}));
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": USERS},

@@ -1,15 +1,17 @@
 //! Volumes that grow.
 
+#![expect(missing_docs, reason = "the names of scenarios say all")]
+
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::json;
 
-use crate::world::{DRIVER, PATIENCE, USERS, World};
+use super::{DRIVER, PATIENCE, USERS, World};
 
 /// A class of the test's own: what the operator's classes say about growth is for others to test.
 const CLASS: &str = "growing-xfs";
 
-pub(crate) async fn a_claim_grows_while_its_pod_runs(world: &World) -> Result<()> {
+pub async fn a_claim_grows_while_its_pod_runs(world: &World) -> Result<()> {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS},
         "provisioner": DRIVER, "allowVolumeExpansion": true,

@@ -1,10 +1,12 @@
 //! Volumes of pods.
 
+#![expect(missing_docs, reason = "the names of scenarios say all")]
+
 use anyhow::{Context as _, Result, ensure};
 
-use crate::world::World;
+use super::World;
 
-pub(crate) async fn a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world: &World) -> Result<()> {
+pub async fn a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world: &World) -> Result<()> {
     world.start_pod("plain", None).await?;
     world.ready("plain").await?;
     let mounts = world.sh("plain", "grep ' /data ' /proc/mounts").await?;
@@ -21,7 +23,7 @@ pub(crate) async fn a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(worl
     world.delete_pod_and_volume("plain").await
 }
 
-pub(crate) async fn a_pod_starts_again_on_the_other_node_with_its_data(world: &World) -> Result<()> {
+pub async fn a_pod_starts_again_on_the_other_node_with_its_data(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
         anyhow::bail!("this scenario needs two nodes");
     };
@@ -37,7 +39,7 @@ pub(crate) async fn a_pod_starts_again_on_the_other_node_with_its_data(world: &W
     world.ready("moves").await?;
     let witness = world.sh("moves", "cat /data/witness").await?;
     ensure!(witness.trim() == "made on the first node", "the file holds {witness:?}");
-    let pod = world.cluster.get(&["pod", "moves", "-n", crate::world::USERS]).await?;
+    let pod = world.cluster.get(&["pod", "moves", "-n", super::USERS]).await?;
     ensure!(
         pod["spec"]["nodeName"] == second,
         "the pod runs on {}",
@@ -51,7 +53,7 @@ pub(crate) async fn a_pod_starts_again_on_the_other_node_with_its_data(world: &W
     world.delete_pod_and_volume("moves").await
 }
 
-pub(crate) async fn a_raw_block_volume_reaches_its_pod(world: &World) -> Result<()> {
+pub async fn a_raw_block_volume_reaches_its_pod(world: &World) -> Result<()> {
     world.start_block_pod("block").await?;
     world.ready("block").await?;
     let size = world.sh("block", "blockdev --getsize64 /dev/volume").await?;

@@ -6,20 +6,22 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{BUSYBOX_IMAGE, Cluster, wait_for};
 use serde_json::json;
 
-use crate::PATIENCE;
+use super::USERS;
 
-const USERS: &str = "users";
+/// How long anything may take that the cluster has to do.
+const PATIENCE: Duration = Duration::from_mins(3);
 /// Writes one number after the other, each on the disk before the next; ends at the first error.
 const SCRIPT: &str = "set -e; trap 'exit 0' TERM; n=0; while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.1 & wait $!; done";
 
 /// One pod per node.
-pub(crate) struct Writers {
+#[derive(Debug)]
+pub struct Writers {
     names: Vec<String>,
 }
 
 impl Writers {
-    /// Starts them and waits until each has written something.
-    pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
+    /// Starts them, with volumes of a StorageClass, and waits until each has written something.
+    pub async fn start(cluster: &Cluster, class: &str) -> Result<Self> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
         cluster.apply(&namespace.to_string()).await?;
         let mut names = Vec::new();
@@ -27,7 +29,7 @@ impl Writers {
             let name = format!("writer-{}", node.name());
             let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "metadata": {"name": name, "namespace": USERS},
-                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "cinder",
+                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class,
                     "resources": {"requests": {"storage": "1Gi"}}}});
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": USERS},
                 "spec": {
@@ -51,6 +53,11 @@ impl Writers {
         Ok(writers)
     }
 
+    /// Names of the pods and their claims.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// How many numbers a pod has written; an error when one is missing or out of place.
     async fn written(&self, cluster: &Cluster, name: &str) -> Result<u64> {
         let check = "awk '$1 != NR {print \"line\", NR, \"is\", $1; exit 1} END {print NR}' /data/log";
@@ -60,7 +67,7 @@ impl Writers {
     }
 
     /// Fails when a number is missing, a pod does not write any more, or one has restarted; returns how many were written.
-    pub(crate) async fn check(&self, cluster: &Cluster) -> Result<u64> {
+    pub async fn check(&self, cluster: &Cluster) -> Result<u64> {
         let mut all = 0;
         for name in &self.names {
             let before = self.written(cluster, name).await?;
@@ -83,7 +90,7 @@ impl Writers {
     }
 
     /// Removes pods and claims and waits until Kubernetes and the cloud have forgotten the volumes.
-    pub(crate) async fn remove(&self, cluster: &Cluster) -> Result<()> {
+    pub async fn remove(&self, cluster: &Cluster) -> Result<()> {
         let words = ["delete", "pods,pvc", "--all", "-n", USERS, "--timeout=120s"];
         cluster.kubectl_within(PATIENCE, &words).await?;
         wait_for("the end of the volumes", PATIENCE, async || {

@@ -1,0 +1,43 @@
+//! What becomes of another installation of this driver.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is done about the Go driver (cinder-csi-plugin) when it is installed in the cluster under the name of this object.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Adoption {
+    /// Refuse: nothing is done beside another installation. Migrate: its controller is stopped, and when that is over, this driver's
+    /// controller takes its place; then the node plugins are replaced, as many at once as spec.node.update.maxUnavailable says. Pods
+    /// keep their volumes all the while. It takes the role in config/rbac/adoption.
+    #[serde(default)]
+    pub mode: AdoptionMode,
+
+    /// The namespace that the other installation is in.
+    #[serde(default = "default_namespace")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+}
+
+impl Default for Adoption {
+    fn default() -> Self {
+        Self {
+            mode: AdoptionMode::default(),
+            namespace: default_namespace(),
+        }
+    }
+}
+
+/// Whether another installation of this driver is replaced.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdoptionMode {
+    /// It stays, and nothing is done beside it.
+    #[default]
+    Refuse,
+    /// It is replaced part by part.
+    Migrate,
+}
+
+fn default_namespace() -> String {
+    "kube-system".into()
+}

@@ -1,0 +1,31 @@
+//! How far the other installation of the driver is replaced.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The other installation, and how far it is replaced. Only there under spec.adoption.mode Migrate, until nothing is left of it.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptionStatus {
+    /// What is being done.
+    pub step: AdoptionStep,
+    /// What is left of the other installation and nobody needs any more, at most 20 objects. It is not deleted: whoever installed it
+    /// may do that when there is to be no way back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leftovers: Vec<String>,
+}
+
+/// A step of a take-over, in their order.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdoptionStep {
+    /// The spec or the credentials do not work yet: nothing is touched before they do.
+    Preparing,
+    /// The other controller is stopped; its pods end, and its sidecars' leases.
+    StoppingController,
+    /// This driver's controller takes its place, and the CSIDriver object changes hands.
+    StartingController,
+    /// The node plugins change, a few nodes at once.
+    ReplacingNodes,
+    /// This driver serves everywhere.
+    Done,
+}

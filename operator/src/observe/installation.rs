@@ -1,0 +1,363 @@
+//! Another installation of the driver, the Go driver's, in a namespace of the administrator's choice. It is known by what its pods
+//! run and not by names: manifests and chart differ in those, and people change them.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment, StatefulSet},
+        coordination::v1::Lease,
+        core::v1::{Pod, PodSpec},
+        rbac::v1::ClusterRoleBinding,
+    },
+    jiff::{SignedDuration, Timestamp},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ListParams, ObjectMeta},
+};
+use serde::de::DeserializeOwned;
+
+use super::{MOST_PAGES, ObserveError, PAGE};
+use crate::{
+    adoption::{Installation, OldController, OldObject},
+    objects::Owner,
+    operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT},
+};
+use cinder_csi_crds::INSTANCE_LABEL;
+
+/// The program of the Go driver, and the last part of its image's name.
+const PROGRAM: &str = "cinder-csi-plugin";
+
+/// The most leftovers that are told.
+const TOLD: usize = 20;
+
+/// Looks for another installation of the owner's driver in a namespace.
+pub async fn installation(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<Installation, ObserveError> {
+    let deployments: Vec<Deployment> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let stateful_sets: Vec<StatefulSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let daemon_sets: Vec<DaemonSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let pods: Vec<Pod> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let leases: Vec<Lease> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    let bindings: Vec<ClusterRoleBinding> = all(&Api::all(client.clone())).await?;
+
+    let mut found = Installation::default();
+    let mut specs = Vec::new();
+    let of_deployments = deployments.into_iter().map(|object| {
+        let spec = object.spec.unwrap_or_default();
+        (
+            Deployment::KIND_NAME,
+            object.metadata,
+            spec.replicas,
+            spec.template.spec,
+        )
+    });
+    let of_stateful_sets = stateful_sets.into_iter().map(|object| {
+        let spec = object.spec.unwrap_or_default();
+        (
+            StatefulSet::KIND_NAME,
+            object.metadata,
+            spec.replicas,
+            spec.template.spec,
+        )
+    });
+    for (kind, metadata, replicas, spec) in of_deployments.chain(of_stateful_sets) {
+        let Some(spec) = spec.filter(|spec| is_other(owner, &metadata, spec)) else {
+            continue;
+        };
+        found.controllers.push(OldController {
+            kind,
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            replicas: replicas.unwrap_or(1),
+        });
+        specs.push(spec);
+    }
+    for set in daemon_sets {
+        let spec = set.spec.unwrap_or_default().template.spec;
+        if let Some(spec) = spec.filter(|spec| is_other(owner, &set.metadata, spec)) {
+            found.daemon_sets.push(old_object(set.metadata, String::new()));
+            specs.push(spec);
+        }
+    }
+    for pod in pods.into_iter().filter(|pod| !has_ended(pod)) {
+        let Some(spec) = pod.spec.filter(|spec| is_other(owner, &pod.metadata, spec)) else {
+            continue;
+        };
+        let old = old_object(pod.metadata, spec.node_name.clone().unwrap_or_default());
+        if is_node_plugin(&spec, &owner.name) {
+            found.node_pods.push(old);
+        } else {
+            found.controller_pods.push(old);
+        }
+        specs.push(spec);
+    }
+    found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
+    let names = lease_names(&owner.name);
+    found.leases = leases
+        .iter()
+        .filter(|lease| names.contains(&lease.name_any()) && is_held(lease, now))
+        .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
+        .collect();
+    found.leftovers = leftovers(&specs, &bindings, namespace);
+    Ok(found)
+}
+
+/// Nodes where the container of our node pod runs, Ready or not.
+pub async fn running_node_pods(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+) -> Result<BTreeSet<String>, ObserveError> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let labels = format!("{INSTANCE_LABEL}={},{COMPONENT_LABEL}={NODE_COMPONENT}", owner.name);
+    let failed = |source| list_failed::<Pod>(source);
+    let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
+    let runs = |pod: &&Pod| {
+        let statuses = pod
+            .status
+            .iter()
+            .flat_map(|status| status.container_statuses.iter().flatten());
+        let mut drivers = statuses.filter(|status| status.name == DRIVER_CONTAINER);
+        pod.metadata.deletion_timestamp.is_none()
+            && drivers.any(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
+    };
+    let nodes = pods.items.iter().filter(runs);
+    Ok(nodes.filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect())
+}
+
+/// Names of kinds, for people.
+trait KindName {
+    const KIND_NAME: &'static str;
+}
+
+impl KindName for Deployment {
+    const KIND_NAME: &'static str = "Deployment";
+}
+
+impl KindName for StatefulSet {
+    const KIND_NAME: &'static str = "StatefulSet";
+}
+
+/// Whether an object is of the other installation: its pods run the Go driver's program, or ours in its place, and the object is
+/// not ours.
+fn is_other(owner: &Owner, metadata: &ObjectMeta, spec: &PodSpec) -> bool {
+    let instance = metadata.labels.as_ref().and_then(|labels| labels.get(INSTANCE_LABEL));
+    instance != Some(&owner.name)
+        && spec.containers.iter().any(|container| {
+            let image = container.image.as_deref().unwrap_or_default();
+            let name = image.rsplit('/').next().unwrap_or_default();
+            let name = name.split(['@', ':']).next().unwrap_or_default();
+            let mut words = container.command.iter().chain(&container.args).flatten();
+            name == PROGRAM || words.any(|word| word.rsplit('/').next() == Some(PROGRAM))
+        })
+}
+
+/// Whether none of its containers runs or will run again, as after an eviction.
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether a pod serves the kubelet of its node: it has the directory of the driver's socket there.
+fn is_node_plugin(spec: &PodSpec, driver: &str) -> bool {
+    let directory = format!("/plugins/{driver}");
+    let mut paths = spec
+        .volumes
+        .iter()
+        .flatten()
+        .filter_map(|volume| volume.host_path.as_ref());
+    paths.any(|host| host.path.trim_end_matches('/').ends_with(&directory))
+}
+
+fn old_object(metadata: ObjectMeta, node: String) -> OldObject {
+    OldObject {
+        leaving: metadata.deletion_timestamp.is_some(),
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        node,
+    }
+}
+
+/// The leases of the sidecars of a driver.
+fn lease_names(driver: &str) -> [String; 4] {
+    let name: String = driver
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    [
+        name.clone(),
+        format!("external-attacher-leader-{name}"),
+        format!("external-resizer-{name}"),
+        format!("external-snapshotter-leader-{name}"),
+    ]
+}
+
+fn is_held(lease: &Lease, now: Timestamp) -> bool {
+    let Some(spec) = &lease.spec else { return false };
+    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+    let has_holder = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
+    let renewed = spec.renew_time.as_ref().map(|time| time.0);
+    has_holder && renewed.is_some_and(|renewed| now.duration_since(renewed) < lasts)
+}
+
+/// What the pods needed: accounts, roles and Secrets.
+fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str) -> Vec<String> {
+    // Accounts of node plugins are known by the upstream name once their DaemonSet is gone.
+    let named = specs
+        .iter()
+        .filter_map(|spec| spec.service_account_name.as_deref().or(spec.service_account.as_deref()));
+    let accounts: BTreeSet<&str> = named
+        .filter(|name| *name != "default")
+        .chain(["csi-cinder-controller-sa", "csi-cinder-node-sa"])
+        .collect();
+    let mut left = BTreeSet::new();
+    for binding in bindings {
+        let subjects = binding.subjects.iter().flatten();
+        let ours = subjects.filter(|subject| {
+            subject.kind == "ServiceAccount"
+                && subject.namespace.as_deref() == Some(namespace)
+                && accounts.contains(subject.name.as_str())
+        });
+        for subject in ours {
+            left.insert(format!("ServiceAccount {namespace}/{}", subject.name));
+            left.insert(format!("ClusterRoleBinding {}", binding.name_any()));
+            left.insert(format!("{} {}", binding.role_ref.kind, binding.role_ref.name));
+        }
+    }
+    let volumes = specs.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let secrets = volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref());
+    left.extend(secrets.map(|name| format!("Secret {namespace}/{name}")));
+    left.into_iter().take(TOLD).collect()
+}
+
+async fn all<K>(api: &Api<K>) -> Result<Vec<K>, ObserveError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    let mut items = Vec::new();
+    for _ in 0..MOST_PAGES {
+        let page = api.list(&params).await.map_err(list_failed::<K>)?;
+        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        items.extend(page.items);
+        let Some(token) = next else { return Ok(items) };
+        params = params.continue_token(&token);
+    }
+    Err(ObserveError::Endless {
+        plural: K::plural(&()).into_owned(),
+    })
+}
+
+fn list_failed<K: Resource<DynamicType = ()>>(source: kube::Error) -> ObserveError {
+    ObserveError::List {
+        plural: K::plural(&()).into_owned(),
+        source: Box::new(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner {
+            name: "cinder.csi.openstack.org".to_owned(),
+            uid: "u".to_owned(),
+        }
+    }
+
+    #[rstest]
+    #[case::upstream(json!({"image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}), json!({}), true)]
+    #[case::of_a_mirror_by_digest(json!({"image": "mirror:5000/x/cinder-csi-plugin@sha256:0"}), json!({}), true)]
+    #[case::our_image_in_their_manifests(
+        json!({"image": "ghcr.io/cinder-csi/cinder-csi-driver:v0.2.0", "args": ["/bin/cinder-csi-plugin", "--v=1"]}),
+        json!({}),
+        true
+    )]
+    #[case::a_sidecar_alone(json!({"image": "registry.k8s.io/sig-storage/csi-attacher:v4.10.0"}), json!({}), false)]
+    #[case::ours(
+        json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "cinder.csi.openstack.org"}), false)]
+    fn another_installation_is_known_by_what_it_runs(
+        #[case] container: Value,
+        #[case] labels: Value,
+        #[case] expected: bool,
+    ) {
+        let mut container = container;
+        container["name"] = json!("x");
+        let metadata = serde_json::from_value(json!({"labels": labels})).expect("metadata");
+        let spec = serde_json::from_value(json!({"containers": [container]})).expect("a spec");
+        assert_eq!(is_other(&owner(), &metadata, &spec), expected);
+    }
+
+    #[rstest]
+    #[case::node(json!([{"name": "s", "hostPath": {"path": "/var/lib/kubelet/plugins/cinder.csi.openstack.org"}}]), true)]
+    #[case::with_a_slash(json!([{"name": "s", "hostPath": {"path": "/k/plugins/cinder.csi.openstack.org/"}}]), true)]
+    #[case::controller(json!([{"name": "s", "emptyDir": {}}]), false)]
+    fn a_node_plugin_has_the_directory_of_its_socket(#[case] volumes: Value, #[case] expected: bool) {
+        let spec = serde_json::from_value(json!({"containers": [], "volumes": volumes})).expect("a spec");
+        assert_eq!(is_node_plugin(&spec, "cinder.csi.openstack.org"), expected);
+    }
+
+    #[rstest]
+    #[case::renewed_just_now("pod", 5, true)]
+    #[case::expired("pod", 20, false)]
+    #[case::given_back("", 5, false)]
+    fn a_lease_is_held_until_it_expires(#[case] holder: &str, #[case] age: i64, #[case] expected: bool) {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let renewed = Timestamp::from_second(1_800_000_000 - age).expect("a time");
+        let lease = serde_json::from_value(json!({
+            "metadata": {"name": "x"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{renewed:.6}")},
+        }))
+        .expect("a lease");
+        assert_eq!(is_held(&lease, now), expected);
+    }
+
+    #[test]
+    fn what_the_pods_needed_is_left_over() {
+        let spec: PodSpec = serde_json::from_value(json!({
+            "containers": [], "serviceAccount": "csi-cinder-controller-sa",
+            "volumes": [{"name": "c", "secret": {"secretName": "cloud-config"}}],
+        }))
+        .expect("a spec");
+        let binding = |name: &str, namespace: &str| -> ClusterRoleBinding {
+            serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "csi-attacher-role"},
+                "subjects": [{"kind": "ServiceAccount", "name": "csi-cinder-controller-sa", "namespace": namespace}],
+            }))
+            .expect("a binding")
+        };
+        let bindings = [
+            binding("csi-attacher-binding", "kube-system"),
+            binding("other", "elsewhere"),
+        ];
+        assert_eq!(
+            leftovers(&[spec], &bindings, "kube-system"),
+            [
+                "ClusterRole csi-attacher-role",
+                "ClusterRoleBinding csi-attacher-binding",
+                "Secret kube-system/cloud-config",
+                "ServiceAccount kube-system/csi-cinder-controller-sa",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_leases_have_the_names_that_the_sidecars_give_them() {
+        assert_eq!(
+            lease_names("cinder.csi.openstack.org")[1],
+            "external-attacher-leader-cinder-csi-openstack-org"
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! How far another installation is replaced.
+
+use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
+
+use super::{Seen, Verdict, verdict};
+
+pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
+    let takeover = seen.adoption.as_ref()?;
+    Some(AdoptionStatus {
+        step: takeover.step,
+        leftovers: takeover.leftovers.clone(),
+    })
+}
+
+/// What Progressing says of a take-over, while there is something to do.
+pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
+    let takeover = seen.adoption.as_ref()?;
+    let what = match takeover.step {
+        AdoptionStep::Done => return None,
+        AdoptionStep::Preparing => "nothing of the other installation is touched yet",
+        AdoptionStep::StoppingController => "the other controller is stopped",
+        AdoptionStep::StartingController => "this driver's controller starts in place of the other one",
+        AdoptionStep::ReplacingNodes => "the node plugins change, a few nodes at once",
+    };
+    Some(verdict(
+        "True",
+        "TakingOver",
+        format!("{what}; waiting for {}", takeover.waits_for),
+    ))
+}

@@ -1,0 +1,76 @@
+//! The images that the specs' pods run, made of what this machine has, under the names that the suite has for them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use harness::{Image, Tools, busybox};
+
+/// Where programs are on this machine.
+const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// What specs run in the image that is to have a whole shell and GNU's tools: their `dd` alone knows `oflag=nocache`.
+const GNU: &str = "base64 bash blockdev cat chmod chown cp cut dd df echo env find grep head id ls mkdir mount mv od rm sed seq sh \
+                   sha256sum sleep sort stat sync tail tee test touch tr true umount wc";
+
+/// All images, by the list of `e2e.test --list-images`.
+pub(crate) async fn all(list: &str, tools: &Tools) -> Result<Vec<Image>> {
+    let agnhost = busybox(find(list, "agnhost")?)
+        .await?
+        .file(tools.path("agnhost")?, "/agnhost")
+        .entrypoint("/agnhost");
+    let agnhost = Image {
+        arguments: vec!["pause".to_owned()],
+        ..agnhost
+    };
+    let mut glibc = Image::new(find(list, "glibc-dns-testing")?);
+    for name in GNU.split_whitespace() {
+        glibc = glibc.program(&located(name)?, format!("/bin/{name}")).await?;
+    }
+    let mut images = vec![agnhost, glibc, busybox(find(list, "busybox")?).await?];
+    // Specs run nothing of a web server's but its shell.
+    for name in list.lines().map(str::trim).filter(|name| name.contains("/nginx:")) {
+        images.push(busybox(name).await?);
+    }
+    Ok(images)
+}
+
+/// The newest image of a name: the list has older ones for tests of upgrades.
+fn find<'a>(list: &'a str, name: &str) -> Result<&'a str> {
+    let prefix = format!("registry.k8s.io/e2e-test-images/{name}:");
+    let version = |image: &str| -> Vec<u32> {
+        let tag = image.rsplit(':').next().unwrap_or_default();
+        tag.split(['.', '-']).filter_map(|part| part.parse().ok()).collect()
+    };
+    list.lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with(&prefix))
+        .max_by_key(|line| version(line))
+        .with_context(|| format!("the suite's list has no image {prefix}…: {list}"))
+}
+
+fn located(name: &str) -> Result<PathBuf> {
+    let mut places = PLACES.iter().map(|place| Path::new(place).join(name));
+    places
+        .find(|path| path.exists())
+        .with_context(|| format!("this machine has no {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_images_of_a_name_the_newest_is_taken() {
+        let list = "registry.k8s.io/e2e-test-images/agnhost:2.9\nregistry.k8s.io/e2e-test-images/agnhost:2.63.0\n\
+                    registry.k8s.io/e2e-test-images/busybox:1.37.0-1\n";
+        assert_eq!(
+            find(list, "agnhost").unwrap(),
+            "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+        );
+        assert_eq!(
+            find(list, "busybox").unwrap(),
+            "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+        );
+        assert!(find(list, "box").is_err());
+    }
+}

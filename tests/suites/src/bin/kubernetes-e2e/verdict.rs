@@ -1,0 +1,170 @@
+//! What a run has to be: every chosen spec passes, or is listed with its reason in `expected/kubernetes-e2e.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use suites::ginkgo::{Outcome, Spec};
+
+/// What is expected of one driver.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Expected {
+    /// Specs that find that they cannot be run.
+    not_run: Vec<NotRun>,
+    /// Specs that cannot pass.
+    failing: Vec<Failing>,
+}
+
+/// Specs that are skipped for one reason.
+#[derive(Debug, Deserialize)]
+struct NotRun {
+    /// Part of what they say.
+    message: String,
+    /// How many say it.
+    specs: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Failing {
+    /// Part of its name.
+    spec: String,
+    /// Part of what it says.
+    message: String,
+}
+
+/// How many specs did what.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) selected: usize,
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) not_run: usize,
+}
+
+impl Expected {
+    /// Reads what is expected of a driver.
+    pub(crate) fn read(driver: &str) -> Result<Self> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/kubernetes-e2e.json");
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        let mut drivers: BTreeMap<String, Self> =
+            serde_json::from_str(&text).with_context(|| format!("{path} is not what this program reads"))?;
+        drivers
+            .remove(driver)
+            .with_context(|| format!("{path} has no driver {driver}"))
+    }
+
+    /// Compares a run with this. With `whole`, everything that is listed must happen, too.
+    pub(crate) fn compare(&self, specs: &[Spec], whole: bool) -> Result<()> {
+        let mut wrong = Vec::new();
+        let mut counted = vec![0; self.not_run.len()];
+        let mut failed = BTreeSet::new();
+        for Spec { name, outcome, .. } in chosen(specs) {
+            match outcome {
+                Outcome::Passed => {}
+                Outcome::Failed(said) => {
+                    let listed = |one: &Failing| name.contains(&one.spec) && said.contains(&one.message);
+                    match self.failing.iter().position(listed) {
+                        Some(index) => {
+                            failed.insert(index);
+                        }
+                        None => wrong.push(format!("fails: {name}\n    {said}")),
+                    }
+                }
+                Outcome::Skipped(said) => match self.not_run.iter().position(|one| said.contains(&one.message)) {
+                    Some(index) => counted[index] += 1,
+                    None => wrong.push(format!("is not run: {name}\n    {said}")),
+                },
+                Outcome::Pending => wrong.push(format!("is pending: {name}")),
+            }
+        }
+        if whole {
+            for (index, one) in self.failing.iter().enumerate() {
+                if !failed.contains(&index) {
+                    wrong.push(format!("is listed as failing and does not: {}", one.spec));
+                }
+            }
+            for (one, count) in self.not_run.iter().zip(counted) {
+                if count != one.specs {
+                    wrong.push(format!("{count} specs and not {} say `{}`", one.specs, one.message));
+                }
+            }
+        }
+        ensure!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
+        Ok(())
+    }
+}
+
+/// The specs that were chosen: ginkgo reports the others as skipped for no reason.
+pub(crate) fn chosen(specs: &[Spec]) -> impl Iterator<Item = &Spec> {
+    specs
+        .iter()
+        .filter(|spec| spec.outcome != Outcome::Skipped(String::new()))
+}
+
+pub(crate) fn count(specs: &[Spec]) -> Count {
+    let mut count = Count::default();
+    for spec in chosen(specs) {
+        count.selected += 1;
+        match spec.outcome {
+            Outcome::Passed => count.passed += 1,
+            Outcome::Failed(_) => count.failed += 1,
+            Outcome::Skipped(_) | Outcome::Pending => count.not_run += 1,
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, outcome: Outcome) -> Spec {
+        Spec {
+            name: name.into(),
+            outcome,
+            seconds: 1.0,
+        }
+    }
+
+    fn expected() -> Expected {
+        let text = serde_json::json!({
+            "not_run": [{"message": "no tape", "specs": 1}],
+            "failing": [{"spec": "moon", "message": "too far"}],
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_listed_may_fail_or_be_skipped_and_in_a_whole_run_it_must() {
+        let specs = [
+            spec("stores", Outcome::Passed),
+            spec("flies to the moon", Outcome::Failed("failed: too far".into())),
+            spec("winds", Outcome::Skipped("no tape here".into())),
+            spec("of another suite", Outcome::Skipped(String::new())),
+        ];
+        expected().compare(&specs, true).unwrap();
+        let count = count(&specs);
+        assert_eq!(
+            (count.selected, count.passed, count.failed, count.not_run),
+            (3, 1, 1, 1)
+        );
+        expected().compare(&specs[..1], false).unwrap();
+        let error = expected().compare(&specs[..1], true).unwrap_err().to_string();
+        assert!(error.contains("moon") && error.contains("0 specs and not 1"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_listed_is_named_with_what_it_said() {
+        let specs = [
+            spec("flies to the moon", Outcome::Failed("failed: no fuel".into())),
+            spec("winds", Outcome::Skipped("no key".into())),
+        ];
+        let error = expected().compare(&specs, false).unwrap_err().to_string();
+        assert!(error.contains("no fuel") && error.contains("no key"), "{error}");
+    }
+
+    #[test]
+    fn the_list_of_this_repository_can_be_read() {
+        Expected::read("ours").unwrap();
+    }
+}

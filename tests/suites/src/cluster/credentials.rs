@@ -1,0 +1,48 @@
+//! Whether the driver uses what the Secret holds.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::{Value, json};
+
+use super::{DRIVER, NAMESPACE, World};
+
+/// How long a changed Secret may take from the administrator to the driver: the kubelet syncs its pods once a minute or so.
+pub const ROTATION: Duration = Duration::from_mins(4);
+
+/// The controller's pods: uid and restarts of their containers.
+pub async fn controllers(world: &World) -> Result<Vec<Value>> {
+    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
+    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
+    let pods = list["items"].as_array().context("a list without items")?;
+    Ok(pods
+        .iter()
+        .map(|pod| {
+            let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+            let restarts: Vec<_> = containers.map(|one| one["restartCount"].clone()).collect();
+            json!([pod["metadata"]["uid"], restarts])
+        })
+        .collect())
+}
+
+/// The first cloud in the status, once it satisfies `accept`.
+pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool) -> Result<Value> {
+    wait_for("the cloud in the status", within, async || {
+        let object = world.driver().await?;
+        let cloud = object["status"]["clouds"][0].clone();
+        ensure!(accept(&cloud), "{cloud}");
+        Ok(cloud)
+    })
+    .await
+}
+
+/// Calls of the sidecars that the driver has answered with an error, as its own metrics count them.
+pub async fn failed_calls(world: &World) -> Result<u64> {
+    let pages = world.controller_metrics().await?;
+    let counts = pages
+        .lines()
+        .filter(|line| line.starts_with("csi_operations_seconds_count{") && !line.contains("grpc_status_code=\"OK\""));
+    let counts = counts.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    Ok(counts.sum())
+}

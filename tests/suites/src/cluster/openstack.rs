@@ -1,0 +1,268 @@
+//! Real Keystone, Cinder and Nova beside a cluster whose nodes are their servers.
+//!
+//! The services listen on the machine's loopback, and their catalog says so. The cluster reaches them at the same ports of its
+//! first node through a gateway, which tells its clients that address instead of the loopback's, and counts what they ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{CloudConfig, Cluster, ClusterConfig, NodeConfig};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use reqwest::Method;
+use serde_json::Value;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::Login;
+use crate::gateway::{Door, Exchange, Gateway};
+use crate::openstack::{Api, Service, keys};
+use crate::real_cloud::{Description, Server, Turn, ZONE, control, log_in_to_a_clean_cloud, take};
+
+/// The port where Keystone answers with TLS as well.
+pub const SECURE_KEYSTONE: u16 = 28543;
+const COMPUTE: &str = "2.89";
+
+/// The right to use the services, before there is a cluster.
+#[derive(Debug)]
+pub(super) struct Site {
+    description: Description,
+    api: Api,
+    turn: Turn,
+}
+
+impl Site {
+    /// Waits for its turn, starts the services if they do not run, and cleans up after others that failed.
+    pub(super) async fn take() -> Result<Self> {
+        let (turn, mut description) = take().await?;
+        let api = log_in_to_a_clean_cloud(&mut description).await?;
+        Ok(Self { description, api, turn })
+    }
+
+    /// A cluster with a node for each server.
+    pub(super) fn cluster(&self) -> ClusterConfig {
+        let node = |(number, server): (usize, &Server)| NodeConfig {
+            name: format!("node{number}"),
+            server_id: server.id.clone(),
+            zone: ZONE.to_owned(),
+            by_id: Some(server.by_id.clone()),
+        };
+        ClusterConfig {
+            nodes: (1..).zip(&self.description.servers).map(node).collect(),
+            cloud: CloudConfig::Real,
+            ..ClusterConfig::default()
+        }
+    }
+
+    /// Makes the way from the cluster to the services.
+    pub(super) async fn open(self, cluster: &Cluster) -> Result<OpenStack> {
+        let host = cluster.first_node()?.address();
+        let ports = &self.description.ports;
+        let mut doors = Vec::new();
+        for port in [ports.keystone, ports.cinder, ports.nova] {
+            let listener = cluster.listen(port).await?;
+            let tls = None;
+            doors.push(Door { listener, port, tls });
+        }
+        let (authority, tls) = certificate(host)?;
+        doors.push(Door {
+            listener: cluster.listen(SECURE_KEYSTONE).await?,
+            port: ports.keystone,
+            tls: Some(Arc::new(tls)),
+        });
+        Ok(OpenStack {
+            gateway: Gateway::through(doors, Some(host)).await?,
+            host,
+            authority,
+            stopped: Mutex::default(),
+            description: self.description,
+            api: self.api,
+            turn: self.turn,
+        })
+    }
+}
+
+/// The services.
+#[derive(Debug)]
+pub struct OpenStack {
+    description: Description,
+    api: Api,
+    gateway: Gateway,
+    host: Ipv4Addr,
+    authority: String,
+    stopped: Mutex<BTreeSet<String>>,
+    turn: Turn,
+}
+
+impl OpenStack {
+    /// Keystone as pods reach it.
+    pub fn auth_url(&self) -> String {
+        format!("http://{}:{}/v3", self.host, self.description.ports.keystone)
+    }
+
+    /// The same with TLS, by the certificate of [`OpenStack::authority`].
+    pub fn secure_auth_url(&self) -> String {
+        format!("https://{}:{SECURE_KEYSTONE}/v3", self.host)
+    }
+
+    /// The certificate of the authority that signed Keystone's, in PEM.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A session of the driver's user, beside the cluster.
+    pub const fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// How the project's member logs in by its password, as keys of a cloud.conf for use beside the cluster.
+    pub fn member(&self) -> Result<BTreeMap<String, String>> {
+        keys(&self.description.member_conf)
+    }
+
+    pub(super) fn login(&self) -> Result<Login> {
+        let keys = keys(&self.description.cloud_conf)?;
+        let key = |name: &str| {
+            keys.get(name)
+                .cloned()
+                .with_context(|| format!("cloud.conf has no {name}"))
+        };
+        Ok(Login {
+            auth_url: self.auth_url(),
+            region: self.description.region.clone(),
+            id: key("application-credential-id")?,
+            secret: key("application-credential-secret")?,
+        })
+    }
+
+    /// What the cluster has asked for so far.
+    pub fn calls(&self) -> Vec<Exchange> {
+        self.gateway.log()
+    }
+
+    /// What the project has in Cinder of one kind.
+    pub async fn list(&self, kind: &str) -> Result<Vec<Value>> {
+        self.api.list(kind).await
+    }
+
+    /// Fails while the project has anything in Cinder, or a server a volume in Nova or a device on this machine.
+    pub async fn nothing_left(&self) -> Result<()> {
+        let left = self.api.block_storage().await?;
+        ensure!(left.is_empty(), "left in Cinder: {left:?}");
+        for server in &self.description.servers {
+            let path = format!("/servers/{}/os-volume_attachments", server.id);
+            let answer = self
+                .api
+                .call(Method::GET, Service::Compute, &path, COMPUTE, None)
+                .await?;
+            let list = answer.accepted()?;
+            let attachments = &list["volumeAttachments"];
+            ensure!(
+                attachments.as_array().is_some_and(Vec::is_empty),
+                "left in Nova on {}: {attachments}",
+                server.name
+            );
+            let devices = std::fs::read_dir(&server.by_id)
+                .with_context(|| format!("cannot list {}", server.by_id.display()))?
+                .count();
+            ensure!(devices == 0, "{} still has {devices} devices", server.name);
+        }
+        Ok(())
+    }
+
+    /// Ends a service, such as `cinder-api`. It stays away until [`OpenStack::start_service`].
+    pub async fn stop_service(&self, service: &str) -> Result<()> {
+        control(&["stop", service]).await?;
+        self.stopped().insert(service.to_owned());
+        Ok(())
+    }
+
+    /// Starts a service that was stopped.
+    pub async fn start_service(&self, service: &str) -> Result<()> {
+        control(&["start", service]).await?;
+        self.stopped().remove(service);
+        Ok(())
+    }
+
+    pub(super) async fn start_stopped(&self) -> Result<()> {
+        let stopped = self.stopped().clone();
+        for service in stopped {
+            self.start_service(&service).await?;
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails if anything is left; ends the services if they were started for this.
+    pub(super) async fn stop(self) -> Result<()> {
+        let left = self.nothing_left().await;
+        drop(self.turn);
+        left
+    }
+}
+
+/// A certificate for `host`, and the authority that signed it.
+fn certificate(host: Ipv4Addr) -> Result<(String, ServerConfig)> {
+    let authority_key = KeyPair::generate().context("cannot make a key")?;
+    let mut authority = CertificateParams::new(Vec::new()).context("cannot describe an authority")?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let pem = authority
+        .self_signed(&authority_key)
+        .context("cannot sign an authority")?
+        .pem();
+    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate().context("cannot make a key")?;
+    let certificate = CertificateParams::new(vec![host.to_string()]).context("cannot describe a certificate")?;
+    let certificate = certificate
+        .signed_by(&key, &issuer)
+        .context("cannot sign a certificate")?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .context("no version of TLS")?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .context("the certificate cannot be used")?;
+    Ok((pem, config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_knows_the_authority_trusts_the_gateway_and_nobody_else_does() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let (authority, tls) = certificate(Ipv4Addr::LOCALHOST).unwrap();
+        let tls = Some(Arc::new(tls));
+        let _gateway = Gateway::through(vec![Door { listener, port, tls }], None)
+            .await
+            .unwrap();
+        let authority = reqwest::Certificate::from_pem(authority.as_bytes()).unwrap();
+        let client = || reqwest::Client::builder().no_proxy();
+
+        let stranger = client().build().unwrap().get(&url).send().await;
+        let friend = client()
+            .add_root_certificate(authority)
+            .build()
+            .unwrap()
+            .get(&url)
+            .send()
+            .await;
+
+        assert!(stranger.unwrap_err().is_connect());
+        // Nobody is behind the gateway.
+        assert_eq!(friend.unwrap().status(), 502);
+    }
+}

@@ -1,0 +1,140 @@
+//! Registration with the kubelet by upstream's sidecars instead of by the driver itself.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Node, wait_for};
+use serde_json::json;
+
+use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
+
+/// The releases that the operator names for this Kubernetes.
+const IMAGES: [&str; 2] = [
+    "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.17.0",
+    "registry.k8s.io/sig-storage/livenessprobe:v2.19.0",
+];
+const REGISTRAR: &str = "node-driver-registrar";
+const REGISTRY: &str = "/var/lib/kubelet/plugins_registry";
+const POD: &str = "sidecars";
+
+pub(crate) async fn the_sidecars_register_the_driver_and_hand_it_back(world: &World) -> Result<()> {
+    world.cluster.load_node_sidecars(&IMAGES).await?;
+    world.patch_spec(&json!({"node": {"registration": "Sidecar"}})).await?;
+    by_sidecars(world).await?;
+
+    // A volume's life under them.
+    world.start_pod(POD, None).await?;
+    world.ready(POD).await?;
+    let pod = world.cluster.get(&["pod", POD, "-n", USERS]).await?;
+    let node = world
+        .cluster
+        .node(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
+
+    // The livenessprobe container answers for the driver.
+    let before = restarts(world, node, DRIVER_CONTAINER).await?;
+    node.kill_container(NAMESPACE, REGISTRAR).await?;
+    wait_for("the registrar's new process", PATIENCE, async || {
+        ensure!(restarts(world, node, REGISTRAR).await? > 0, "it has not started again");
+        Ok(())
+    })
+    .await?;
+    by_sidecars(world).await?;
+    ensure!(
+        restarts(world, node, DRIVER_CONTAINER).await? == before,
+        "the driver restarted though only its registrar was killed"
+    );
+
+    let written = lines(world).await?;
+    world
+        .patch_spec(&json!({"node": {"registration": "Integrated"}}))
+        .await?;
+    by_itself(world).await?;
+    wait_for("the pod to go on writing", PATIENCE, async || {
+        let now = lines(world).await?;
+        ensure!(now > written, "it has written {now} lines");
+        Ok(())
+    })
+    .await?;
+    let pod = world.cluster.get(&["pod", POD, "-n", USERS]).await?;
+    ensure!(
+        pod["status"]["containerStatuses"][0]["restartCount"] == 0,
+        "the pod was started again: {}",
+        pod["status"]
+    );
+    world.delete_pod_and_volume(POD).await
+}
+
+/// Waits until every node's kubelet has the driver from a registrar, and nothing of the driver's own registration is left.
+async fn by_sidecars(world: &World) -> Result<()> {
+    world.healthy().await?;
+    wait_for("the registration by sidecars", PATIENCE, async || {
+        for node in world.cluster.nodes() {
+            let sockets = registered(world, node).await?;
+            ensure!(
+                sockets.len() == 1 && sockets[0] != own_link(),
+                "{} has {sockets:?}",
+                node.name()
+            );
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until every node's kubelet has the driver from itself, and no registrar runs.
+async fn by_itself(world: &World) -> Result<()> {
+    world.healthy().await?;
+    wait_for("the driver's own registration", PATIENCE, async || {
+        for node in world.cluster.nodes() {
+            let sockets = registered(world, node).await?;
+            ensure!(sockets == [own_link()], "{} has {sockets:?}", node.name());
+            let registrars = node.containers(NAMESPACE, REGISTRAR).await?;
+            ensure!(registrars.is_empty(), "{} still has a registrar", node.name());
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn own_link() -> String {
+    format!("{DRIVER}@reg.sock")
+}
+
+/// The driver's sockets in the kubelet's registry, on a node whose CSINode names the driver.
+async fn registered(world: &World, node: &Node) -> Result<Vec<String>> {
+    let entry = world.cluster.get(&["csinode", node.name()]).await?;
+    let drivers = entry["spec"]["drivers"].as_array().cloned().unwrap_or_default();
+    ensure!(
+        drivers.iter().any(|driver| driver["name"] == DRIVER),
+        "the CSINode of {} does not name the driver",
+        node.name()
+    );
+    let names = node.exec(&["ls", REGISTRY]).await?;
+    Ok(names
+        .lines()
+        .filter(|name| name.starts_with(DRIVER))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// How often a container of the node's plugin pod was started again.
+async fn restarts(world: &World, node: &Node, container: &str) -> Result<u64> {
+    let selector = format!("--field-selector=spec.nodeName={}", node.name());
+    let words = [
+        "pods",
+        "-n",
+        NAMESPACE,
+        "-l",
+        "app.kubernetes.io/component=node",
+        &selector,
+    ];
+    let pods = world.cluster.get(&words).await?;
+    let statuses = pods["items"][0]["status"]["containerStatuses"].as_array().cloned();
+    let statuses = statuses.unwrap_or_default();
+    let found = statuses.iter().find(|status| status["name"] == container);
+    let found = found.with_context(|| format!("no container {container} on {}", node.name()))?;
+    found["restartCount"].as_u64().context("a container without a count")
+}
+
+async fn lines(world: &World) -> Result<u64> {
+    let count = world.sh(POD, "wc -l < /data/log").await?;
+    count.trim().parse().with_context(|| format!("wc printed {count}"))
+}

@@ -1,0 +1,68 @@
+//! The driver's processes, killed in the middle of their work.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Node, wait_for};
+use suites::cluster::{CLASS, DRIVER_CONTAINER, NAMESPACE, PATIENCE, World};
+
+const MANY: usize = 5;
+
+pub(crate) async fn the_controller_killed_among_many_claims_makes_each_volume_once(world: &World) -> Result<()> {
+    let names: Vec<_> = (0..MANY).map(|number| format!("many-{number}")).collect();
+    for name in &names {
+        world.start_pod(name, None).await?;
+    }
+    wait_for("the first volume in Cinder", PATIENCE, async || {
+        ensure!(!world.cloud_volumes().await?.is_empty(), "there is none");
+        Ok(())
+    })
+    .await?;
+    world.kill_controllers().await?;
+    for name in &names {
+        world.ready(name).await?;
+    }
+    let mut volumes = world.cloud_volumes().await?;
+    volumes.sort();
+    volumes.dedup();
+    let all = world.cloud_volumes().await?;
+    ensure!(volumes.len() == MANY && all.len() == MANY, "the cloud has {all:?}");
+    world.delete_all().await
+}
+
+pub(crate) async fn the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work(world: &World) -> Result<()> {
+    let node = world.cluster.first_node()?;
+    world.start_pod_on("survives", node.name(), CLASS).await?;
+    wait_for("the attachment", PATIENCE, async || {
+        let volumes = world.cloud_things("volumes").await?;
+        let in_use = volumes.iter().any(|volume| volume["status"] == "in-use");
+        ensure!(in_use, "no volume is in use");
+        Ok(())
+    })
+    .await?;
+    kill_plugin(node).await?;
+    world.ready("survives").await?;
+    kill_plugin(node).await?;
+    world.sh("survives", "echo alive > /data/alive && sync").await?;
+    world.delete_pod("survives").await?;
+    world.start_pod_on("survives", node.name(), CLASS).await?;
+    world.ready("survives").await?;
+    let alive = world.sh("survives", "cat /data/alive").await?;
+    ensure!(alive.trim() == "alive", "the file holds {alive:?}");
+    world.delete_pod_and_volume("survives").await
+}
+
+/// Kills the node plugin and waits for its next process.
+async fn kill_plugin(node: &Node) -> Result<()> {
+    let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
+    let plugin = containers.iter().find(|container| container.pod.contains("node"));
+    let plugin = plugin.context("no node plugin runs")?;
+    node.signal(plugin, "SIGKILL").await?;
+    wait_for("the node plugin's new process", PATIENCE, async || {
+        let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
+        let is_new = containers
+            .iter()
+            .any(|new| new.pod == plugin.pod && new.pid != plugin.pid);
+        ensure!(is_new, "it has not started again");
+        Ok(())
+    })
+    .await
+}

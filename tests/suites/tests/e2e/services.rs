@@ -1,0 +1,125 @@
+//! Services of OpenStack that are away for a while, with a volume in use, one asked for and one given up meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use harness::wait_for;
+use serde_json::Value;
+use suites::cluster::{PATIENCE, USERS, World};
+
+/// Refused requests after which a service has been away for long enough to be missed.
+const REFUSALS: usize = 5;
+/// States in which a volume stays while nobody works on it.
+const UNDER_WAY: [&str; 5] = ["creating", "attaching", "detaching", "deleting", "reserved"];
+/// Longer than any of them lasts while somebody does.
+const LONG: Duration = Duration::from_secs(6);
+
+pub(crate) async fn keystone_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "keystone").await
+}
+
+pub(crate) async fn cinder_api_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "cinder-api").await
+}
+
+pub(crate) async fn cinder_volume_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "cinder-volume").await
+}
+
+pub(crate) async fn nova_api_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "nova-api").await
+}
+
+pub(crate) async fn nova_compute_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "nova-compute").await
+}
+
+pub(crate) async fn rabbitmq_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "rabbitmq").await
+}
+
+pub(crate) async fn the_database_comes_back(world: &World) -> Result<()> {
+    comes_back(world, "mariadb").await
+}
+
+async fn comes_back(world: &World, service: &str) -> Result<()> {
+    let openstack = world.openstack()?;
+    for name in ["steady", "goes"] {
+        world.start_pod(name, None).await?;
+    }
+    for name in ["steady", "goes"] {
+        world.ready(name).await?;
+    }
+    let before = lines(world).await?;
+    openstack.stop_service(service).await?;
+    let asked = openstack.calls().len();
+    world.start_pod("comes", None).await?;
+    for kind in ["pod", "pvc"] {
+        let words = ["delete", kind, "goes", "-n", USERS, "--wait=false"];
+        world.cluster.kubectl(&words).await?;
+    }
+    let missed = missed(world, asked).await;
+    openstack.start_service(service).await?;
+    println!("    without {service}: {}", missed?);
+
+    world.ready("comes").await?;
+    // The volume in use was written to all along.
+    let after = lines(world).await?;
+    let pod = world.cluster.get(&["pod", "steady", "-n", USERS]).await?;
+    let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+    ensure!(
+        *restarts == 0 && after > before,
+        "the writer was started {restarts} times again and wrote {before} lines before, {after} after"
+    );
+    world.delete_all().await?;
+    world.healthy().await
+}
+
+/// How many lines the writer has written.
+async fn lines(world: &World) -> Result<usize> {
+    let lines = world.sh("steady", "wc -l < /data/log").await?;
+    lines.trim().parse().context("wc printed no number")
+}
+
+/// Waits until the service is missed, and says how: requests that were refused since, or a volume that waits. It may also be
+/// that nobody needs the service.
+async fn missed(world: &World, asked: usize) -> Result<String> {
+    let openstack = world.openstack()?;
+    let mut waiting = BTreeMap::new();
+    wait_for("the service to be missed", PATIENCE, async || {
+        let refused = openstack
+            .calls()
+            .iter()
+            .skip(asked)
+            .filter(|call| call.status >= 500)
+            .count();
+        if refused >= REFUSALS {
+            return Ok(format!("{refused} requests were refused"));
+        }
+        // Without Cinder's own interface there is nothing to see.
+        let volumes = world.cloud_things("volumes").await.unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let now = volumes
+            .iter()
+            .map(|volume| (text(&volume["name"]), text(&volume["status"])));
+        let now: BTreeSet<_> = now.filter(|(_, status)| UNDER_WAY.contains(&status.as_str())).collect();
+        waiting.retain(|volume, _| now.contains(volume));
+        for volume in now {
+            let since: &Instant = waiting.entry(volume.clone()).or_insert_with(Instant::now);
+            if since.elapsed() > LONG {
+                return Ok(format!("a volume is {} and stays so", volume.1));
+            }
+        }
+        let pod = world.cluster.get(&["pod", "comes", "-n", USERS]).await?;
+        let old = world
+            .cluster
+            .kubectl(&["get", "pvc", "goes", "-n", USERS, "--ignore-not-found", "-o", "name"])
+            .await?;
+        if pod["status"]["phase"] == "Running" && old.is_empty() {
+            return Ok("nobody needed it".to_owned());
+        }
+        bail!("{refused} requests were refused, these volumes wait: {waiting:?}")
+    })
+    .await
+}

@@ -1,0 +1,63 @@
+//! Volumes in number, and ones that change.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
+use serde_json::json;
+use suites::cluster::{PATIENCE, USERS, World};
+
+const CROWD: usize = 10;
+
+pub(crate) async fn ten_claims_at_once_are_ten_volumes(world: &World) -> Result<()> {
+    let names: Vec<_> = (0..CROWD).map(|number| format!("crowd-{number}")).collect();
+    for name in &names {
+        world.start_pod(name, None).await?;
+    }
+    for name in &names {
+        world.ready(name).await?;
+    }
+    let volumes = world.cloud_volumes().await?;
+    ensure!(volumes.len() == CROWD, "the cloud has {volumes:?}");
+    world.delete_all().await
+}
+
+pub(crate) async fn a_volume_gets_the_attributes_of_its_class(world: &World) -> Result<()> {
+    let parameters = json!({"type": "slow", "metadata.tier": "archive"});
+    world
+        .patch_spec(&json!({"volumeAttributesClasses": {"items": [{"name": "archive", "parameters": parameters}]}}))
+        .await?;
+    world.healthy().await?;
+    world.start_pod("changes", None).await?;
+    world.ready("changes").await?;
+    ensure!(
+        kind_and_tier(world).await?.0 == "fast",
+        "the volume does not begin as fast"
+    );
+
+    let patch = json!({"spec": {"volumeAttributesClassName": "archive"}}).to_string();
+    let words = ["patch", "pvc", "changes", "-n", USERS, "--type=merge", "-p", &patch];
+    world.cluster.kubectl(&words).await?;
+    wait_for("the change of the volume", PATIENCE, async || {
+        let claim = world.cluster.get(&["pvc", "changes", "-n", USERS]).await?;
+        let status = &claim["status"];
+        ensure!(status["currentVolumeAttributesClassName"] == "archive", "{status}");
+        Ok(())
+    })
+    .await?;
+    let found = kind_and_tier(world).await?;
+    ensure!(
+        found == ("slow".to_owned(), "archive".to_owned()),
+        "Cinder has {found:?}"
+    );
+    world.sh("changes", "echo still there >> /data/log && sync").await?;
+    world.delete_pod_and_volume("changes").await?;
+    world.patch_spec(&json!({"volumeAttributesClasses": null})).await?;
+    world.healthy().await
+}
+
+/// The type of the only volume in the cloud, and its metadata `tier`.
+async fn kind_and_tier(world: &World) -> Result<(String, String)> {
+    let volumes = world.cloud_things("volumes").await?;
+    let volume = volumes.first().context("there is no volume")?;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    Ok((text(&volume["volume_type"]), text(&volume["metadata"]["tier"])))
+}

@@ -1,0 +1,307 @@
+//! The take-over from the Go driver, step by step, with pods and kubelets that the test plays.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{wait_for, workspace_root};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use suites::go_manifests::{CLUSTER_ID, CONTROLLER, Manifests, NODE};
+
+use crate::world::{DAEMON_SET, DEPLOYMENT, DRIVER, NODES, OBJECT, PATIENCE, PODS, REVISION_LABEL, World};
+
+const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const APPS: &str = "/apis/apps/v1/namespaces/kube-system";
+const OLD_PODS: &str = "/api/v1/namespaces/kube-system/pods";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
+const LEASE_NAME: &str = "external-attacher-leader-cinder-csi-openstack-org";
+/// How long the lease of the other attacher lasts after its pod has ended.
+const LEASE_SECONDS: u8 = 6;
+
+pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_two_leaders(
+    world: &World,
+) -> Result<()> {
+    install(world).await?;
+    let old_driver = world.api.get(&driver()).await?;
+    let _operator = world.start_operator("takeover", &[]).await?;
+    world.ask_for_driver(json!({"clusterID": CLUSTER_ID})).await?;
+    degraded(world, "ForeignObject").await?;
+    world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
+    degraded(world, "AdoptionForbidden").await?;
+    ensure!(
+        world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?["spec"]["replicas"] == 1,
+        "the other controller was touched without the role"
+    );
+    role(world, true).await?;
+
+    // Its controller is stopped, and as long as a pod of it is there, nothing of ours starts.
+    at(world, "StoppingController").await?;
+    wait_for("the other controller to be scaled down", PATIENCE, async || {
+        let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
+        ensure!(old["spec"]["replicas"] == 0, "{}", old["spec"]["replicas"]);
+        Ok(())
+    })
+    .await?;
+    nothing_of_ours(world).await?;
+    hold_lease(world).await?;
+    let begun = std::time::Instant::now();
+    world.api.delete(&format!("{OLD_PODS}/{CONTROLLER}-x")).await?;
+    wait_for("our controller", PATIENCE, async || world.api.get(DEPLOYMENT).await).await?;
+    let waited = begun.elapsed();
+    ensure!(
+        waited + Duration::from_secs(1) > Duration::from_secs(LEASE_SECONDS.into()),
+        "it started {waited:?} after the other one's pod ended, in spite of its lease"
+    );
+    let new_driver = world.api.get(&driver()).await?;
+    ensure!(
+        new_driver["metadata"]["uid"] != old_driver["metadata"]["uid"]
+            && new_driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
+        "the CSIDriver is {new_driver}"
+    );
+    ensure!(
+        world.api.find(DAEMON_SET).await?.is_none(),
+        "node plugins of ours came before the controller was done"
+    );
+
+    // Our controller is done: the DaemonSets change, and no pod with them.
+    let deployment = world.api.get(DEPLOYMENT).await?;
+    let replicas = &deployment["spec"]["replicas"];
+    let done = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
+        "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
+    world.api.merge(&format!("{DEPLOYMENT}/status"), &done).await?;
+    let old_set = format!("{APPS}/daemonsets/{NODE}");
+    wait_for("the end of the other DaemonSet", PATIENCE, async || {
+        let Some(set) = world.api.find(&old_set).await? else {
+            return Ok(());
+        };
+        ensure!(set["metadata"]["deletionTimestamp"].is_string(), "it is not deleted");
+        ensure!(
+            set["metadata"]["finalizers"] == json!(["orphan"]),
+            "{}",
+            set["metadata"]
+        );
+        // The garbage collector would do that.
+        world
+            .api
+            .merge(&old_set, &json!({"metadata": {"finalizers": null}}))
+            .await?;
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        leaving(world).await?.is_empty(),
+        "node plugins went before one of ours was there"
+    );
+
+    // One node after the other, and only where one of ours waits.
+    for node in NODES {
+        our_pod(world, node, false).await?;
+    }
+    for (index, node) in NODES.into_iter().enumerate() {
+        wait_for(&format!("the node plugin of {node} to go"), PATIENCE, async || {
+            let leaving = leaving(world).await?;
+            ensure!(leaving == [node], "these go: {leaving:?}");
+            Ok(())
+        })
+        .await?;
+        world.register(node, false).await?;
+        world.api.delete(&format!("{OLD_PODS}/old-{node}")).await?;
+        at(
+            world,
+            if index + 1 < NODES.len() {
+                "ReplacingNodes"
+            } else {
+                "Done"
+            },
+        )
+        .await?;
+        ensure!(
+            leaving(world).await?.is_empty(),
+            "the next one goes before this node is served"
+        );
+        our_pod(world, node, true).await?;
+        world.register(node, true).await?;
+    }
+    let object = world.api.get(OBJECT).await?;
+    let left = object["status"]["adoption"]["leftovers"].to_string();
+    for expected in [
+        CONTROLLER,
+        "ClusterRole csi-attacher-role",
+        "ServiceAccount kube-system/csi-cinder-node-sa",
+        "Secret kube-system/cloud-config",
+    ] {
+        ensure!(left.contains(expected), "{expected} is not among {left}");
+    }
+
+    for path in [
+        format!("{APPS}/deployments/{CONTROLLER}"),
+        format!("{LEASES}/{LEASE_NAME}"),
+    ] {
+        world.api.delete(&path).await?;
+    }
+    for name in ["attacher", "provisioner", "snapshotter", "resizer", "nodeplugin"] {
+        world.api.delete(&format!("{BINDINGS}/csi-{name}-binding")).await?;
+    }
+    wait_for("nothing to be left", PATIENCE, async || {
+        let object = world.api.get(OBJECT).await?;
+        // A change wakes the operator: what is not ours is not watched.
+        world.patch_spec(&json!({"logLevel": "Debug"})).await?;
+        ensure!(
+            object["status"]["adoption"].is_null(),
+            "{}",
+            object["status"]["adoption"]
+        );
+        Ok(())
+    })
+    .await?;
+    role(world, false).await
+}
+
+fn driver() -> String {
+    format!("{CSI_DRIVERS}/{DRIVER}")
+}
+
+/// The other installation from its own manifests, with what controllers would make of them.
+async fn install(world: &World) -> Result<()> {
+    let manifests = Manifests::read("[Global]\n").await?;
+    for object in manifests.objects() {
+        let api = object["apiVersion"].as_str().unwrap_or_default();
+        let base = if api.contains('/') {
+            format!("/apis/{api}")
+        } else {
+            format!("/api/{api}")
+        };
+        let namespace = object["metadata"]["namespace"]
+            .as_str()
+            .map(|name| format!("/namespaces/{name}"));
+        let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+        let collection = format!("{base}{}/{plural}", namespace.unwrap_or_default());
+        world.api.create(&collection, object).await?;
+    }
+    let containers =
+        json!([{"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]);
+    let volumes = json!([{"name": "socket-dir", "hostPath": {"path": format!("/var/lib/kubelet/plugins/{DRIVER}")}}]);
+    let mut pods = vec![(format!("{CONTROLLER}-x"), NODES[0], json!([]))];
+    pods.extend(NODES.map(|node| (format!("old-{node}"), node, volumes.clone())));
+    for (name, node, volumes) in pods {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+            "nodeName": node, "automountServiceAccountToken": false, "serviceAccountName": "default",
+            "containers": containers, "volumes": volumes}});
+        // Nobody makes the account here.
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+        let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
+        if world.api.find(&format!("{accounts}/default")).await?.is_none() {
+            world.api.create(accounts, &account).await?;
+        }
+        world.api.create(OLD_PODS, &pod).await?;
+    }
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE_NAME},
+        "spec": {"holderIdentity": format!("{CONTROLLER}-x"), "leaseDurationSeconds": LEASE_SECONDS}});
+    world.api.create(LEASES, &lease).await?;
+    for node in NODES {
+        world.register(node, true).await?;
+    }
+    Ok(())
+}
+
+/// The attacher renews its lease for the last time.
+async fn hold_lease(world: &World) -> Result<()> {
+    let now = std::process::Command::new("date")
+        .args(["-u", "+%FT%T.%6NZ"])
+        .output()
+        .context("cannot run date")?;
+    let renewed = String::from_utf8_lossy(&now.stdout).trim().to_owned();
+    world
+        .api
+        .merge(
+            &format!("{LEASES}/{LEASE_NAME}"),
+            &json!({"spec": {"renewTime": renewed}}),
+        )
+        .await
+        .map(drop)
+}
+
+/// Gives or takes the role for the take-over, as it is shipped.
+async fn role(world: &World, give: bool) -> Result<()> {
+    let file = workspace_root().join("config/rbac/adoption/role.yaml");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let object = Value::deserialize(document).context("the role is not YAML")?;
+        let collection = match object["kind"].as_str() {
+            Some("Role") => format!("{ROLES}/roles"),
+            _ => format!("{ROLES}/rolebindings"),
+        };
+        if give {
+            world.api.create(&collection, &object).await?;
+        } else {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            world.api.delete(&format!("{collection}/{name}")).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn degraded(world: &World, reason: &str) -> Result<()> {
+    wait_for(&format!("Degraded ({reason})"), PATIENCE, async || {
+        let (now, message) = world.condition("Degraded", "True").await?;
+        ensure!(now == reason, "{now}: {message}");
+        Ok(())
+    })
+    .await?;
+    nothing_of_ours(world).await
+}
+
+async fn nothing_of_ours(world: &World) -> Result<()> {
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        ensure!(world.api.find(path).await?.is_none(), "{path} is there");
+    }
+    Ok(())
+}
+
+async fn at(world: &World, step: &str) -> Result<()> {
+    wait_for(&format!("step {step}"), PATIENCE, async || {
+        let object = world.api.get(OBJECT).await?;
+        let adoption = &object["status"]["adoption"];
+        ensure!(
+            adoption["step"] == step,
+            "{adoption} {}",
+            object["status"]["conditions"]
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// The nodes whose other pod is on its way out.
+async fn leaving(world: &World) -> Result<Vec<&'static str>> {
+    let mut nodes = Vec::new();
+    for node in NODES {
+        let pod = world.api.find(&format!("{OLD_PODS}/old-{node}")).await?;
+        if pod.is_some_and(|pod| pod["metadata"]["deletionTimestamp"].is_string()) {
+            nodes.push(node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// Our pod on a node: its container runs, and waits for the socket or serves.
+async fn our_pod(world: &World, node: &str, serves: bool) -> Result<()> {
+    let path = format!("{PODS}/node-pod-{node}");
+    if world.api.find(&path).await?.is_none() {
+        let daemon_set = wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;
+        let revision = world.revision(&daemon_set).await?;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("node-pod-{node}"), "labels": {
+            "csi.openstack.org/instance": DRIVER, "app.kubernetes.io/component": "node", (REVISION_LABEL): revision}},
+            "spec": {"nodeName": node, "serviceAccountName": "cinder-csi-node", "automountServiceAccountToken": false,
+                "containers": [{"name": "cinder-csi-driver", "image": "driver"}]}});
+        world.api.create(PODS, &pod).await?;
+    }
+    let status = json!({"status": {
+        "conditions": [{"type": "Ready", "status": if serves { "True" } else { "False" }}],
+        "containerStatuses": [{"name": "cinder-csi-driver", "image": "driver", "imageID": "", "ready": serves,
+            "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
+    }});
+    world.api.merge(&format!("{path}/status"), &status).await.map(drop)
+}

@@ -1,0 +1,255 @@
+//! From the Go driver to this one and back, in a cluster of two nodes: the Go driver comes from its own manifests, and pods write to
+//! volumes that it made all the time.
+//!
+//! The scenarios share one cluster and each begins where the one before ended: the first that fails ends the run. What
+//! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
+
+mod go;
+mod site;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use harness::{Cluster, ClusterConfig, Progress, wait_for, workspace_root};
+use serde_json::{Value, json};
+use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
+
+use site::Site;
+
+type Scenario = for<'a> fn(&'a Site) -> LocalBoxFuture<'a, Result<()>>;
+
+/// Names the scenarios after their functions.
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        [$((stringify!($name), (|site| $name(site).boxed_local()) as Scenario)),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run()) {
+        Ok(passed) => {
+            println!("\n{passed} passed, 0 failed");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("    {error:#}\n\n1 failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<usize> {
+    let config = ClusterConfig {
+        progress: Progress::loud(),
+        ..ClusterConfig::with_nodes(2)
+    };
+    let world = World::bare(Cluster::start(config).await?);
+    let logs = world.cluster.logs()?.to_owned();
+    let site = Site::begin(world)
+        .await
+        .with_context(|| format!("the Go driver is not installed; logs: {}", logs.display()))?;
+    let scenarios = scenarios![
+        the_go_driver_makes_volumes_and_a_snapshot,
+        beside_the_go_driver_the_operator_does_nothing,
+        the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
+        what_the_go_driver_made_grows_is_copied_and_goes,
+        the_way_back_leads_to_the_go_driver,
+        our_image_runs_in_the_go_drivers_manifests,
+        nothing_is_left,
+    ];
+    for (name, scenario) in &scenarios {
+        let started = Instant::now();
+        let result = scenario(&site).await;
+        let seconds = started.elapsed().as_secs_f64();
+        if let Err(error) = result {
+            println!(
+                "test {name} ... FAILED ({seconds:.1} s)\n{}",
+                site.world.describe().await
+            );
+            let place = site.cluster().collect_logs().await?;
+            return Err(error.context(format!("logs: {}", place.display())));
+        }
+        println!("test {name} ... ok ({seconds:.1} s)");
+    }
+    site.world.stop().await?;
+    Ok(scenarios.len())
+}
+
+async fn the_go_driver_makes_volumes_and_a_snapshot(site: &Site) -> Result<()> {
+    site.snapshot("of-go", &site.writers.names()[0]).await?;
+    site.undisturbed().await
+}
+
+async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<()> {
+    site.cluster().install_manifests().await?;
+    site.world.good_secret().await?;
+    let object = json!({
+        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "spec": {
+            "clusterID": go::CLUSTER_ID,
+            "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
+        },
+    });
+    site.cluster().apply(&object.to_string()).await?;
+    let says = |found: &Value| {
+        let message = found["message"].as_str().unwrap_or_default();
+        found["reason"] == "ForeignObject" && message.contains("spec.adoption.mode")
+    };
+    site.world.condition("Degraded", "True", says).await?;
+    let ours = site
+        .cluster()
+        .kubectl(&[
+            "get",
+            "deployments,daemonsets",
+            "-n",
+            NAMESPACE,
+            "-l",
+            "csi.openstack.org/instance",
+            "-o",
+            "name",
+        ])
+        .await?;
+    ensure!(ours.is_empty(), "the operator made {ours}");
+    go::serves(site.cluster()).await
+}
+
+async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: &Site) -> Result<()> {
+    let watch = site.watch_pods().await?;
+    site.world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
+    // The role for it is a thing of its own.
+    site.world
+        .condition("Degraded", "True", |found| found["reason"] == "AdoptionForbidden")
+        .await?;
+    let role = workspace_root().join("config/rbac/adoption");
+    let role = role.to_str().context("the path of the workspace is not UTF-8")?;
+    let started = Instant::now();
+    site.cluster().kubectl(&["apply", "-k", role]).await?;
+    wait_for("the end of the take-over", PATIENCE, async || {
+        let object = site.object().await?;
+        ensure!(
+            object["status"]["adoption"]["step"] == "Done",
+            "{} {}",
+            object["status"]["adoption"],
+            object["status"]["conditions"]
+        );
+        Ok(())
+    })
+    .await?;
+    site.world.healthy().await?;
+    println!("    taken over in {:.0} s", started.elapsed().as_secs_f64());
+    watch.stop()?;
+    site.undisturbed().await?;
+
+    let object = site.object().await?;
+    let left: Vec<&str> = object["status"]["adoption"]["leftovers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for expected in [
+        "Deployment",
+        "ClusterRole csi-attacher-role",
+        "Secret kube-system/cloud-config",
+    ] {
+        ensure!(
+            left.iter().any(|name| name.starts_with(expected)),
+            "{expected} is not among {left:?}"
+        );
+    }
+    println!("    left of the Go driver: {}", left.join(", "));
+    let driver = site.cluster().get(&["csidriver", DRIVER]).await?;
+    ensure!(
+        driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
+        "the CSIDriver is {driver}"
+    );
+    let words = ["get", "pods", "-n", go::NAMESPACE, "-o", "name"];
+    let pods = site.cluster().kubectl(&words).await?;
+    ensure!(!pods.contains("cinder"), "pods of the Go driver are left: {pods}");
+    Ok(())
+}
+
+async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result<()> {
+    let first = &site.writers.names()[0];
+    site.grow(first, "2Gi", 19 << 16).await?;
+    site.snapshot("of-ours", first).await?;
+    // What the Go driver snapshot can be restored.
+    let mut claim = suites::cluster::claim("restored", "Filesystem");
+    claim["spec"]["storageClassName"] = json!(site::CLASS);
+    claim["spec"]["dataSource"] =
+        json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "of-go"});
+    site.world.start_pod_of("restored", None, &claim).await?;
+    site.world.ready("restored").await?;
+    let restored = site.world.sh("restored", "head -n 1 /data/log").await?;
+    ensure!(restored.trim() == "1", "the restored file begins with {restored:?}");
+    site.world.delete("pod", "restored").await?;
+    site.world.delete("pvc", "restored").await?;
+    site.world.delete("volumesnapshot", "of-go").await?;
+    site.a_life("new").await?;
+    site.undisturbed().await
+}
+
+async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
+    let cluster = site.cluster();
+    let object = site.object().await?;
+    let uid = object["metadata"]["uid"].as_str().context("an object without a uid")?;
+    // The driver goes from under its volumes, on purpose: pods keep what is mounted.
+    site.world.patch_spec(&json!({"deletion": {"policy": "Force"}})).await?;
+    let acknowledged = format!("csi.openstack.org/force-delete={uid}");
+    cluster
+        .kubectl(&["annotate", "cindercsidriver", DRIVER, &acknowledged])
+        .await?;
+    cluster
+        .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, "--timeout=240s"])
+        .await?;
+    site.writers.check(cluster).await?;
+    go::apply(&site.manifests, cluster).await?;
+    go::serves(cluster).await?;
+    site.undisturbed().await?;
+    // Ours made this one.
+    site.world.delete("volumesnapshot", "of-ours").await?;
+    site.grow(&site.writers.names()[1], "2Gi", 19 << 16).await?;
+    site.a_life("after").await?;
+    site.undisturbed().await
+}
+
+async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
+    let image = format!(
+        "cinder-csi-plugin=ghcr.io/cinder-csi/cinder-csi-driver:v{}",
+        site.product.version
+    );
+    for workload in [
+        format!("deployment/{}", go::CONTROLLER),
+        format!("daemonset/{}", go::NODE),
+    ] {
+        let words = ["set", "image", "-n", go::NAMESPACE, &workload, &image];
+        site.cluster().kubectl(&words).await?;
+    }
+    go::serves(site.cluster()).await?;
+    site.undisturbed().await?;
+    let names = site.writers.names();
+    site.grow(&names[0], "3Gi", 29 << 16).await?;
+    site.snapshot("small-way", &names[1]).await?;
+    site.world.delete("volumesnapshot", "small-way").await?;
+    site.a_life("small-way").await?;
+    site.undisturbed().await
+}
+
+async fn nothing_is_left(site: &Site) -> Result<()> {
+    site.writers.remove(site.cluster()).await?;
+    go::delete(&site.manifests, site.cluster()).await?;
+    let words = ["get", "pods", "-n", USERS, "-o", "name"];
+    let pods = site.cluster().kubectl(&words).await?;
+    ensure!(pods.is_empty(), "left: {pods}");
+    site.world.nothing_left().await
+}
