@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::operands::{COMPONENT_LABEL, Operand, SNAPSHOT_CONTROLLER};
@@ -101,12 +102,21 @@ pub fn is_applied(object: &Value) -> bool {
 }
 
 /// Whether somebody's program made the object of one that the operator had applied, with all of its metadata: the API server
-/// takes the record of that apply along, and it is older than the object.
+/// takes the record of that apply along, and it is older than the object. Not much older is an apply that made the object:
+/// admission webhooks come between the two times, for 30 s at most.
 pub fn is_copy(object: &Value) -> bool {
-    let made = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
-    // Both times are in one form, to the second, and compare as text.
-    let is_older = |entry: &Value| entry["time"].as_str().is_some_and(|time| time < made);
+    let Some(made) = time(&object["metadata"]["creationTimestamp"]) else {
+        return false;
+    };
+    let is_older = |entry: &Value| time(&entry["time"]).is_some_and(|time| made.duration_since(time) > BETWEEN_TIMES);
     is_applied(object) && applies(object).all(is_older)
+}
+
+/// The longest time from the record of an apply to the creation that it leads to.
+const BETWEEN_TIMES: SignedDuration = SignedDuration::from_mins(1);
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
 }
 
 /// What the API server notes of the operator's applies.
@@ -155,7 +165,8 @@ mod tests {
     #[rstest]
     #[case::made_by_the_apply("2026-01-01T00:00:00Z", false)]
     #[case::applied_again("2026-01-01T00:05:00Z", false)]
-    #[case::of_another_object("2025-12-31T23:59:00Z", true)]
+    #[case::made_after_a_slow_webhook("2025-12-31T23:59:30Z", false)]
+    #[case::of_another_object("2025-12-31T23:58:00Z", true)]
     fn a_copy_is_younger_than_the_apply_that_it_tells_of(#[case] time: &str, #[case] expected: bool) {
         let object = json!({"metadata": {
             "creationTimestamp": "2026-01-01T00:00:00Z",

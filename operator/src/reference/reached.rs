@@ -62,7 +62,7 @@ fn is_told(family: &MetricFamily) -> bool {
 async fn every_condition_event_and_metric_is_reached() {
     let mut reached = Reached::default();
     status::tests::reached::reach(&mut reached);
-    controller::tests::reached::reach(&mut reached).await;
+    Box::pin(controller::tests::reached::reach(&mut reached)).await;
 
     let conditions = CONDITIONS
         .iter()

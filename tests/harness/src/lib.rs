@@ -1,1 +1,53 @@
+//! A Kubernetes cluster of real parts on one machine, for tests and the demo.
+//!
+//! etcd, the API server, the controller manager, the scheduler, containerd and kubelets of one or more nodes run in
+//! network, mount and process namespaces of their own; beside them runs the OpenStack simulator, whose attachments
+//! become loop devices of one node. Nothing of it touches the machine's own network, and when the first process of the
+//! namespaces ends, the kernel ends everything with it: a keeper process sees to that when the owner dies, however it
+//! dies (see `scripts/teardown.sh`).
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use harness::{Cluster, ClusterConfig, wait_for};
+//! use std::time::Duration;
+//!
+//! let cluster = Cluster::start(ClusterConfig::with_nodes(2)).await?;
+//! cluster.install_product().await?;
+//! cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: x}}").await?;
+//! wait_for("namespace x", Duration::from_secs(10), async || cluster.kubectl(&["get", "namespace", "x"]).await).await?;
+//! cluster.stop().await
+//! # }
+//! ```
+//!
+//! Needs root, the distribution's packages that `tests/tools/apt` installs, and the programs that `tests/tools/build`
+//! builds. Cancelling a future of this crate leaves the cluster as it is; dropping the [`Cluster`] removes it.
 
+mod api_server;
+mod cluster;
+mod command;
+mod forward;
+mod image;
+mod images;
+mod node_sidecars;
+mod poll;
+mod previous;
+mod product;
+mod programs;
+mod progress;
+mod run;
+mod simulator;
+mod tools;
+
+pub use api_server::ApiServer;
+pub use cluster::{CloudConfig, Cluster, ClusterConfig, Container, Node, NodeConfig};
+pub use command::{Answer, Command};
+pub use image::{Entry, Image};
+pub use images::{BUSYBOX_IMAGE, busybox};
+pub use poll::{wait_for, wait_for_some};
+pub use previous::previous_source;
+pub use product::{Product, Profile};
+pub use programs::{is_fresh, is_of_another_cargo, release_driver, release_operator};
+pub use progress::Progress;
+pub use run::{KeptRun, clean_up_all, find_runs};
+pub use simulator::{Access, Simulator, SimulatorConfig};
+pub use tools::{Tools, workspace_root};

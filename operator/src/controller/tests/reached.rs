@@ -340,7 +340,7 @@ async fn clouds(reached: &mut Reached) {
 }
 
 pub(crate) async fn reach(reached: &mut Reached) {
-    credentials(reached).await;
+    Box::pin(credentials(reached)).await;
     objects(reached).await;
     nodes(reached).await;
     removals(reached).await;

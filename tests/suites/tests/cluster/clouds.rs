@@ -7,7 +7,7 @@ use suites::cluster::credentials::{ROTATION, cloud, controllers, failed_calls};
 
 use crate::diagnose::cause;
 use crate::plugin::Plugin;
-use crate::world::{DRIVER, PATIENCE, World};
+use crate::world::{DRIVER, PATIENCE, USERS, World};
 
 pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call(
     world: &World,

@@ -23,7 +23,7 @@ mod upkeep;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use harness::{Cluster, ClusterConfig, Progress, SimulatorConfig};
+use harness::{CloudConfig, Cluster, ClusterConfig, Progress, SimulatorConfig};
 use suites::cluster::{self as world, World, growth, life, snapshots};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
@@ -80,7 +80,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     // The first type is the default; the last one is for devices that several nodes share.
     let types = ["fast", "slow", "shared,multiattach"];
     let config = ClusterConfig {
-        simulator: Some(SimulatorConfig {
+        cloud: CloudConfig::Simulator(SimulatorConfig {
             args: types.map(|kind| format!("--volume-type={kind}")).into(),
         }),
         progress: Progress::loud(),

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::leaders::leader;
 use crate::metrics;
-use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
+use crate::snapshots::take;
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
 pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) -> Result<()> {
     world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
