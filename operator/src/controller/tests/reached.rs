@@ -2,8 +2,8 @@
 
 use cinder_cloud::{CloudOptions, config::Proxies};
 use cinder_csi_crds::{
-    CaBundleKind, CaBundleRef, ClientCertRef, DeletionPolicy, INSTANCE_LABEL, ImmutableChange, StorageClassItem,
-    UpdateWindow,
+    AdoptionMode, CaBundleKind, CaBundleRef, ClientCertRef, DeletionPolicy, INSTANCE_LABEL, ImmutableChange,
+    StorageClassItem, UpdateWindow,
 };
 use openstack_sim::{Sim, SimConfig};
 use tokio::{
@@ -339,11 +339,27 @@ async fn clouds(reached: &mut Reached) {
     reached.metrics(&metrics);
 }
 
+/// The Go driver is there, and the operator may write there or not.
+async fn take_overs(reached: &mut Reached) {
+    for hidden in [None, Some("/namespaces/kube-system/deployments")] {
+        let world = World::with(|spec| spec.adoption.mode = AdoptionMode::Migrate, |_| {});
+        world.api.put(
+            "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
+            json!({"metadata": {"name": "csi-cinder-controllerplugin", "namespace": "kube-system", "uid": "old"},
+                "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [
+                    {"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]}}}}),
+        );
+        hidden.iter().for_each(|part| world.api.hide(part));
+        world.tell(reached).await;
+    }
+}
+
 pub(crate) async fn reach(reached: &mut Reached) {
     Box::pin(credentials(reached)).await;
     objects(reached).await;
     nodes(reached).await;
     removals(reached).await;
+    take_overs(reached).await;
     reloads(reached).await;
     clouds(reached).await;
 }

@@ -9,7 +9,7 @@ use suites::cluster::{DRIVER, PATIENCE};
 pub(crate) use suites::go_manifests::{CLUSTER_ID, CONTROLLER, Manifests, NAMESPACE, NODE};
 
 /// What the Go driver runs on a node, and the configuration of that.
-const TOOLS: [&str; 10] = [
+const TOOLS: [&str; 11] = [
     "/usr/sbin/mke2fs",
     "/usr/sbin/mkfs.xfs",
     "/usr/sbin/xfs_growfs",
@@ -19,6 +19,7 @@ const TOOLS: [&str; 10] = [
     "/usr/sbin/blockdev",
     "/usr/bin/mount",
     "/usr/bin/umount",
+    "/usr/bin/findmnt",
     "/etc/mke2fs.conf",
 ];
 
