@@ -349,7 +349,9 @@ async fn take_overs(reached: &mut Reached) {
                 "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [
                     {"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]}}}}),
         );
-        hidden.iter().for_each(|part| world.api.hide(part));
+        if let Some(part) = hidden {
+            world.api.hide(part);
+        }
         world.tell(reached).await;
     }
 }
