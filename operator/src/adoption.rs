@@ -1,4 +1,4 @@
-//! Taking the place of another installation of the same driver, the Go driver's. A pure function: what was found goes in, the step
+//! Taking up what an operator let go of, and taking the place of another installation of the same driver, the Go driver's. Pure functions: what was found goes in, the step
 //! and what is to be done now come out. Nothing is remembered; an operator that is killed in the middle goes on where it was.
 //!
 //! 1. Nothing is touched before the spec resolves and the credentials log in.
@@ -9,12 +9,14 @@
 //!    deleted without its pods, and these go node by node: the one that waits takes over within a moment, no mount is touched.
 //! 5. What is left is named and stays. Scaled to zero or without pods it does nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_csi_crds::AdoptionStep;
+use cinder_csi_crds::{AdoptionStep, INSTANCE_LABEL};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
 
 use crate::{
+    objects::{Key, Owner, is_applied, is_copy},
     operands::Stage,
     plan::{Action, Plan},
     rollout::scaled,
@@ -159,6 +161,17 @@ impl Takeover {
             | Action::Recreate { desired, .. } => desired.stage <= limit,
             Action::Prune { .. } => false,
         });
+    }
+}
+
+/// Counts what an operator made and let go of (spec.deletion.policy Orphan) as the owner's: the writes that follow put the marks back.
+/// What another CinderCSIDriver has, and what others made, stays theirs.
+pub fn take_up(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
+    let is_orphan = |object: &Value| {
+        object["metadata"]["labels"][INSTANCE_LABEL].is_null() && is_applied(object) && !is_copy(object)
+    };
+    for object in live.values_mut().filter(|object| is_orphan(object)) {
+        object["metadata"]["ownerReferences"] = json!([{"uid": owner.uid}]);
     }
 }
 

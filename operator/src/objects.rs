@@ -144,8 +144,8 @@ pub fn maker_of(object: &Value) -> String {
     }
     if is_applied(object) {
         return format!(
-            "this operator, whose mark it lost (as under spec.deletion.policy Orphan; the label {INSTANCE_LABEL} with the driver's name \
-             gives it back)"
+            "this operator, whose mark {INSTANCE_LABEL} it lost (as under spec.deletion.policy Orphan; spec.adoption.mode Adopt takes it up \
+             again)"
         );
     }
     let managers = metadata["managedFields"].as_array();
@@ -203,7 +203,7 @@ mod tests {
     #[case::another_object(json!({"labels": {(INSTANCE_LABEL): "other"}}), "the CinderCSIDriver other")]
     #[case::helm(json!({"annotations": {"meta.helm.sh/release-name": "csi"}}), "the Helm release csi")]
     #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
-    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), "this operator, whose mark it lost")]
+    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), "this operator, whose mark")]
     #[case::nobody_knows(json!({}), "somebody else")]
     fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
         let maker = maker_of(&json!({"metadata": metadata}));

@@ -3,11 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is done about the Go driver (cinder-csi-plugin) when it is installed in the cluster under the name of this object.
+/// What is done about a driver that is installed in the cluster under the name of this object already: the Go driver
+/// (cinder-csi-plugin), or this one after its object went.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Adoption {
-    /// Refuse: nothing is done beside another installation. Migrate: its controller is stopped, and when that is over, this driver's
+    /// Refuse: nothing is done beside another installation. Adopt: what an operator made under this object's name and let go of
+    /// (spec.deletion.policy Orphan) is this object's again, without a pod restarted. Migrate: the Go driver gives way: its controller is stopped, and when that is over, this driver's
     /// controller takes its place; then the node plugins are replaced, as many at once as spec.node.update.maxUnavailable says. Pods
     /// keep their volumes all the while. It takes the role in config/rbac/adoption.
     #[serde(default)]
@@ -34,6 +36,8 @@ pub enum AdoptionMode {
     /// It stays, and nothing is done beside it.
     #[default]
     Refuse,
+    /// What an operator let go of is taken up again.
+    Adopt,
     /// It is replaced part by part.
     Migrate,
 }

@@ -1,9 +1,8 @@
 use rstest::rstest;
-use serde_json::json;
 
 use super::*;
 use crate::{
-    objects::{Key, kind},
+    objects::{FIELD_MANAGER, kind},
     plan::Desired,
 };
 
@@ -204,4 +203,24 @@ fn what_is_left_is_named() {
             "ClusterRole csi-attacher-role"
         ]
     );
+}
+
+#[rstest]
+#[case::let_go(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), true)]
+#[case::of_another_object(json!({"labels": {(INSTANCE_LABEL): "other"}, "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), false)]
+#[case::made_by_somebody(json!({"managedFields": [{"manager": "kubectl", "operation": "Apply"}]}), false)]
+#[case::a_copy(
+    json!({"creationTimestamp": "2026-01-02T00:00:00Z",
+        "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z"}]}),
+    false
+)]
+fn only_what_an_operator_let_go_of_is_taken_up(#[case] metadata: Value, #[case] expected: bool) {
+    let owner = Owner {
+        name: "d".to_owned(),
+        uid: "u".to_owned(),
+    };
+    let key = Key::new(kind::DEPLOYMENT, Some("cinder-csi"), "cinder-csi-controller");
+    let mut live = BTreeMap::from([(key.clone(), json!({"metadata": metadata}))]);
+    take_up(&owner, &mut live);
+    assert_eq!(owner.owns(&live[&key]), expected);
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Pass, rollout::is_controller_done};
 use crate::{
-    adoption::{Act, Installation, Ours, Takeover, takeover},
+    adoption::{Act, Installation, Ours, Takeover, take_up, takeover},
     error::ReconcileError,
     events::Notice,
     objects::{Key, is_snapshot_controller, kind},
@@ -32,7 +32,8 @@ impl Adoption {
 }
 
 impl Pass<'_> {
-    /// Looks for the installation that is to be replaced. The CSIDriver object counts as ours from then on.
+    /// Looks for the installation that is to be replaced; its CSIDriver object counts as ours from then on, and so does what an
+    /// operator let go of where that is to be taken up.
     pub(super) async fn look_for_installation(
         &self,
         live: &mut BTreeMap<Key, Value>,
@@ -41,8 +42,13 @@ impl Pass<'_> {
         seen: &mut Seen,
     ) -> Result<Adoption, ReconcileError> {
         let spec = &self.driver.spec.adoption;
-        if spec.mode != AdoptionMode::Migrate {
-            return Ok(Adoption::default());
+        match spec.mode {
+            AdoptionMode::Refuse => return Ok(Adoption::default()),
+            AdoptionMode::Adopt => {
+                take_up(&self.owner, live);
+                return Ok(Adoption::default());
+            }
+            AdoptionMode::Migrate => {}
         }
         let (context, name) = (self.context, &self.owner.name);
         let looked = observe::installation(&context.client, &self.owner, &spec.namespace, Timestamp::now()).await;

@@ -189,6 +189,26 @@ fn deletes(writes: &[String]) -> Vec<&str> {
 }
 
 #[tokio::test]
+async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        world.api.change(path, "/metadata/labels", json!({}));
+        world.api.change(path, "/metadata/annotations", json!({}));
+    }
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/ForeignObject");
+
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Adopt"}));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        let labels = world.api.get(path).expect("the object")["metadata"]["labels"].clone();
+        assert_eq!(labels[cinder_csi_crds::INSTANCE_LABEL], NAME, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_new_driver_gets_all_its_objects_and_then_nothing_more_is_written() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");

@@ -12,7 +12,7 @@ const PARTS: &str = "csidrivers,storageclasses,clusterroles,clusterrolebindings,
 /// The label by which the operator knows what is the driver's.
 const MARK: &str = "csi.openstack.org/instance";
 
-pub(crate) async fn an_orphan_goes_on_until_another_object_is_given_its_parts(world: &World) -> Result<()> {
+pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("keeps", None).await?;
     world.ready("keeps").await?;
@@ -55,22 +55,14 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_is_given_its_parts(wo
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
     // As docs/updates.md tells it.
-    let mark = format!("{MARK}={DRIVER}");
-    let words = [
-        "label",
-        PARTS,
-        "-n",
-        NAMESPACE,
-        "-l",
-        "app.kubernetes.io/part-of=cinder-csi,app.kubernetes.io/instance=cinder-csi",
-        &mark,
-    ];
-    world.cluster.kubectl(&words).await?;
+    world.patch_spec(&json!({"adoption": {"mode": "Adopt"}})).await?;
     world.healthy().await?;
     let again = marked(world).await?;
     ensure!(again == parts, "it had {parts:?}, it has {again:?}");
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
+    world.patch_spec(&json!({"adoption": null})).await?;
+    world.healthy().await?;
     world.sh("keeps", "echo still > /data/still && sync").await?;
     world.delete_pod_and_volume("keeps").await
 }
