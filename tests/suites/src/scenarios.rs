@@ -8,7 +8,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use futures::FutureExt as _;
@@ -34,9 +34,29 @@ macro_rules! scenarios {
     };
 }
 
+/// How a scenario ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// The scenario's name.
+    pub name: &'static str,
+    /// Whether it passed.
+    pub passed: bool,
+    /// How long it took.
+    pub time: Duration,
+}
+
 /// Runs a suite: `run` starts what the scenarios share, and hands it to [`Scenarios::run`].
 pub fn main<World>(all: Vec<Scenario<World>>, run: impl AsyncFnOnce(&mut Scenarios<World>) -> Result<()>) -> ExitCode {
-    main_without_runtime(all, |scenarios| {
+    main_of_some(all, |_| true, run)
+}
+
+/// [`main`] for a suite of which a part runs when no words choose.
+pub fn main_of_some<World>(
+    all: Vec<Scenario<World>>,
+    without_words: impl Fn(&str) -> bool,
+    run: impl AsyncFnOnce(&mut Scenarios<World>) -> Result<()>,
+) -> ExitCode {
+    finish(all, without_words, |scenarios| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.enable_all().build().context("cannot make a runtime")?;
         runtime.block_on(run(scenarios))
@@ -48,8 +68,16 @@ pub fn main_without_runtime<World>(
     all: Vec<Scenario<World>>,
     run: impl FnOnce(&mut Scenarios<World>) -> Result<()>,
 ) -> ExitCode {
+    finish(all, |_| true, run)
+}
+
+fn finish<World>(
+    all: Vec<Scenario<World>>,
+    without_words: impl Fn(&str) -> bool,
+    run: impl FnOnce(&mut Scenarios<World>) -> Result<()>,
+) -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let mut scenarios = Scenarios::choose(all, &words);
+    let mut scenarios = Scenarios::choose(all, &words, without_words);
     let outcome = if scenarios.chosen.is_empty() {
         Err(anyhow!("no scenario has one of {words:?} in its name"))
     } else {
@@ -74,8 +102,10 @@ pub struct Scenarios<World> {
 }
 
 impl<World> Scenarios<World> {
-    fn choose(all: Vec<Scenario<World>>, words: &[String]) -> Self {
-        let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    fn choose(all: Vec<Scenario<World>>, words: &[String], without_words: impl Fn(&str) -> bool) -> Self {
+        let is_chosen = |name: &str| {
+            words.iter().any(|word| name.contains(word.as_str())) || words.is_empty() && without_words(name)
+        };
         let not_run = all.iter().map(|scenario| scenario.name).collect();
         let chosen = all.into_iter().filter(|scenario| is_chosen(scenario.name)).collect();
         Self {
@@ -86,13 +116,14 @@ impl<World> Scenarios<World> {
         }
     }
 
-    /// Runs those that were chosen. After each, `settle` is told whether it passed: it says what there is when not, and makes
+    /// Runs those that were chosen. After each, `settle` is told how it ended: it says what there is when it failed, and makes
     /// the world ready for the next one. Its error ends the run.
-    pub async fn run(&mut self, world: &World, settle: impl AsyncFn(bool) -> Result<()>) -> Result<()> {
+    pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(Ended) -> Result<()>) -> Result<()> {
         for Scenario { name, run } in &self.chosen {
             let begun = Instant::now();
             let outcome = AssertUnwindSafe(run(world)).catch_unwind().await;
-            let seconds = begun.elapsed().as_secs_f64();
+            let time = begun.elapsed();
+            let seconds = time.as_secs_f64();
             self.not_run.retain(|other| other != name);
             let passed = match outcome.unwrap_or_else(|panic| Err(told(panic.as_ref()))) {
                 Ok(()) => {
@@ -106,7 +137,8 @@ impl<World> Scenarios<World> {
                     false
                 }
             };
-            settle(passed).await.with_context(|| format!("after {name}"))?;
+            let ended = Ended { name, passed, time };
+            settle(ended).await.with_context(|| format!("after {name}"))?;
         }
         Ok(())
     }
@@ -195,7 +227,7 @@ mod tests {
 
     async fn run(words: &[&str]) -> End {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        let mut scenarios = Scenarios::choose(scenarios![bad, broken, good], &words);
+        let mut scenarios = Scenarios::choose(scenarios![bad, broken, good], &words, |name| name == "good");
         let outcome = scenarios.run(&World::default(), async |_| Ok(())).await;
         scenarios.end(outcome)
     }
@@ -211,6 +243,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn without_words_a_part_may_run() {
+        let end = run(&[]).await;
+        assert_eq!(
+            end.to_string(),
+            "not run: bad\nnot run: broken\n1 passed, 0 failed, 2 not run"
+        );
+    }
+
+    #[tokio::test]
     async fn one_that_passes_is_good_and_none_is_not() {
         let end = run(&["good"]).await;
         assert_eq!(
@@ -223,11 +264,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_world_that_does_not_settle_ends_the_run() {
-        let mut scenarios = Scenarios::choose(scenarios![good, bad], &[]);
+        let mut scenarios = Scenarios::choose(scenarios![good, bad], &[], |_| true);
         let world = World::default();
         let outcome = scenarios
-            .run(&world, async |passed| {
-                ensure!(!passed, "it does not settle");
+            .run(&world, async |ended| {
+                ensure!(!ended.passed, "it does not settle");
                 Ok(())
             })
             .await;

@@ -92,8 +92,8 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         .await
         .with_context(|| format!("the product is not installed; logs: {}", logs.display()))?;
     scenarios
-        .run(&world, async |passed| {
-            if !passed {
+        .run(&world, async |ended| {
+            if !ended.passed {
                 println!("{}", world.describe().await);
                 world.recover().await;
             }

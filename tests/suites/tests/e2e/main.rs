@@ -12,133 +12,89 @@ mod volumes;
 mod zones;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use futures::FutureExt as _;
-use futures::future::LocalBoxFuture;
+use anyhow::Result;
 use harness::Progress;
 use suites::cluster::{World, growth, life, snapshots};
+use suites::scenarios;
+use suites::scenarios::{Ended, Scenarios};
 
-type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
-
-/// Whether every change waits for a scenario.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    Always,
-    /// `make e2e`.
-    Whole,
-}
-
-struct Scenario {
-    name: &'static str,
-    when: When,
-    run: Run,
-}
-
-/// Names the scenarios after their functions.
-macro_rules! scenarios {
-    ($($when:ident $module:ident :: $name:ident),* $(,)?) => {
-        vec![$(Scenario {
-            name: concat!(stringify!($module), "::", stringify!($name)),
-            when: When::$when,
-            run: |world| $module::$name(world).boxed_local(),
-        }),*]
-    };
-}
-
-fn all() -> Vec<Scenario> {
-    scenarios![
-        Always life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
-        Always life::a_raw_block_volume_reaches_its_pod,
-        Always growth::a_claim_grows_while_its_pod_runs,
-        Whole life::a_pod_starts_again_on_the_other_node_with_its_data,
-        Always volumes::ten_claims_at_once_are_ten_volumes,
-        Whole volumes::a_volume_gets_the_attributes_of_its_class,
-        Whole zones::volumes_are_made_in_the_zones_of_their_pods,
-        Always snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
-        Always snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
-        Whole snapshots::a_clone_has_the_data_of_its_source,
-        Whole copies::a_backup_outlives_its_volume_and_becomes_another,
-        Whole copies::a_group_snapshot_is_of_one_moment,
-        Whole snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
-        Whole faults::the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work,
-        Whole faults::the_controller_killed_among_many_claims_makes_each_volume_once,
-        Whole credentials::a_credential_is_replaced_and_the_old_one_revoked,
-        Whole credentials::keystone_behind_tls_is_trusted_by_its_own_authority,
-        Whole services::keystone_comes_back,
-        Whole services::cinder_api_comes_back,
-        Whole services::cinder_volume_comes_back,
-        Whole services::nova_api_comes_back,
-        Always services::nova_compute_comes_back,
-        Whole services::rabbitmq_comes_back,
-        Whole services::the_database_comes_back,
-    ]
-}
+/// Those that every change waits for.
+const EVERY_CHANGE: [&str; 7] = [
+    "life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind",
+    "life::a_raw_block_volume_reaches_its_pod",
+    "growth::a_claim_grows_while_its_pod_runs",
+    "volumes::ten_claims_at_once_are_ten_volumes",
+    "snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed",
+    "snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment",
+    "services::nova_compute_comes_back",
+];
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let all = scenarios![
+        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
+        life::a_raw_block_volume_reaches_its_pod,
+        growth::a_claim_grows_while_its_pod_runs,
+        life::a_pod_starts_again_on_the_other_node_with_its_data,
+        volumes::ten_claims_at_once_are_ten_volumes,
+        volumes::a_volume_gets_the_attributes_of_its_class,
+        zones::volumes_are_made_in_the_zones_of_their_pods,
+        snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
+        snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
+        snapshots::a_clone_has_the_data_of_its_source,
+        copies::a_backup_outlives_its_volume_and_becomes_another,
+        copies::a_group_snapshot_is_of_one_moment,
+        snapshots::snapshots_are_given_up_when_their_kinds_are_removed,
+        faults::the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work,
+        faults::the_controller_killed_among_many_claims_makes_each_volume_once,
+        credentials::a_credential_is_replaced_and_the_old_one_revoked,
+        credentials::keystone_behind_tls_is_trusted_by_its_own_authority,
+        services::keystone_comes_back,
+        services::cinder_api_comes_back,
+        services::cinder_volume_comes_back,
+        services::nova_api_comes_back,
+        services::nova_compute_comes_back,
+        services::rabbitmq_comes_back,
+        services::the_database_comes_back,
+    ];
     let whole = std::env::var("E2E_SCENARIOS").is_ok_and(|value| value == "all");
-    let (chosen, others): (Vec<_>, Vec<_>) = all().into_iter().partition(|scenario| {
-        let is_named = words.iter().any(|word| scenario.name.contains(word.as_str()));
-        is_named || words.is_empty() && (whole || scenario.when == When::Always)
-    });
-    for scenario in &others {
-        let why = if words.is_empty() {
-            "it is not among the scenarios that every change waits for; make e2e runs all"
-        } else {
-            "it was not named"
-        };
-        println!("not run: {}: {why}", scenario.name);
+    if !whole {
+        println!(
+            "every change waits for {} of these scenarios; make e2e runs all",
+            EVERY_CHANGE.len()
+        );
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let outcome = runtime
-        .context("cannot make a runtime")
-        .and_then(|runtime| runtime.block_on(run(&chosen)));
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("\n{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    scenarios::main_of_some(all, |name| whole || EVERY_CHANGE.contains(&name), run)
 }
 
 /// What a scenario took.
 struct Row {
-    name: &'static str,
-    passed: bool,
-    time: Duration,
+    ended: Ended,
     driver: usize,
     operator: usize,
 }
 
-async fn run(scenarios: &[Scenario]) -> Result<()> {
-    ensure!(!scenarios.is_empty(), "no scenario has such a name");
+async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     let world = World::on_real_services(Progress::loud()).await?;
     let mut rows = Vec::new();
-    for Scenario { name, run, .. } in scenarios {
-        let (begun, before) = (Instant::now(), calls(&world)?);
-        let outcome = run(&world).await;
-        let (time, after) = (begun.elapsed(), calls(&world)?);
-        rows.push(Row {
-            name,
-            passed: outcome.is_ok(),
-            time,
-            driver: after.0 - before.0,
-            operator: after.1 - before.1,
-        });
-        match outcome {
-            Ok(()) => println!("test {name} ... ok ({:.1} s)", time.as_secs_f64()),
-            Err(error) => {
-                println!("test {name} ... FAILED ({:.1} s)\n    {error:#}", time.as_secs_f64());
+    let mut before = calls(&world)?;
+    let outcome = scenarios
+        .run(&world, async |ended| {
+            let after = calls(&world)?;
+            rows.push(Row {
+                ended,
+                driver: after.0 - before.0,
+                operator: after.1 - before.1,
+            });
+            if !ended.passed {
                 println!("{}", world.describe().await);
                 world.recover().await;
             }
-        }
-    }
-    let failed: Vec<_> = rows.iter().filter(|row| !row.passed).map(|row| row.name).collect();
-    if !failed.is_empty() {
+            before = calls(&world)?;
+            Ok(())
+        })
+        .await;
+    if scenarios.failed() > 0 {
         match world.cluster.collect_logs().await {
             Ok(place) => println!("logs: {}", place.display()),
             Err(error) => println!("not all logs could be collected: {error:#}"),
@@ -146,17 +102,7 @@ async fn run(scenarios: &[Scenario]) -> Result<()> {
     }
     let ended = world.stop().await;
     print(&rows);
-    ended?;
-    if !failed.is_empty() {
-        bail!(
-            "{} passed, {} failed: {}",
-            rows.len() - failed.len(),
-            failed.len(),
-            failed.join(", ")
-        );
-    }
-    println!("\n{} passed, 0 failed", rows.len());
-    Ok(())
+    outcome.and(ended)
 }
 
 /// What driver and operator have asked OpenStack for so far.
@@ -167,17 +113,17 @@ fn calls(world: &World) -> Result<(usize, usize)> {
 }
 
 fn print(rows: &[Row]) {
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+    let width = rows.iter().map(|row| row.ended.name.len()).max().unwrap_or_default();
     println!(
         "\n{:width$}  result  seconds  OpenStack calls: driver  operator",
         "scenario"
     );
     for row in rows {
-        let result = if row.passed { "ok" } else { "FAILED" };
-        let seconds = row.time.as_secs_f64();
+        let result = if row.ended.passed { "ok" } else { "FAILED" };
+        let seconds = row.ended.time.as_secs_f64();
         println!(
             "{:width$}  {result:6}  {seconds:7.1}  {:23}  {:8}",
-            row.name, row.driver, row.operator
+            row.ended.name, row.driver, row.operator
         );
     }
     println!("Looks of others at the cloud, those of the scenarios themselves, are not counted.");

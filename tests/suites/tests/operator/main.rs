@@ -49,8 +49,8 @@ fn main() -> ExitCode {
         run_in_lab(async move |lab| {
             let world = World::start(&lab).await?;
             scenarios
-                .run(&world, async |passed| {
-                    if !passed {
+                .run(&world, async |ended| {
+                    if !ended.passed {
                         println!("{}", world.describe().await);
                     }
                     world.clear().await

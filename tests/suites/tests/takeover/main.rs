@@ -10,45 +10,29 @@ mod site;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
-use futures::FutureExt as _;
-use futures::future::LocalBoxFuture;
+use anyhow::{Context as _, Result, bail, ensure};
 use harness::{Cluster, ClusterConfig, Progress, wait_for, workspace_root};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
+use suites::scenarios;
+use suites::scenarios::Scenarios;
 
 use site::Site;
 
-type Scenario = for<'a> fn(&'a Site) -> LocalBoxFuture<'a, Result<()>>;
-
-/// Names the scenarios after their functions.
-macro_rules! scenarios {
-    ($($name:ident),* $(,)?) => {
-        [$((stringify!($name), (|site| $name(site).boxed_local()) as Scenario)),*]
-    };
-}
-
 fn main() -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run()) {
-        Ok(passed) => {
-            println!("\n{passed} passed, 0 failed");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            println!("    {error:#}\n\n1 failed");
-            ExitCode::FAILURE
-        }
-    }
+    let all = scenarios![
+        the_go_driver_makes_volumes_and_a_snapshot,
+        beside_the_go_driver_the_operator_does_nothing,
+        the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
+        what_the_go_driver_made_grows_is_copied_and_goes,
+        the_way_back_leads_to_the_go_driver,
+        our_image_runs_in_the_go_drivers_manifests,
+        nothing_is_left,
+    ];
+    scenarios::main(all, run)
 }
 
-async fn run() -> Result<usize> {
+async fn run(scenarios: &mut Scenarios<Site>) -> Result<()> {
     let config = ClusterConfig {
         progress: Progress::loud(),
         ..ClusterConfig::with_nodes(2)
@@ -58,31 +42,17 @@ async fn run() -> Result<usize> {
     let site = Site::begin(world)
         .await
         .with_context(|| format!("the Go driver is not installed; logs: {}", logs.display()))?;
-    let scenarios = scenarios![
-        the_go_driver_makes_volumes_and_a_snapshot,
-        beside_the_go_driver_the_operator_does_nothing,
-        the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
-        what_the_go_driver_made_grows_is_copied_and_goes,
-        the_way_back_leads_to_the_go_driver,
-        our_image_runs_in_the_go_drivers_manifests,
-        nothing_is_left,
-    ];
-    for (name, scenario) in &scenarios {
-        let started = Instant::now();
-        let result = scenario(&site).await;
-        let seconds = started.elapsed().as_secs_f64();
-        if let Err(error) = result {
-            println!(
-                "test {name} ... FAILED ({seconds:.1} s)\n{}",
-                site.world.describe().await
-            );
-            let place = site.cluster().collect_logs().await?;
-            return Err(error.context(format!("logs: {}", place.display())));
-        }
-        println!("test {name} ... ok ({seconds:.1} s)");
-    }
-    site.world.stop().await?;
-    Ok(scenarios.len())
+    scenarios
+        .run(&site, async |ended| {
+            if !ended.passed {
+                println!("{}", site.world.describe().await);
+                let place = site.cluster().collect_logs().await?;
+                bail!("those after it begin where it was to end; logs: {}", place.display());
+            }
+            Ok(())
+        })
+        .await?;
+    site.world.stop().await
 }
 
 async fn the_go_driver_makes_volumes_and_a_snapshot(site: &Site) -> Result<()> {

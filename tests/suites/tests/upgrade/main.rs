@@ -58,8 +58,8 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         present,
     };
     scenarios
-        .run(&world, async |passed| {
-            if !passed {
+        .run(&world, async |ended| {
+            if !ended.passed {
                 let place = world.cluster.collect_logs().await?;
                 println!("    logs: {}", place.display());
                 if let Ok(object) = world.cluster.get(&["cindercsidriver", DRIVER]).await {
