@@ -3,6 +3,8 @@
 pub mod credentials;
 pub mod growth;
 pub mod life;
+mod login;
+mod objects;
 mod openstack;
 pub mod snapshots;
 pub mod writers;
@@ -10,9 +12,12 @@ pub mod writers;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{BUSYBOX_IMAGE, Cluster, ClusterConfig, Product, Progress, wait_for};
+use harness::{Cluster, ClusterConfig, Product, Progress, wait_for};
 use serde_json::{Value, json};
 
+pub use login::Login;
+use objects::good_driver;
+pub use objects::{claim, pod};
 use openstack::Site;
 pub use openstack::{OpenStack, SECURE_KEYSTONE};
 
@@ -41,45 +46,6 @@ pub struct World {
     pub cluster: Cluster,
     product: Option<Product>,
     openstack: Option<OpenStack>,
-}
-
-/// How pods log in to the cloud with an application credential.
-#[derive(Clone)]
-pub struct Login {
-    /// Keystone.
-    pub auth_url: String,
-    /// The region.
-    pub region: String,
-    /// The application credential.
-    pub id: String,
-    /// Its secret.
-    pub secret: String,
-}
-
-impl Login {
-    /// A clouds.yaml with the entry `openstack`.
-    pub fn clouds_yaml(&self) -> String {
-        let clouds = json!({"clouds": {"openstack": {
-            "auth_type": "v3applicationcredential",
-            "region_name": self.region,
-            "auth": {
-                "auth_url": self.auth_url,
-                "application_credential_id": self.id,
-                "application_credential_secret": self.secret,
-            },
-        }}});
-        clouds.to_string()
-    }
-}
-
-impl std::fmt::Debug for Login {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Login")
-            .field("auth_url", &self.auth_url)
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
 }
 
 impl World {
@@ -607,41 +573,4 @@ fn version(object: &Value) -> String {
     rest["status"] = Value::Null;
     rest["metadata"]["resourceVersion"] = Value::Null;
     rest.to_string()
-}
-
-fn good_driver() -> Value {
-    json!({
-        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
-        "spec": {
-            "managementState": "Managed",
-            "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
-            "storageClasses": {"items": [{"name": CLASS}]},
-        },
-    })
-}
-
-/// A claim of the usual class.
-pub fn claim(name: &str, mode: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": USERS},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode,
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    })
-}
-
-/// A pod that runs a script, with the claim of its name as its volume `data`.
-pub fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
-    let selector = node.map_or_else(|| json!({}), |node| json!({"kubernetes.io/hostname": node}));
-    json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": USERS},
-        "spec": {
-            "terminationGracePeriodSeconds": 2, "nodeSelector": selector,
-            "containers": [{
-                "name": "user", "image": BUSYBOX_IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script],
-            }],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
-        },
-    })
 }

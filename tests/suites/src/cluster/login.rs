@@ -1,0 +1,42 @@
+//! How the product's pods log in.
+
+use serde_json::json;
+
+/// How pods log in to the cloud with an application credential.
+#[derive(Clone)]
+pub struct Login {
+    /// Keystone.
+    pub auth_url: String,
+    /// The region.
+    pub region: String,
+    /// The application credential.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+impl Login {
+    /// A clouds.yaml with the entry `openstack`.
+    pub fn clouds_yaml(&self) -> String {
+        let clouds = json!({"clouds": {"openstack": {
+            "auth_type": "v3applicationcredential",
+            "region_name": self.region,
+            "auth": {
+                "auth_url": self.auth_url,
+                "application_credential_id": self.id,
+                "application_credential_secret": self.secret,
+            },
+        }}});
+        clouds.to_string()
+    }
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Login")
+            .field("auth_url", &self.auth_url)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,44 @@
+//! The object that is asked for, and what users make.
+
+use harness::BUSYBOX_IMAGE;
+use serde_json::{Value, json};
+
+use super::{CLASS, DRIVER, SECRET, USERS};
+
+/// A driver with one cloud and one class.
+pub(super) fn good_driver() -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "spec": {
+            "managementState": "Managed",
+            "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],
+            "storageClasses": {"items": [{"name": CLASS}]},
+        },
+    })
+}
+
+/// A claim of the usual class.
+pub fn claim(name: &str, mode: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": USERS},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    })
+}
+
+/// A pod that runs a script, with the claim of its name as its volume `data`.
+pub fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
+    let selector = node.map_or_else(|| json!({}), |node| json!({"kubernetes.io/hostname": node}));
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": USERS},
+        "spec": {
+            "terminationGracePeriodSeconds": 2, "nodeSelector": selector,
+            "containers": [{
+                "name": "user", "image": BUSYBOX_IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script],
+            }],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+        },
+    })
+}
