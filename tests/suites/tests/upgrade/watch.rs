@@ -72,7 +72,8 @@ impl Watch {
             // A watch of a kind whose definition changes ends; it is begun anew. A line is written as it comes.
             let script = format!(
                 "end=$((SECONDS + {})); while [ $SECONDS -lt $end ]; do {kubectl} get {what} -n {NAMESPACE} --watch -o \
-                 jsonpath='{path}{{\"\\n\"}}'; sleep 0.1; done | while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done",
+                 jsonpath='{{.metadata.resourceVersion}} {path}{{\"\\n\"}}'; sleep 0.1; done | \
+                 while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done",
                 LONGEST.as_secs()
             );
             let command: Command = cluster
