@@ -1,6 +1,6 @@
 //! What the drivers are given of a cloud, real or simulated.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -17,6 +17,19 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 pub trait Cloud {
     /// The file that both drivers log in with.
     fn cloud_conf(&self) -> &Path;
+}
+
+/// A way to log in other than the cloud's own.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// The file.
+    pub conf: PathBuf,
+}
+
+impl Cloud for LoggedIn {
+    fn cloud_conf(&self) -> &Path {
+        &self.conf
+    }
 }
 
 /// Starts the metadata service of one server at its address in the lab, and waits until it answers.

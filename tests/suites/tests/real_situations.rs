@@ -6,7 +6,6 @@
 //! driver's own tests have these on the simulator.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,7 +21,7 @@ use csi_proto::csi::v1::{
 use harness::{wait_for_some, workspace_root};
 use reqwest::Method;
 use serde_json::{Value, json};
-use suites::cloud::Cloud;
+use suites::cloud::LoggedIn;
 use suites::drivers::{Ours, Role};
 use suites::lab::in_lab;
 use suites::life::{GIB, Life};
@@ -36,17 +35,6 @@ const COMPUTE: &str = "2.89";
 const VOLUME: &str = "3.60";
 /// How long a call may take that is expected to be refused at last.
 const REFUSAL: Duration = Duration::from_mins(1);
-
-/// Another way to log in to the same cloud.
-struct LoggedIn {
-    conf: PathBuf,
-}
-
-impl Cloud for LoggedIn {
-    fn cloud_conf(&self) -> &Path {
-        &self.conf
-    }
-}
 
 #[test]
 fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
