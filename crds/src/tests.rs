@@ -111,7 +111,16 @@ fn find_silent(schema: &Value, path: &str, silent: &mut Vec<String>) {
             silent.push(path.clone());
         }
         // These are Kubernetes' own types.
-        if !["affinity", "tolerations", "allowedTopologies", "conditions"].contains(&name.as_str()) {
+        let elsewhere = [
+            "affinity",
+            "tolerations",
+            "allowedTopologies",
+            "conditions",
+            "secret",
+            "configMap",
+            "projected",
+        ];
+        if !elsewhere.contains(&name.as_str()) {
             find_silent(property, &path, silent);
             find_silent(&property["items"], &path, silent);
         }
@@ -121,6 +130,7 @@ fn find_silent(schema: &Value, path: &str, silent: &mut Vec<String>) {
 #[rstest]
 #[case("spec.clouds", "name")]
 #[case("spec.images.pullSecrets", "name")]
+#[case("spec.controller.extraVolumes", "name")]
 #[case("spec.storageClasses.items", "name")]
 #[case("status.conditions", "type")]
 #[case("status.clouds", "name")]

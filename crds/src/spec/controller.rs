@@ -8,11 +8,12 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::extra_volume::ExtraVolume;
 use super::pods::{Resources, count_or_percentage};
 use super::sidecars::{LeaderElection, Sidecars};
 
 /// The pods that talk to OpenStack.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerSpec {
     /// How many pods run; one of them works at a time, the others wait to take over. When it is not given: two if the
@@ -91,6 +92,16 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
+    /// Files of Secrets and ConfigMaps for the driver's container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(
+        merge_strategy = ListMerge::Map(vec!["name".into()]),
+        validation = Rule::new("self.all(a, self.exists_one(b, a.mountPath == b.mountPath))")
+            .message(Message::Expression("'mountPath ' + self.filter(a, !self.exists_one(b, a.mountPath == b.mountPath))[0].mountPath + ' is that of two extraVolumes'".into())),
+    )]
+    pub extra_volumes: Vec<ExtraVolume>,
+
     /// The containers beside the driver.
     #[serde(default)]
     pub sidecars: Sidecars,
@@ -115,6 +126,7 @@ impl Default for ControllerSpec {
             dns_policy: None,
             http_port: default_http_port(),
             resources: None,
+            extra_volumes: Vec::new(),
             sidecars: Sidecars::default(),
         }
     }

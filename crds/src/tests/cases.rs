@@ -89,6 +89,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(clouds());
     cases.extend(health());
     cases.extend(pods());
+    cases.extend(extra_volumes());
     cases.extend(cluster_objects());
     cases
 }
@@ -502,6 +503,115 @@ fn pods() -> Vec<Case> {
             json!({ "startupTaint": { "enabled": true, "key": "example.org/storage-not-ready" } }),
         ),
     ]
+}
+
+fn extra_volumes() -> Vec<Case> {
+    let controller = "/spec/controller";
+    let volume = |name: &str, path: &str| json!({ "name": name, "mountPath": path, "configMap": { "name": "files" } });
+    let one = |name: &str, path: &str| json!({ "extraVolumes": [volume(name, path)] });
+    let of = |source: Value| {
+        let mut volume = json!({ "name": "files", "mountPath": "/etc/files" });
+        json_merge(&mut volume, source);
+        json!({ "extraVolumes": [volume] })
+    };
+    vec![
+        refused(
+            "a volume with the name of the operator's own",
+            controller,
+            one("cloud-config", "/etc/files"),
+            "the name cloud-config is that of a volume",
+        ),
+        refused(
+            "a volume over the credentials",
+            controller,
+            one("files", "/etc/config"),
+            "mountPath /etc/config collides with /etc/config",
+        ),
+        refused(
+            "a volume below the socket's directory",
+            controller,
+            one("files", "/csi/more"),
+            "mountPath /csi/more collides with /csi",
+        ),
+        refused(
+            "a volume that hides the credentials",
+            controller,
+            one("files", "/etc"),
+            "mountPath /etc collides with /etc/config",
+        ),
+        refused(
+            "a volume that hides the program",
+            controller,
+            one("files", "/usr/bin"),
+            "collides with /usr",
+        ),
+        refused("a volume at the root", controller, one("files", "/"), "mountPath"),
+        refused(
+            "a volume at a parent directory",
+            controller,
+            one("files", "/opt/../usr"),
+            "absolute path",
+        ),
+        refused(
+            "two volumes at one place",
+            controller,
+            json!({ "extraVolumes": [volume("a", "/opt/a"), volume("b", "/opt/a")] }),
+            "mountPath /opt/a is that of two extraVolumes",
+        ),
+        refused(
+            "a volume of nothing",
+            controller,
+            of(json!({})),
+            "exactly one of secret",
+        ),
+        refused(
+            "a volume of two sources",
+            controller,
+            of(json!({ "secret": { "secretName": "a" }, "configMap": { "name": "a" } })),
+            "exactly one of secret",
+        ),
+        refused(
+            "a volume of a secret without a name",
+            controller,
+            of(json!({ "secret": { "optional": true } })),
+            "secretName must be given",
+        ),
+        refused(
+            "a volume of a map without a name",
+            controller,
+            of(json!({ "configMap": { "name": "" } })),
+            "configMap.name must be given",
+        ),
+        accepted(
+            "a volume beside the credentials",
+            controller,
+            one("files", "/etc/config-more"),
+        ),
+        accepted(
+            "other authorities than the image's",
+            controller,
+            one("files", "/etc/ssl/certs"),
+        ),
+        accepted(
+            "volumes of every kind",
+            controller,
+            json!({ "extraVolumes": [
+                volume("a", "/opt/a"),
+                { "name": "b", "mountPath": "/opt/b", "secret": { "secretName": "s", "defaultMode": 288 } },
+                { "name": "c", "mountPath": "/opt/c", "projected": { "sources": [
+                    { "secret": { "name": "s", "items": [{ "key": "k", "path": "p" }] } },
+                    { "serviceAccountToken": { "audience": "vault", "path": "token" } },
+                ] } },
+            ] }),
+        ),
+    ]
+}
+
+/// Puts the fields of `more` into `object`.
+fn json_merge(object: &mut Value, more: Value) {
+    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+        object.extend(more);
+    }
 }
 
 fn cluster_objects() -> Vec<Case> {

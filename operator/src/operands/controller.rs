@@ -117,6 +117,7 @@ fn driver(resolved: &Resolved) -> Container {
         request_timeout: resolved.request_timeout.unwrap_or(DEFAULT_REQUEST_TIMEOUT),
         ..pod::driver_args(resolved)
     };
+    let extra = resolved.controller.extra_volumes.iter();
     Container {
         name: pod::DRIVER_CONTAINER.into(),
         image: Some(resolved.images.name(images::Component::Driver)),
@@ -132,16 +133,21 @@ fn driver(resolved: &Resolved) -> Container {
         resources: Some(pod::resources(resolved.controller.resources.as_ref(), MEMORY)),
         security_context: Some(pod::unprivileged()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
-        volume_mounts: Some(vec![
-            pod::mount(SOCKET_VOLUME, SOCKET_DIR),
-            pod::read_only(CONFIG_VOLUME, secret::DIRECTORY),
-        ]),
+        volume_mounts: Some(
+            [
+                pod::mount(SOCKET_VOLUME, SOCKET_DIR),
+                pod::read_only(CONFIG_VOLUME, secret::DIRECTORY),
+            ]
+            .into_iter()
+            .chain(extra.map(|volume| pod::read_only(&volume.name, &volume.mount_path)))
+            .collect(),
+        ),
         ..Container::default()
     }
 }
 
 fn volumes(resolved: &Resolved) -> Vec<Volume> {
-    vec![
+    let mut volumes = vec![
         Volume {
             name: SOCKET_VOLUME.into(),
             empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -157,7 +163,16 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
             ..Volume::default()
         },
         token_volume(),
-    ]
+    ];
+    let extra = resolved.controller.extra_volumes.iter();
+    volumes.extend(extra.map(|volume| Volume {
+        name: volume.name.clone(),
+        secret: volume.secret.clone(),
+        config_map: volume.config_map.clone(),
+        projected: volume.projected.clone(),
+        ..Volume::default()
+    }));
+    volumes
 }
 
 /// What a client of the Kubernetes API needs.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{ControllerSpec, DnsPolicy, LeaderElection, Resources, SidecarSettings};
+use cinder_csi_crds::{ControllerSpec, DnsPolicy, ExtraVolume, LeaderElection, Resources, SidecarSettings};
 use k8s_openapi::api::core::v1::{Affinity, HostAlias, Toleration, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::SignedDuration;
@@ -48,6 +48,8 @@ pub struct Controller {
     pub http_port: u16,
     /// Resources of the driver's container.
     pub resources: Option<Resources>,
+    /// Files for the driver's container.
+    pub extra_volumes: Vec<ExtraVolume>,
     /// The containers beside the driver, in their order.
     pub sidecars: Vec<Sidecar>,
 }
@@ -118,6 +120,7 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
         }),
         http_port: spec.http_port,
         resources: spec.resources.clone(),
+        extra_volumes: spec.extra_volumes.clone(),
         sidecars: sidecars(spec, env, images, snapshots),
     }
 }

@@ -259,6 +259,63 @@ fn the_controllers_pods_spread_and_are_replaced_as_chosen() {
     assert_eq!(metadata["annotations"]["note"], "x");
 }
 
+#[test]
+fn extra_volumes_are_for_the_driver_to_read_and_for_nobody_else() {
+    let operands = mk_operands(&mk_with(json!({ "controller": { "extraVolumes": [
+        { "name": "authorities", "mountPath": "/etc/ssl/certs", "configMap": { "name": "authorities" } },
+        { "name": "token", "mountPath": "/run/token", "projected": { "sources": [
+            { "serviceAccountToken": { "audience": "vault", "path": "token" } }] } },
+    ] } })));
+
+    let volumes = pod_spec(&operands, "Deployment")["volumes"].as_array().unwrap();
+    let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name).unwrap();
+    assert_eq!(volume("authorities")["configMap"], json!({ "name": "authorities" }));
+    let token = &volume("token")["projected"]["sources"][0]["serviceAccountToken"];
+    assert_eq!(token["audience"], "vault");
+    for name in names(&operands, "Deployment") {
+        let mounts = container(&operands, "Deployment", &name)["volumeMounts"]
+            .as_array()
+            .unwrap();
+        let extra: Vec<&Value> = mounts
+            .iter()
+            .filter(|mount| ["authorities", "token"].contains(&mount["name"].as_str().unwrap()))
+            .collect();
+        if name == "cinder-csi-driver" {
+            assert_eq!(
+                extra,
+                [
+                    &json!({ "name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": true }),
+                    &json!({ "name": "token", "mountPath": "/run/token", "readOnly": true }),
+                ]
+            );
+        } else {
+            assert!(extra.is_empty(), "{name}: {extra:?}");
+        }
+    }
+    assert!(!pod_spec(&operands, "DaemonSet").to_string().contains("authorities"));
+}
+
+#[test]
+fn the_rules_for_extra_volumes_know_every_volume_and_directory_of_the_operators() {
+    let operands = mk_operands(&mk_in_cluster());
+    let crd = serde_json::to_value(cinder_csi_crds::crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    let rules = |field: &str| {
+        let volumes = &spec["controller"]["properties"]["extraVolumes"]["items"]["properties"];
+        volumes[field]["x-kubernetes-validations"].to_string()
+    };
+
+    for volume in pod_spec(&operands, "Deployment")["volumes"].as_array().unwrap() {
+        let name = volume["name"].as_str().unwrap();
+        assert!(rules("name").contains(&format!("'{name}'")), "{name}");
+    }
+    let driver = container(&operands, "Deployment", "cinder-csi-driver");
+    for mount in driver["volumeMounts"].as_array().unwrap() {
+        let path = mount["mountPath"].as_str().unwrap();
+        assert_eq!(rules("mountPath").matches(&format!("'{path}'")).count(), 2, "{path}");
+    }
+}
+
 #[rstest]
 #[case("/var/lib/kubelet")]
 #[case("/var/lib/k0s/kubelet")]
