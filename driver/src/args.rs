@@ -31,6 +31,8 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
 /// The longest time one HTTP request to OpenStack may take.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest time one call waits for a volume to be attached.
+pub const DEFAULT_ATTACH_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -227,6 +229,11 @@ pub struct Args {
     /// Longest time that one HTTP request to OpenStack may take
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub request_timeout: Duration,
+
+    /// Longest time that a call waits for a volume to be attached, where its caller waits longer; the work goes on, and the next call
+    /// joins it
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = parse_duration)]
+    pub attach_timeout: Duration,
 }
 
 impl Default for Args {
@@ -273,6 +280,7 @@ impl Default for Args {
             log_level: "info".into(),
             log_format: LogFormat::Json,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            attach_timeout: DEFAULT_ATTACH_TIMEOUT,
         }
     }
 }

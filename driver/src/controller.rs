@@ -4,6 +4,7 @@
 //! that at most one change of a volume is under way and none is lost with its caller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cinder_cloud::Cloud;
 use csi_proto::csi::v1::controller_server::Controller;
@@ -64,6 +65,8 @@ pub struct Settings {
     pub switches: Switches,
     /// Whether volumes and snapshots that bear the mark of another cluster are refused to be deleted.
     pub protect_other_clusters: bool,
+    /// How long a call waits for a volume to be attached; as long as its caller when absent.
+    pub attach_timeout: Option<Duration>,
     /// Whether the node service knows the access modes with a single writer.
     pub single_node_multi_writer: bool,
 }

@@ -356,6 +356,7 @@ fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: O
         zone_labels: args.zone_labels,
         switches: Switches::without(args.disable_capability.iter().copied()),
         protect_other_clusters: args.protect_other_clusters,
+        attach_timeout: Some(args.attach_timeout),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
     };
     ControllerService::new(clouds, operations, settings)

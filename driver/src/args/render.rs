@@ -87,6 +87,11 @@ impl Args {
             render_duration(self.request_timeout),
             render_duration(defaults.request_timeout),
         );
+        argv.differing(
+            "attach-timeout",
+            render_duration(self.attach_timeout),
+            render_duration(defaults.attach_timeout),
+        );
         argv.0
     }
 }

@@ -52,6 +52,7 @@ fn everything_changed() -> Args {
         log_level: "cinder_cloud=debug,info".into(),
         log_format: LogFormat::Text,
         request_timeout: Duration::from_millis(1500),
+        attach_timeout: Duration::from_secs(90),
     }
 }
 

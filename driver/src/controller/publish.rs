@@ -28,6 +28,10 @@ pub(super) async fn publish(
         .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
     let access = Access::of("volume_capability", capability)?;
     let read_only = request.readonly;
+    let deadline = match service.settings.attach_timeout {
+        Some(limit) => deadline.at_most(limit),
+        None => deadline,
+    };
     if !volume.is_uuid() {
         return Err(status::not_found("volume", volume.as_str()));
     }

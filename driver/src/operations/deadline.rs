@@ -32,6 +32,12 @@ impl Deadline {
         }))
     }
 
+    /// The same, or `limit` from now where that is earlier.
+    #[must_use]
+    pub fn at_most(self, limit: Duration) -> Self {
+        self.min(Self::within(limit))
+    }
+
     pub(super) fn instant(self) -> Instant {
         self.0
     }
@@ -76,6 +82,18 @@ mod tests {
                 .insert(GRPC_TIMEOUT, timeout.parse().expect("ASCII"));
         }
         Deadline::of(&request, Duration::from_mins(2)).left()
+    }
+
+    #[rstest]
+    #[case(60, 60)]
+    #[case(600, 120)]
+    #[tokio::test(start_paused = true)]
+    async fn what_the_driver_waits_for_at_most_shortens_a_call_and_never_lengthens_it(
+        #[case] limit: u64,
+        #[case] seconds: u64,
+    ) {
+        let deadline = Deadline::within(Duration::from_mins(2)).at_most(Duration::from_secs(limit));
+        assert_eq!(deadline.left(), Duration::from_secs(seconds));
     }
 
     #[rstest]

@@ -240,6 +240,31 @@ async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
 }
 
 #[tokio::test]
+async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_told() {
+    let sim = cloud(|config| {
+        config.latencies = Latencies {
+            attach: 2 * SHORT,
+            detach: 2 * SHORT,
+            ..Latencies::default()
+        };
+    })
+    .await;
+    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.attach_timeout = SHORT / 2).await;
+    let volume = driver.volume("pvc-1").await;
+    let message = refused(driver.publish(&volume, NODE).await, Code::DeadlineExceeded);
+    assert!(message.contains("it goes on"), "{message}");
+    let joined = async { while driver.publish(&volume, NODE).await.is_err() {} };
+    tokio::time::timeout(10 * SHORT, joined)
+        .await
+        .expect("attached in the end");
+    assert_eq!(accepted(&sim), 1);
+    driver
+        .unpublish(&volume, NODE)
+        .await
+        .expect("only attaching is bounded");
+}
+
+#[tokio::test]
 async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim).await;
