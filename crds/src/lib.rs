@@ -34,7 +34,7 @@ pub use spec::{
     ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings, SidecarPolicy, SidecarSettings, Sidecars,
     SnapshotClass, SnapshotControllerMode, SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem,
     StorageClasses, StuckHealth, TokenRequest, Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow,
-    VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
+    VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode, VolumeLifecycleMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,

@@ -28,7 +28,7 @@ pub use adoption::{Adoption, AdoptionMode};
 pub use cloud::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, SecretKeyRef};
 pub use cloud_options::{BlockStorage, Metadata, MetadataSource, Proxy};
 pub use controller::{ControllerSpec, ControllerStrategy, DnsPolicy, PodDisruptionBudget};
-pub use csi_driver::{CsiDriverSpec, FsGroupPolicy, TokenRequest};
+pub use csi_driver::{CsiDriverSpec, FsGroupPolicy, TokenRequest, VolumeLifecycleMode};
 pub use deletion::{Deletion, DeletionPolicy};
 pub use extra_volume::ExtraVolume;
 pub use health::{Health, QuotaHealth, StuckHealth};
@@ -127,6 +127,9 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 #[x_kube(validation = Rule::new(
     "has(self.instanceName) == has(oldSelf.instanceName) && (!has(self.instanceName) || self.instanceName == oldSelf.instanceName)"
 ).message("instanceName is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.blockStorage.attachTimeout) || duration(self.blockStorage.attachTimeout) <= duration(has(self.controller.sidecars.attacher.timeout) ? self.controller.sidecars.attacher.timeout : '5m')"
+).message("blockStorage.attachTimeout must not be longer than controller.sidecars.attacher.timeout (5m when it is not given), after which csi-attacher gives the call up: make that longer too"))]
 pub struct CinderCSIDriverSpec {
     /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), tells in
     /// status.pendingChanges what it would change (DryRun), leaves everything to somebody else (Unmanaged), or takes the

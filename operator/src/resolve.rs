@@ -136,6 +136,8 @@ pub struct Resolved {
     pub skew_row: &'static skew::Row,
     /// How long one request to OpenStack may take, where it is not the driver's own choice.
     pub request_timeout: Option<Duration>,
+    /// How long one call waits for a volume to be attached, where it is not the driver's own choice.
+    pub attach_timeout: Option<Duration>,
     /// The proxies on the way to OpenStack.
     pub proxy: Option<Proxy>,
     /// The CSIDriver object.
@@ -222,6 +224,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         log_format: spec.log_format,
         skew_row: skew::row(env.kubernetes_version),
         request_timeout: spec.block_storage.request_timeout.as_deref().and_then(duration),
+        attach_timeout: spec.block_storage.attach_timeout.as_deref().and_then(duration),
         proxy: spec.proxy.clone(),
         csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
         network_policy: spec.network_policy.clone(),

@@ -33,6 +33,14 @@ pub struct BlockStorage {
     #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(s|m))+$"))]
     #[x_kube(validation = Rule::new("duration(self) <= duration('10m')").message("requestTimeout can be 10m at most"))]
     pub request_timeout: Option<String>,
+
+    /// How long one call waits at most for a volume to be attached, as in 90s or 3m; 3m when it is not given. The work goes on after
+    /// that, and the next call joins it; the VolumeAttachment tells how far it has come meanwhile. A call never waits longer than
+    /// controller.sidecars.attacher.timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(s|m))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('10s') && duration(self) <= duration('1h')").message("attachTimeout can be 10s to 1h"))]
+    pub attach_timeout: Option<String>,
 }
 
 /// How a node learns which Nova server it is.

@@ -37,6 +37,18 @@ pub struct CsiDriverSpec {
     #[serde(default)]
     pub requires_republish: bool,
 
+    /// How volumes of the driver come to be: Persistent, by PersistentVolumeClaims. Ephemeral is refused, because the driver
+    /// makes no volumes out of what stands in a pod alone; the claims that pods bring along (`pod.spec.volumes[].ephemeral`) are
+    /// Persistent to it. A CSIDriver object of others that says more is made anew at a moment when nothing is being attached.
+    #[serde(default = "default_lifecycle_modes")]
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(
+        merge_strategy = ListMerge::Set,
+        validation = Rule::new("!('Ephemeral' in self)")
+            .message("volumeLifecycleModes can hold Persistent only: the driver makes no volumes inline in pods (pod.spec.volumes[].csi), and pods with one would wait for ever; use pod.spec.volumes[].ephemeral, whose claims are Persistent"),
+    )]
+    pub volume_lifecycle_modes: Vec<VolumeLifecycleMode>,
+
     /// How often, in seconds, the kubelet asks how many volumes a node may have; 60 when it is not given. From Kubernetes 1.34
     /// on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +80,7 @@ impl Default for CsiDriverSpec {
             pod_info_on_mount: false,
             storage_capacity: false,
             requires_republish: false,
+            volume_lifecycle_modes: default_lifecycle_modes(),
             node_allocatable_update_period_seconds: None,
             prevent_pod_scheduling_if_missing: None,
             token_requests: Vec::new(),
@@ -99,6 +112,25 @@ impl FsGroupPolicy {
     }
 }
 
+/// How a volume comes to be.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeLifecycleMode {
+    /// By a PersistentVolumeClaim.
+    Persistent,
+    /// With the pod that names it, without a claim.
+    Ephemeral,
+}
+
+impl VolumeLifecycleMode {
+    /// As Kubernetes writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Persistent => "Persistent",
+            Self::Ephemeral => "Ephemeral",
+        }
+    }
+}
+
 /// A token that the kubelet gives to the driver.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -112,6 +144,10 @@ pub struct TokenRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 600, max = 4_294_967_296_i64))]
     pub expiration_seconds: Option<i64>,
+}
+
+fn default_lifecycle_modes() -> Vec<VolumeLifecycleMode> {
+    vec![VolumeLifecycleMode::Persistent]
 }
 
 fn default_true() -> bool {

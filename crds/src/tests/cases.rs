@@ -48,11 +48,9 @@ pub(crate) fn with(pointer: &str, value: Value) -> Value {
 
 fn set(object: &mut Value, pointer: &str, value: Value) {
     let mut place = object;
-    let (parents, last) = pointer
-        .trim_start_matches('/')
-        .rsplit_once('/')
-        .unwrap_or(("", pointer));
-    for step in parents.split('/') {
+    let pointer = pointer.trim_start_matches('/');
+    let (parents, last) = pointer.rsplit_once('/').unwrap_or(("", pointer));
+    for step in parents.split('/').filter(|step| !step.is_empty()) {
         place = match step.parse::<usize>() {
             Ok(index) => &mut place[index],
             Err(_) => &mut place[step],
@@ -617,6 +615,7 @@ fn json_merge(object: &mut Value, more: Value) {
 fn cluster_objects() -> Vec<Case> {
     let override_of = |kind: &str| json!([{ "target": { "kind": kind, "name": "x" }, "patch": "spec: {}" }]);
     let (driver, proxy) = ("/spec/csiDriver", "/spec/proxy");
+    let cloud = || smallest()["spec"]["clouds"][0].clone();
     vec![
         refused(
             "tokens as secrets without tokens",
@@ -634,6 +633,23 @@ fn cluster_objects() -> Vec<Case> {
             "tokens as secrets",
             driver,
             json!({ "serviceAccountTokenInSecrets": true, "tokenRequests": [{ "audience": "a" }, { "audience": "" }] }),
+        ),
+        refused(
+            "volumes inline in pods",
+            driver,
+            json!({ "volumeLifecycleModes": ["Persistent", "Ephemeral"] }),
+            "the driver makes no volumes inline in pods",
+        ),
+        refused(
+            "only volumes inline in pods",
+            driver,
+            json!({ "volumeLifecycleModes": ["Ephemeral"] }),
+            "the driver makes no volumes inline in pods",
+        ),
+        accepted(
+            "volumes by claims",
+            driver,
+            json!({ "volumeLifecycleModes": ["Persistent"] }),
         ),
         refused(
             "a proxy for nothing",
@@ -662,6 +678,41 @@ fn cluster_objects() -> Vec<Case> {
             "a request that takes long",
             "/spec/blockStorage",
             json!({ "requestTimeout": "1m30s" }),
+        ),
+        refused(
+            "an attachment that nobody waits for",
+            "/spec/blockStorage",
+            json!({ "attachTimeout": "5s" }),
+            "10s to 1h",
+        ),
+        refused(
+            "an attachment that the attacher does not wait for",
+            "/spec/blockStorage",
+            json!({ "attachTimeout": "5m1s" }),
+            "must not be longer than controller.sidecars.attacher.timeout",
+        ),
+        accepted(
+            "an attachment that takes as long as the attacher waits",
+            "/spec/blockStorage",
+            json!({ "attachTimeout": "5m" }),
+        ),
+        refused(
+            "an attachment that an impatient attacher does not wait for",
+            "/spec",
+            json!({ "clouds": [cloud()], "blockStorage": { "attachTimeout": "2m" },
+                "controller": { "sidecars": { "attacher": { "timeout": "90s" } } } }),
+            "must not be longer than controller.sidecars.attacher.timeout",
+        ),
+        accepted(
+            "an attachment that a patient attacher waits for",
+            "/spec",
+            json!({ "clouds": [cloud()], "blockStorage": { "attachTimeout": "15m" },
+                "controller": { "sidecars": { "attacher": { "timeout": "1h" } } } }),
+        ),
+        accepted(
+            "an impatient attacher",
+            "/spec/controller",
+            json!({ "sidecars": { "attacher": { "timeout": "90s" } } }),
         ),
         refused(
             "one source of metadata twice",

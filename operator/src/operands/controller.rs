@@ -1,6 +1,6 @@
 //! The controller: the driver with credentials, and the sidecars around one socket.
 
-use cinder_csi_driver::args::{Args, DEFAULT_REQUEST_TIMEOUT};
+use cinder_csi_driver::args::{Args, DEFAULT_ATTACH_TIMEOUT, DEFAULT_REQUEST_TIMEOUT};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
     Affinity, ConfigMapProjection, Container, EmptyDirVolumeSource, KeyToPath, PodAffinityTerm, PodAntiAffinity,
@@ -115,6 +115,7 @@ fn driver(resolved: &Resolved) -> Container {
         http_endpoint: format!(":{}", resolved.controller.http_port),
         provide_node_service: false,
         request_timeout: resolved.request_timeout.unwrap_or(DEFAULT_REQUEST_TIMEOUT),
+        attach_timeout: resolved.attach_timeout.unwrap_or(DEFAULT_ATTACH_TIMEOUT),
         ..pod::driver_args(resolved)
     };
     let extra = resolved.controller.extra_volumes.iter();

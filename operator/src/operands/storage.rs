@@ -9,12 +9,13 @@ use crate::resolve::Resolved;
 /// is seen.
 pub(super) fn csi_driver(resolved: &Resolved) -> CSIDriver {
     let given = &resolved.csi_driver;
+    let modes = given.volume_lifecycle_modes.iter();
     CSIDriver {
         metadata: metadata::remembered(resolved, resolved.driver_name.clone(), Component::Storage),
         spec: CSIDriverSpec {
             attach_required: Some(true),
             pod_info_on_mount: Some(given.pod_info_on_mount),
-            volume_lifecycle_modes: Some(vec!["Persistent".into()]),
+            volume_lifecycle_modes: Some(modes.map(|mode| mode.as_str().into()).collect()),
             fs_group_policy: Some(given.fs_group_policy.as_str().into()),
             storage_capacity: Some(given.storage_capacity),
             requires_republish: Some(given.requires_republish),

@@ -1,6 +1,6 @@
 //! What the CSIDriver object says, as far as the API server of the cluster can take it.
 
-use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy, TokenRequest};
+use cinder_csi_crds::{CsiDriverSpec, FsGroupPolicy, TokenRequest, VolumeLifecycleMode};
 
 use super::KubernetesVersion;
 use crate::skew::at_least;
@@ -22,6 +22,8 @@ pub struct CsiDriver {
     pub storage_capacity: bool,
     /// Whether the kubelet publishes again and again.
     pub requires_republish: bool,
+    /// How volumes come to be.
+    pub volume_lifecycle_modes: Vec<VolumeLifecycleMode>,
     /// How often the kubelet asks how many volumes a node may have.
     pub node_allocatable_update_period_seconds: Option<i64>,
     /// Whether pods are kept from nodes without the driver.
@@ -66,6 +68,7 @@ pub(super) fn csi_driver(spec: &CsiDriverSpec, kubernetes: Option<KubernetesVers
         pod_info_on_mount: spec.pod_info_on_mount,
         storage_capacity: spec.storage_capacity,
         requires_republish: spec.requires_republish,
+        volume_lifecycle_modes: spec.volume_lifecycle_modes.clone(),
         node_allocatable_update_period_seconds: update.then(|| {
             spec.node_allocatable_update_period_seconds
                 .unwrap_or(USUAL_UPDATE_SECONDS)

@@ -358,7 +358,7 @@ async fn take_overs(reached: &mut Reached) {
 
 pub(crate) async fn reach(reached: &mut Reached) {
     Box::pin(credentials(reached)).await;
-    objects(reached).await;
+    Box::pin(objects(reached)).await;
     nodes(reached).await;
     removals(reached).await;
     take_overs(reached).await;

@@ -523,7 +523,7 @@ fn what_the_api_server_does_not_know_is_left_out_and_told(
 fn options_of_nodes_reach_the_driver() {
     let operands = mk_operands(&mk_with(json!({
         "logFormat": "text",
-        "blockStorage": { "nodeVolumeAttachLimit": 20, "requestTimeout": "45s" },
+        "blockStorage": { "nodeVolumeAttachLimit": 20, "requestTimeout": "45s", "attachTimeout": "1m30s" },
         "metadata": { "searchOrder": ["metadataService"] },
     })));
 
@@ -539,6 +539,7 @@ fn options_of_nodes_reach_the_driver() {
     );
     assert_eq!(node.search_order, ["metadataService"]);
     assert_eq!(controller.request_timeout.as_secs(), 45);
+    assert_eq!(controller.attach_timeout.as_secs(), 90);
     assert_eq!(controller.log_format.as_str(), "text");
 }
 
