@@ -1,105 +1,22 @@
 //! What can go wrong with OpenStack, one variant per thing a caller would handle differently.
 
-use std::fmt;
+mod failure;
+mod object;
+mod obstacle;
+mod words;
+
 use std::time::Duration;
 
 use thiserror::Error;
 
+pub use failure::Failure;
+pub use object::ObjectKind;
+pub use obstacle::Obstacle;
+use words::{message_text, region_text, request_text, servers_text};
+
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
 use crate::last_failure::LastFailure;
 use crate::migration::MigrationPolicy;
-
-/// One failed exchange with OpenStack: what was attempted on what, and what came back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The operation from the closed set that [`crate::Observer::request`] knows, for instance `volume_create`.
-    pub operation: &'static str,
-    /// The object, in words: `volume 1234…`, `server 1234…, volume 5678…`. May be empty.
-    pub object: String,
-    /// The HTTP status; `None` when there was no answer.
-    pub status: Option<u16>,
-    /// The fault text of the service, or what broke on the way to it.
-    pub fault: String,
-    /// `x-openstack-request-id` of the answer, the key to the service's own logs.
-    pub request_id: Option<String>,
-    /// Time from the first attempt to the failure, repeats included.
-    pub elapsed: Duration,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.operation)?;
-        if !self.object.is_empty() {
-            write!(f, " of {}", self.object)?;
-        }
-        match self.status {
-            Some(status) => write!(f, ": HTTP {status}: {}", self.fault)?,
-            None => write!(f, ": {}", self.fault)?,
-        }
-        write!(f, " (after {:.1} s", self.elapsed.as_secs_f64())?;
-        if let Some(id) = &self.request_id {
-            write!(f, ", request {id}")?;
-        }
-        f.write_str(")")
-    }
-}
-
-/// The kind of an object that was looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// A Cinder volume.
-    Volume,
-    /// A Cinder snapshot.
-    Snapshot,
-    /// A Cinder backup.
-    Backup,
-    /// A group of volumes in Cinder.
-    Group,
-    /// A snapshot of a group in Cinder.
-    GroupSnapshot,
-    /// A Nova server.
-    Server,
-    /// What a path of the API names, when it cannot be told more exactly.
-    Resource,
-}
-
-impl fmt::Display for ObjectKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Volume => "volume",
-            Self::Snapshot => "snapshot",
-            Self::Backup => "backup",
-            Self::Group => "group",
-            Self::GroupSnapshot => "group snapshot",
-            Self::Server => "server",
-            Self::Resource => "resource",
-        })
-    }
-}
-
-/// Why an attachment or a detachment cannot go on by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Obstacle {
-    /// It has been under way for too long.
-    Stuck,
-    /// Something else is being done to the volume.
-    Busy,
-    /// The server is in a state in which nothing is attached to it or detached from it.
-    Server,
-    /// Cinder has an attachment of which Nova knows nothing.
-    Disagreement,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stuck => "it is stuck",
-            Self::Busy => "something else is being done to the volume",
-            Self::Server => "the server's state does not allow it",
-            Self::Disagreement => "Cinder and Nova disagree",
-        })
-    }
-}
 
 /// A failed operation on OpenStack.
 #[derive(Debug, Clone, Error)]
@@ -575,32 +492,5 @@ impl CloudError {
             id: id.to_owned(),
             request_id: LastFailure::request_that_missed(id),
         }
-    }
-}
-
-fn request_text(id: Option<&str>) -> String {
-    id.map(|id| format!(" (request {id})")).unwrap_or_default()
-}
-
-fn region_text(name: Option<&str>) -> String {
-    name.map(|name| format!(" in region {name}")).unwrap_or_default()
-}
-
-fn message_text(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(": {text}")
-    }
-}
-
-fn servers_text(servers: &[ServerId]) -> String {
-    match servers {
-        [] => "a server that Cinder does not name".to_owned(),
-        [one] => format!("server {one}"),
-        many => format!(
-            "servers {}",
-            many.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ")
-        ),
     }
 }
