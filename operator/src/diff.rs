@@ -25,7 +25,7 @@ use crate::{
     resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Problem, resolve},
     rollout::Gate,
     status,
-    table::table,
+    table::{table, write_notes},
 };
 
 /// Why nothing could be compared.
@@ -271,13 +271,7 @@ impl fmt::Display for Report {
         if rows.iter().any(|row| row[3].starts_with('-')) {
             writeln!(f, "\nA field with a minus sign is given up.")?;
         }
-        if !self.notes.is_empty() {
-            writeln!(f)?;
-        }
-        for note in &self.notes {
-            writeln!(f, "Note: {note}")?;
-        }
-        Ok(())
+        write_notes(f, &self.notes)
     }
 }
 

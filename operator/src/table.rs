@@ -1,6 +1,6 @@
-//! Tables for terminals.
+//! What reports for terminals have in common: tables and notes.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write};
 
 /// Two spaces between columns that are as wide as their widest cell; nothing at the ends of lines.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -23,9 +23,17 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The end of a report: its notes, a line each, below an empty one.
+pub(crate) fn write_notes(out: &mut impl Write, notes: &[String]) -> fmt::Result {
+    if !notes.is_empty() {
+        writeln!(out)?;
+    }
+    notes.iter().try_for_each(|note| writeln!(out, "Note: {note}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use super::{table, write_notes};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
@@ -35,5 +43,14 @@ mod tests {
         );
 
         assert_eq!(text, "  A     LONGER\n  ääää  b\n  c\n");
+    }
+
+    #[test]
+    fn notes_stand_apart_and_without_any_there_is_no_empty_line() {
+        let mut text = String::new();
+        write_notes(&mut text, &[]).expect("written");
+        assert_eq!(text, "");
+        write_notes(&mut text, &["a".into(), "b".into()]).expect("written");
+        assert_eq!(text, "\nNote: a\nNote: b\n");
     }
 }

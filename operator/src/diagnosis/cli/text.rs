@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::{GONE, Report};
+use crate::table::write_notes;
 
 impl Report {
     /// What is said when nothing is under way.
@@ -65,13 +66,7 @@ impl fmt::Display for Report {
             writeln!(f, "  cause:      {}", operation.reason)?;
             writeln!(f, "  what to do: {}", operation.hint)?;
         }
-        if !self.notes.is_empty() {
-            writeln!(f)?;
-        }
-        for note in &self.notes {
-            writeln!(f, "Note: {note}")?;
-        }
-        Ok(())
+        write_notes(f, &self.notes)
     }
 }
 
