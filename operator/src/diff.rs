@@ -20,7 +20,7 @@ use crate::{
     objects::{Key, Owner, kind},
     observe::{self, Index, OptionalApis},
     operands::{DriverCredentials, RenderError, operands},
-    plan::{Action, Desired, Unrepairable, plan},
+    plan::{Desired, Unrepairable, plan},
     render,
     resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Problem, resolve},
     rollout::Gate,
@@ -119,8 +119,9 @@ pub async fn report(
         uid: driver.uid().unwrap_or_default(),
         name: name.clone(),
     };
-    let environment = environment(client, namespace, images).await?;
+    let mut environment = environment(client, namespace, images).await?;
     let mut live = observe::live(client, &owner, namespace, environment.apis).await?;
+    environment.classes.of_types = observe::of_types(&owner, &live);
     let gate = Gate::of(&live, VERSION);
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
@@ -148,11 +149,13 @@ pub async fn report(
         .collect::<Result<_, _>>()?;
     let keys: Vec<Key> = wanted.iter().map(|wanted| wanted.key.clone()).collect();
     observe::complete(client, &mut live, &keys).await?;
-    let mut plan = plan(&owner, &wanted, &live, &Unrepairable::new(), credentials.is_some());
+    let plan = plan(&owner, &wanted, &live, &Unrepairable::new(), credentials.is_some());
     if driver.spec.storage_classes.from_volume_types.enabled {
-        notes.push("StorageClasses of volume types are known to the operator alone and are left out".to_owned());
-        plan.actions
-            .retain(|action| !matches!(action, Action::Prune { key, .. } if key.kind == kind::STORAGE_CLASS));
+        notes.push(
+            "of the StorageClasses of volume types those that exist are compared; only the operator, which asks the cloud for its \
+             types, knows which are made or go"
+                .to_owned(),
+        );
     }
     notes.extend(plan.obstacles.iter().map(status::told));
     Ok(Report {
