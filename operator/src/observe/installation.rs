@@ -49,33 +49,19 @@ pub async fn installation(
 
     let mut found = Installation::default();
     let mut specs = Vec::new();
-    let of_deployments = deployments.into_iter().map(|object| {
-        let spec = object.spec.unwrap_or_default();
-        (
-            Deployment::KIND_NAME,
-            object.metadata,
-            spec.replicas,
-            spec.template.spec,
-        )
-    });
-    let of_stateful_sets = stateful_sets.into_iter().map(|object| {
-        let spec = object.spec.unwrap_or_default();
-        (
-            StatefulSet::KIND_NAME,
-            object.metadata,
-            spec.replicas,
-            spec.template.spec,
-        )
-    });
-    for (kind, metadata, replicas, spec) in of_deployments.chain(of_stateful_sets) {
-        let Some(spec) = spec.filter(|spec| is_other(owner, &metadata, spec)) else {
+    let deployments = deployments.into_iter().map(Scaled::from);
+    for controller in deployments.chain(stateful_sets.into_iter().map(Scaled::from)) {
+        let Some(spec) = controller
+            .pods
+            .filter(|spec| is_other(owner, &controller.metadata, spec))
+        else {
             continue;
         };
         found.controllers.push(OldController {
-            kind,
-            name: metadata.name.unwrap_or_default(),
-            uid: metadata.uid.unwrap_or_default(),
-            replicas: replicas.unwrap_or(1),
+            kind: controller.kind,
+            name: controller.metadata.name.unwrap_or_default(),
+            uid: controller.metadata.uid.unwrap_or_default(),
+            replicas: controller.replicas.unwrap_or(1),
         });
         specs.push(spec);
     }
@@ -132,17 +118,36 @@ pub async fn running_node_pods(
     Ok(nodes.filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect())
 }
 
-/// Names of kinds, for people.
-trait KindName {
-    const KIND_NAME: &'static str;
+/// What runs a number of pods and can be scaled.
+struct Scaled {
+    kind: &'static str,
+    metadata: ObjectMeta,
+    replicas: Option<i32>,
+    pods: Option<PodSpec>,
 }
 
-impl KindName for Deployment {
-    const KIND_NAME: &'static str = "Deployment";
+impl From<Deployment> for Scaled {
+    fn from(object: Deployment) -> Self {
+        let spec = object.spec.unwrap_or_default();
+        Self {
+            kind: "Deployment",
+            metadata: object.metadata,
+            replicas: spec.replicas,
+            pods: spec.template.spec,
+        }
+    }
 }
 
-impl KindName for StatefulSet {
-    const KIND_NAME: &'static str = "StatefulSet";
+impl From<StatefulSet> for Scaled {
+    fn from(object: StatefulSet) -> Self {
+        let spec = object.spec.unwrap_or_default();
+        Self {
+            kind: "StatefulSet",
+            metadata: object.metadata,
+            replicas: spec.replicas,
+            pods: spec.template.spec,
+        }
+    }
 }
 
 /// Whether an object is of the other installation: its pods run the Go driver's program, or ours in its place, and the object is
