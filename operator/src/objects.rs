@@ -144,8 +144,8 @@ pub fn maker_of(object: &Value) -> String {
     }
     if is_applied(object) {
         return format!(
-            "this operator, whose mark {INSTANCE_LABEL} it lost (as under spec.deletion.policy Orphan; spec.adoption.mode Adopt takes it up \
-             again)"
+            "this operator, whose mark {INSTANCE_LABEL} is gone (as under spec.deletion.policy Orphan; spec.adoption.mode Adopt takes up \
+             what was let go of)"
         );
     }
     let managers = metadata["managedFields"].as_array();

@@ -1,9 +1,12 @@
 //! What needs a human, the gravest first.
 
+use std::collections::BTreeMap;
+
 use super::{CloudView, Seen, rollout};
 use crate::{
     objects::{Key, kind},
     plan::Obstacle,
+    teardown::listed,
 };
 
 /// One thing that needs a human.
@@ -55,7 +58,7 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
     });
     let classes = seen.classes.iter().flat_map(super::classes::issues);
     problems
-        .chain(seen.obstacles.iter().map(obstacle))
+        .chain(obstacles(&seen.obstacles))
         .chain(refusals)
         .chain(failures)
         .chain(stalled)
@@ -63,6 +66,23 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
         .chain(rollout::issues(seen))
         .chain(not_loaded)
         .collect()
+}
+
+/// What is in the way. Objects that others made are told together: of an installation that was let go of, all are there.
+fn obstacles(all: &[Obstacle]) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    let mut made_by: BTreeMap<(&str, bool), Vec<&Key>> = BTreeMap::new();
+    for one in all {
+        match one {
+            Obstacle::Foreign { key, maker } if key.kind != kind::CSI_DRIVER => {
+                let keys = made_by.entry((maker, key.kind == kind::STORAGE_CLASS)).or_default();
+                keys.push(key);
+            }
+            _ => issues.push(obstacle(one)),
+        }
+    }
+    issues.extend(made_by.into_iter().map(|((maker, _), keys)| foreign(&keys, maker)));
+    issues
 }
 
 /// What is told of an obstacle.
@@ -79,10 +99,7 @@ fn obstacle(obstacle: &Obstacle) -> Issue {
                  cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver"
             ),
         },
-        Obstacle::Foreign { key, maker } => Issue {
-            reason: "ForeignObject",
-            message: format!("{key} exists, was made by {maker} and is left alone. {}", remedy(key)),
-        },
+        Obstacle::Foreign { key, maker } => foreign(&[key], maker),
         Obstacle::Refused { key, fields } => Issue {
             reason: "ImmutableField",
             message: format!(
@@ -110,13 +127,34 @@ fn obstacle(obstacle: &Obstacle) -> Issue {
     }
 }
 
-fn remedy(key: &Key) -> String {
-    match key.kind {
-        kind::STORAGE_CLASS => format!(
-            "Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass {}`; volumes made from it \
-             stay)",
+/// Objects of one maker, either all StorageClasses or none.
+fn foreign(keys: &[&Key], maker: &str) -> Issue {
+    let is_class = keys.iter().any(|key| key.kind == kind::STORAGE_CLASS);
+    let message = match (keys, is_class) {
+        ([key], true) => format!(
+            "{key} exists, was made by {maker} and is left alone. Use another name in spec.storageClasses.items, or delete it \
+             (`kubectl delete storageclass {}`; volumes made from it stay)",
             key.name
         ),
-        _ => "Delete or rename it if nothing needs it any more".to_owned(),
+        ([key], false) => format!(
+            "{key} exists, was made by {maker} and is left alone. Delete or rename it if nothing needs it any more"
+        ),
+        (keys, _) => {
+            let remedy = if is_class {
+                "Use other names in spec.storageClasses, or delete them (volumes made from them stay)"
+            } else {
+                "Delete or rename them if nothing needs them any more"
+            };
+            let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+            format!(
+                "{} objects exist, were made by {maker} and are left alone: {}. {remedy}; `kubectl cinder-csi diff` tells of each",
+                keys.len(),
+                listed(&names)
+            )
+        }
+    };
+    Issue {
+        reason: "ForeignObject",
+        message,
     }
 }

@@ -245,6 +245,28 @@ fn a_foreign_storage_class_is_named_with_what_to_do() {
 }
 
 #[test]
+fn many_foreign_objects_are_counted_and_the_first_named() {
+    let foreign = |kind, number| Obstacle::Foreign {
+        key: Key::new(kind, None, &format!("x{number:02}")),
+        maker: "field manager kubectl".to_owned(),
+    };
+    let obstacles = (0..12).map(|number| foreign(kind::CLUSTER_ROLE_BINDING, number));
+    let seen = Seen {
+        obstacles: obstacles.chain([foreign(kind::STORAGE_CLASS, 0)]).collect(),
+        ..mk_healthy()
+    };
+    assert_eq!(
+        message(&seen, ConditionType::Degraded),
+        "12 objects exist, were made by field manager kubectl and are left alone: ClusterRoleBinding x00, ClusterRoleBinding x01, \
+         ClusterRoleBinding x02, ClusterRoleBinding x03, ClusterRoleBinding x04, ClusterRoleBinding x05, ClusterRoleBinding x06, \
+         ClusterRoleBinding x07, ClusterRoleBinding x08, ClusterRoleBinding x09 and 2 more. Delete or rename them if nothing needs \
+         them any more; `kubectl cinder-csi diff` tells of each | StorageClass x00 exists, was made by field manager kubectl and \
+         is left alone. Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass x00`; volumes \
+         made from it stay)"
+    );
+}
+
+#[test]
 fn everything_that_needs_help_is_told_and_the_gravest_gives_the_reason() {
     let seen = Seen {
         clouds: vec![refused(Some("old"))],
