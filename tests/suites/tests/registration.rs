@@ -1,14 +1,14 @@
 //! The kubelet's own way to dial our registration socket.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for_some;
 use suites::contracts::{self, PluginInfo};
 use suites::drivers::{Ours, Role};
-use suites::lab::in_lab;
+use suites::lab::{Lab, in_lab};
 use suites::process::Process;
 use suites::simulator::Simulator;
 
@@ -19,17 +19,7 @@ const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_after_a_kill() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
-        let kubelet = lab.path("kubelet");
-        // What a kubelet makes before any plugin is there.
-        for directory in ["plugins", "plugins_registry"] {
-            std::fs::create_dir_all(kubelet.join(directory)).context("cannot make the kubelet's directories")?;
-        }
-        let endpoint = kubelet.join("plugins").join(DRIVER).join("csi.sock");
-        let link = kubelet.join("plugins_registry").join(format!("{DRIVER}@reg.sock"));
-        let node = Ours::new(Role::Node)
-            .socket(endpoint.clone())
-            .flag("--register")
-            .flag(format!("--kubelet-dir={}", kubelet.display()));
+        let Kubelet { endpoint, link, node } = Kubelet::make(&lab)?;
         let expected = PluginInfo {
             kind: "CSIPlugin".to_owned(),
             name: DRIVER.to_owned(),
@@ -65,23 +55,13 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
 fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
-        let kubelet = lab.path("kubelet");
-        for directory in ["plugins", "plugins_registry"] {
-            std::fs::create_dir_all(kubelet.join(directory)).context("cannot make the kubelet's directories")?;
-        }
-        let endpoint = kubelet.join("plugins").join(DRIVER).join("csi.sock");
-        let link = kubelet.join("plugins_registry").join(format!("{DRIVER}@reg.sock"));
+        let Kubelet { endpoint, link, node } = Kubelet::make(&lab)?;
         // As the Go driver's node plugin, which somebody else registers.
         let other = Ours::new(Role::Node)
             .socket(endpoint.clone())
             .start(&lab, &simulator)
             .await?;
-        let ours = Ours::new(Role::Node)
-            .socket(endpoint.clone())
-            .flag("--register")
-            .flag(format!("--kubelet-dir={}", kubelet.display()))
-            .start(&lab, &simulator)
-            .await?;
+        let ours = node.start(&lab, &simulator).await?;
         wait_for_some("our driver to wait", REGISTER_TIMEOUT, async || {
             Ok(ours
                 .log()?
@@ -125,6 +105,33 @@ fn the_stand_in_for_the_registrar_offers_the_driver_to_the_kubelet_and_withdraws
         driver.stop().await?;
         simulator.stop().await
     });
+}
+
+/// The directory of a kubelet that has met no plugin yet, and a driver that registers itself there.
+struct Kubelet {
+    /// Where the driver serves CSI.
+    endpoint: PathBuf,
+    /// Where the kubelet finds its registration.
+    link: PathBuf,
+    node: Ours,
+}
+
+impl Kubelet {
+    fn make(lab: &Lab) -> Result<Self> {
+        let kubelet = lab.path("kubelet");
+        for directory in ["plugins", "plugins_registry"] {
+            std::fs::create_dir_all(kubelet.join(directory)).context("cannot make the kubelet's directories")?;
+        }
+        let endpoint = kubelet.join("plugins").join(DRIVER).join("csi.sock");
+        Ok(Self {
+            node: Ours::new(Role::Node)
+                .socket(endpoint.clone())
+                .flag("--register")
+                .flag(format!("--kubelet-dir={}", kubelet.display())),
+            link: kubelet.join("plugins_registry").join(format!("{DRIVER}@reg.sock")),
+            endpoint,
+        })
+    }
 }
 
 async fn registered(link: &Path) -> Result<()> {
