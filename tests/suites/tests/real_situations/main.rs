@@ -5,36 +5,34 @@
 //! one compute host), a retype that moves a volume in use (nothing mirrors data below a loop device), and a Keystone behind mutual TLS. The
 //! driver's own tests have these on the simulator.
 
+mod calls;
+mod cloud;
+mod keystone;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume};
 use csi_proto::csi::v1::{
-    CapacityRange, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest,
-    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteVolumeGroupSnapshotRequest, DeleteVolumeRequest,
-    GetVolumeGroupSnapshotRequest, VolumeCapability,
+    CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
 };
 use harness::{wait_for_some, workspace_root};
-use reqwest::Method;
 use serde_json::{Value, json};
 use suites::cloud::LoggedIn;
 use suites::drivers::{Ours, Role};
 use suites::lab::in_lab;
-use suites::life::{GIB, Life};
-use suites::openstack::{Api, Service, keys};
+use suites::life::Life;
+use suites::openstack::keys;
 use suites::real_cloud::RealCloud;
-use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
+
+use calls::{Calls, several, single, within};
+use cloud::{act, attached, reach, show};
+use keystone::Keystone;
 
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
-const COMPUTE: &str = "2.89";
-const VOLUME: &str = "3.60";
-/// How long a call may take that is expected to be refused at last.
-const REFUSAL: Duration = Duration::from_mins(1);
 
 #[test]
 fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
@@ -362,213 +360,6 @@ fn a_right_that_is_lacking_is_named() {
     });
 }
 
-/// Keystone as the project's member sees it.
-struct Keystone {
-    http: reqwest::Client,
-    token: String,
-    user: String,
-    project: String,
-    /// The id of the user on whom a trust is bestowed.
-    trustee: String,
-}
-
-impl Keystone {
-    async fn login(cloud: &RealCloud, member: &BTreeMap<String, String>) -> Result<Self> {
-        let http = reqwest::Client::builder().no_proxy().timeout(STATE_TIMEOUT).build()?;
-        let domain = json!({ "name": member["domain-name"] });
-        let scope = json!({ "project": { "name": member["tenant-name"], "domain": domain } });
-        let (token, document) = token(&http, cloud, member, Some(&scope)).await?;
-        let trustee = keys(cloud.trustee_conf())?;
-        let (_, of_trustee) = self::token(&http, cloud, &trustee, None).await?;
-        let id = |value: &Value| value.as_str().map(str::to_owned).context("no id");
-        Ok(Self {
-            http,
-            token,
-            user: id(&document["user"]["id"])?,
-            project: id(&document["project"]["id"])?,
-            trustee: id(&of_trustee["user"]["id"])?,
-        })
-    }
-
-    /// The member's role in its project, for the trustee.
-    async fn trust(&self, cloud: &RealCloud) -> Result<String> {
-        let body = json!({ "trust": {
-            "trustor_user_id": self.user, "trustee_user_id": self.trustee, "project_id": self.project,
-            "impersonation": true, "roles": [{ "name": "member" }],
-        }});
-        let made = self.post(cloud, "OS-TRUST/trusts", &body).await?;
-        Ok(made["trust"]["id"].as_str().context("no trust")?.to_owned())
-    }
-
-    /// An application credential that may do what these rules say: its id and its secret.
-    async fn application_credential(&self, cloud: &RealCloud, name: &str, rules: &[Value]) -> Result<(String, String)> {
-        let body = json!({ "application_credential": { "name": name, "access_rules": rules } });
-        let path = format!("users/{}/application_credentials", self.user);
-        let made = self.post(cloud, &path, &body).await?;
-        let text = |key: &str| made["application_credential"][key].as_str().map(str::to_owned);
-        text("id").zip(text("secret")).context("no application credential")
-    }
-
-    async fn post(&self, cloud: &RealCloud, path: &str, body: &Value) -> Result<Value> {
-        let url = format!("{}/{path}", cloud.auth_url());
-        let request = self.http.post(&url).header("X-Auth-Token", &self.token).json(body);
-        let answer = request.send().await?;
-        let status = answer.status();
-        // What Keystone answers to a success may hold a secret.
-        ensure!(status.is_success(), "{url}: {status} {}", answer.text().await?);
-        Ok(answer.json().await?)
-    }
-}
-
-/// A token by password, and what Keystone says about it.
-async fn token(
-    http: &reqwest::Client,
-    cloud: &RealCloud,
-    who: &BTreeMap<String, String>,
-    scope: Option<&Value>,
-) -> Result<(String, Value)> {
-    let domain = json!({ "name": who["domain-name"] });
-    let user = json!({ "name": who["username"], "password": who["password"], "domain": domain });
-    let mut auth = json!({ "identity": { "methods": ["password"], "password": { "user": user } } });
-    if let Some(scope) = scope {
-        auth["scope"] = scope.clone();
-    }
-    let url = format!("{}/auth/tokens", cloud.auth_url());
-    let answer = http
-        .post(&url)
-        .json(&json!({ "auth": auth }))
-        .send()
-        .await?
-        .error_for_status()?;
-    let token = answer
-        .headers()
-        .get("X-Subject-Token")
-        .context("no token")?
-        .to_str()?
-        .to_owned();
-    let body: Value = answer.json().await?;
-    Ok((token, body["token"].clone()))
-}
-
-/// Calls of CSI, each once and with the answer as it is.
-struct Calls {
-    controller: ControllerClient<Channel>,
-}
-
-impl Calls {
-    fn over(channel: Channel) -> Self {
-        Self {
-            controller: ControllerClient::new(channel),
-        }
-    }
-
-    async fn create(&self, name: &str, volume_type: &str, mode: Mode) -> Result<String, Status> {
-        let request = CreateVolumeRequest {
-            name: name.to_owned(),
-            capacity_range: Some(CapacityRange {
-                required_bytes: GIB,
-                limit_bytes: 0,
-            }),
-            volume_capabilities: vec![block(mode)],
-            parameters: BTreeMap::from([("type".to_owned(), volume_type.to_owned())]),
-            ..CreateVolumeRequest::default()
-        };
-        let answer = self
-            .controller
-            .clone()
-            .create_volume(within(request))
-            .await?
-            .into_inner();
-        answer
-            .volume
-            .map(|volume| volume.volume_id)
-            .ok_or_else(|| Status::internal("no volume"))
-    }
-
-    async fn publish(&self, volume: &str, server: &str, capability: VolumeCapability) -> Result<(), Status> {
-        self.publish_as(volume, server, capability, false).await
-    }
-
-    async fn publish_as(
-        &self,
-        volume: &str,
-        server: &str,
-        capability: VolumeCapability,
-        readonly: bool,
-    ) -> Result<(), Status> {
-        let request = ControllerPublishVolumeRequest {
-            volume_id: volume.to_owned(),
-            node_id: server.to_owned(),
-            volume_capability: Some(capability),
-            readonly,
-            ..ControllerPublishVolumeRequest::default()
-        };
-        self.controller
-            .clone()
-            .controller_publish_volume(within(request))
-            .await
-            .map(drop)
-    }
-
-    async fn unpublish(&self, volume: &str, server: &str) -> Result<(), Status> {
-        let request = ControllerUnpublishVolumeRequest {
-            volume_id: volume.to_owned(),
-            node_id: server.to_owned(),
-            ..ControllerUnpublishVolumeRequest::default()
-        };
-        self.controller
-            .clone()
-            .controller_unpublish_volume(within(request))
-            .await
-            .map(drop)
-    }
-
-    async fn modify(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
-        let parameters = parameters
-            .iter()
-            .map(|&(key, value)| (key.to_owned(), value.to_owned()));
-        let request = ControllerModifyVolumeRequest {
-            volume_id: volume.to_owned(),
-            mutable_parameters: parameters.collect(),
-            ..ControllerModifyVolumeRequest::default()
-        };
-        self.controller
-            .clone()
-            .controller_modify_volume(within(request))
-            .await
-            .map(drop)
-    }
-
-    async fn delete(&self, volume: &str) -> Result<(), Status> {
-        let request = DeleteVolumeRequest {
-            volume_id: volume.to_owned(),
-            ..DeleteVolumeRequest::default()
-        };
-        self.controller.clone().delete_volume(within(request)).await.map(drop)
-    }
-}
-
-fn within<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(REFUSAL);
-    request
-}
-
-fn block(mode: Mode) -> VolumeCapability {
-    VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode.into() }),
-        access_type: Some(AccessType::Block(BlockVolume {})),
-    }
-}
-
-fn single() -> VolumeCapability {
-    block(Mode::SingleNodeWriter)
-}
-
-fn several() -> VolumeCapability {
-    block(Mode::MultiNodeMultiWriter)
-}
-
 /// The refusal can be repeated, and names the server, the lock and what to do.
 fn is_locked(refusal: &Status, server: &str) -> Result<()> {
     println!("{refusal}");
@@ -577,37 +368,4 @@ fn is_locked(refusal: &Status, server: &str) -> Result<()> {
         .all(|word| refusal.message().contains(word));
     ensure!(refusal.code() == Code::Aborted && named, "{refusal}");
     Ok(())
-}
-
-async fn act(api: &Api, server: &str, body: &Value) -> Result<()> {
-    let path = format!("/servers/{server}/action");
-    let answer = api
-        .call(Method::POST, Service::Compute, &path, COMPUTE, Some(body))
-        .await?;
-    answer.accepted().with_context(|| format!("{body}")).map(drop)
-}
-
-async fn reach(api: &Api, server: &str, status: &str) -> Result<()> {
-    let path = format!("/servers/{server}");
-    wait_for_some(&format!("the server to be {status}"), STATE_TIMEOUT, async || {
-        let shown = api
-            .call(Method::GET, Service::Compute, &path, COMPUTE, None)
-            .await?
-            .accepted()?;
-        let done = shown["server"]["status"] == status && shown["server"]["OS-EXT-STS:task_state"].is_null();
-        Ok(done.then_some(()))
-    })
-    .await
-}
-
-async fn show(api: &Api, volume: &str) -> Result<Value> {
-    let path = format!("/volumes/{volume}");
-    let answer = api.call(Method::GET, Service::Volume, &path, VOLUME, None).await?;
-    Ok(answer.accepted()?["volume"].clone())
-}
-
-/// How many servers have the volume.
-async fn attached(api: &Api, volume: &str) -> Result<usize> {
-    let volume = show(api, volume).await?;
-    Ok(volume["attachments"].as_array().map_or(0, Vec::len))
 }
