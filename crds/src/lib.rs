@@ -25,16 +25,17 @@ pub use conditions::ConditionType;
 pub use manifest::crd;
 pub use spec::{
     Adoption, AdoptionMode, AlertRules, AlertThresholds, BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriver,
-    CinderCSIDriverSpec, ClassesState, ClientCertRef, Cloud, ControllerSpec, ControllerStrategy, CsiDriverSpec,
-    Dashboards, DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, DnsPolicy, EndpointType,
-    ExtraVolume, FromVolumeTypes, FsGroupPolicy, FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy,
-    Images, ImmutableChange, LeaderElection, LocalObjectRef, LogFormat, LogLevel, ManagementState, Metadata,
-    MetadataSource, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode, NodeRegistration, NodeSpec,
-    NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, PodDisruptionBudget, Proxy, QuotaHealth,
-    ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings, SidecarPolicy, SidecarSettings, Sidecars,
-    SnapshotClass, SnapshotControllerMode, SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem,
-    StorageClasses, StuckHealth, TokenRequest, Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow,
-    VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode, VolumeLifecycleMode,
+    CinderCSIDriverSpec, CipherSuite, ClassesState, ClientCertRef, Cloud, ControllerSpec, ControllerStrategy,
+    CsiDriverSpec, Dashboards, DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, DnsPolicy,
+    EndpointType, ExtraVolume, FromVolumeTypes, FsGroupPolicy, FsType, GroupSnapshotClass, Health, ImageOverrides,
+    ImagePullPolicy, Images, ImmutableChange, LeaderElection, LocalObjectRef, LogFormat, LogLevel, ManagementState,
+    Metadata, MetadataSource, Monitoring, MonitoringMode, MonitoringTls, NetworkPolicy, NetworkPolicyMode,
+    NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType,
+    PodDisruptionBudget, Proxy, QuotaHealth, ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings,
+    SidecarPolicy, SidecarSettings, Sidecars, SnapshotClass, SnapshotControllerMode, SnapshotType, Snapshots,
+    SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, TlsVersion, TokenRequest, Topology,
+    TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses,
+    VolumeBindingMode, VolumeLifecycleMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,

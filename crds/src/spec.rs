@@ -33,7 +33,10 @@ pub use deletion::{Deletion, DeletionPolicy};
 pub use extra_volume::ExtraVolume;
 pub use health::{Health, QuotaHealth, StuckHealth};
 pub use images::{ImageOverrides, ImagePullPolicy, Images, LocalObjectRef};
-pub use monitoring::{AlertRules, AlertThresholds, Dashboards, Monitoring, MonitoringMode, ServiceMonitorSettings};
+pub use monitoring::{
+    AlertRules, AlertThresholds, CipherSuite, Dashboards, Monitoring, MonitoringMode, MonitoringTls,
+    ServiceMonitorSettings, TlsVersion,
+};
 pub use network_policy::{NetworkPolicy, NetworkPolicyMode};
 pub use node::{DEFAULT_KUBELET_DIR, NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, StartupTaint};
 pub use overrides::{Override, OverrideTarget, OverrideType};

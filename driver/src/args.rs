@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use csi_host::FsType;
 pub use csi_kit::telemetry::LogFormat;
+pub use csi_kit::tls::{CipherSuite, TlsVersion};
 
 use crate::switches::Switchable;
 use crate::topology::ZoneLabels;
@@ -234,6 +235,20 @@ pub struct Args {
     /// joins it
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = parse_duration)]
     pub attach_timeout: Duration,
+
+    /// Serve /metrics over TLS only, at the port of --http-endpoint, with a certificate that is made at the start; the checks stay in
+    /// plain HTTP
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", hide_default_value = true, action = ArgAction::Set, value_parser = parse_bool)]
+    pub secure_metrics: bool,
+
+    /// Oldest version of TLS for --secure-metrics: VersionTLS12 or VersionTLS13
+    #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
+    pub tls_min_version: TlsVersion,
+
+    /// Cipher suites for --secure-metrics, by their IANA names; all that are safe when none is given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<CipherSuite>,
 }
 
 impl Default for Args {
@@ -281,6 +296,9 @@ impl Default for Args {
             log_format: LogFormat::Json,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             attach_timeout: DEFAULT_ATTACH_TIMEOUT,
+            secure_metrics: false,
+            tls_min_version: TlsVersion::default(),
+            tls_cipher_suites: Vec::new(),
         }
     }
 }

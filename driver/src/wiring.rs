@@ -14,6 +14,7 @@ use csi_kit::endpoint::{Endpoint, EndpointError};
 use csi_kit::metrics::{BuildInfo, Metrics, MetricsError};
 use csi_kit::socket::SocketError;
 use csi_kit::telemetry::TelemetryError;
+use csi_kit::tls::{Certificate, CertificateError, TlsOptions};
 use csi_proto::csi::v1::controller_server::ControllerServer;
 use csi_proto::csi::v1::group_controller_server::GroupControllerServer;
 use csi_proto::csi::v1::identity_server::IdentityServer;
@@ -114,6 +115,9 @@ pub enum RunError {
     /// Metrics could not be registered.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The metrics cannot be served over TLS.
+    #[error("--secure-metrics: {0}")]
+    SecureMetrics(#[from] CertificateError),
     /// The directory of the CSI socket cannot be made.
     #[error("cannot make the directory {} for the CSI socket: {source}; is the kubelet's directory mounted?", path.display())]
     SocketDirectory {
@@ -212,7 +216,16 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         let liveness = Liveness::new(&plan.endpoint)?;
         let registration = plan.registration.clone().filter(|_| args.register);
         let notes = logins.clone();
-        let server = AdminServer::new(registry)
+        let mut server = AdminServer::new(registry);
+        if args.secure_metrics {
+            let options = TlsOptions {
+                min_version: args.tls_min_version,
+                cipher_suites: args.tls_cipher_suites.clone(),
+            };
+            let certificate = Certificate::self_signed(&args.driver_name)?;
+            server = server.secure_metrics(options.server_config(certificate)?);
+        }
+        let server = server
             .liveness(move || liveness.clone().check())
             .readiness(move || {
                 let registered = registration.as_ref().and_then(Registration::problem);

@@ -37,6 +37,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// The longest answer that is read: metrics of a driver have some ten kilobytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 
+/// How a pod is told to serve its metrics over TLS, as `operands` renders it.
+const SECURE_FLAG: &str = "--secure-metrics=true";
+
 const METRIC: &str = "cinder_csi_config_loaded_info{";
 
 /// A pod of the controller.
@@ -46,6 +49,8 @@ pub struct ControllerPod {
     pub uid: String,
     /// Where it answers; nowhere while it has no address or does not run.
     pub address: Option<SocketAddr>,
+    /// Whether it serves its metrics over TLS.
+    pub is_secure: bool,
 }
 
 /// The pods of the driver's controller that are to stay.
@@ -64,12 +69,15 @@ fn of_pod(pod: &Pod) -> ControllerPod {
     let status = pod.status.as_ref();
     let is_running = status.is_some_and(|status| status.phase.as_deref() == Some("Running"));
     let ip = status.and_then(|status| status.pod_ip.as_deref());
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers().flat_map(|container| container.ports.iter().flatten());
     let port = ports.find(|port| port.name.as_deref() == Some(DRIVER_PORT_NAME));
     let port = port.and_then(|port| u16::try_from(port.container_port).ok());
+    let mut args = containers().flat_map(|container| container.args.iter().flatten());
     ControllerPod {
         uid: pod.uid().unwrap_or_default(),
+        // By the pod itself and not by the spec: it may be an older one.
+        is_secure: args.any(|arg| arg == SECURE_FLAG),
         address: ip
             .filter(|_| is_running)
             .and_then(|text| text.parse().ok())
@@ -81,22 +89,45 @@ fn of_pod(pod: &Pod) -> ControllerPod {
 /// Reads the metrics of a pod. The seam for tests.
 pub trait Scrape: Send + Sync + std::fmt::Debug {
     /// The text of `/metrics`.
-    fn metrics(&self, address: SocketAddr) -> BoxFuture<'_, Result<String, String>>;
+    fn metrics(&self, address: SocketAddr, is_secure: bool) -> BoxFuture<'_, Result<String, String>>;
 }
 
-/// Asks over plain HTTP, which is all that the driver speaks.
+/// Asks over HTTP, with TLS where the pod wants it.
 #[derive(Debug, Clone, Copy)]
-pub struct PlainHttp;
+pub struct Http;
 
-impl Scrape for PlainHttp {
-    fn metrics(&self, address: SocketAddr) -> BoxFuture<'_, Result<String, String>> {
+impl Scrape for Http {
+    fn metrics(&self, address: SocketAddr, is_secure: bool) -> BoxFuture<'_, Result<String, String>> {
         Box::pin(async move {
-            let answer = tokio::time::timeout(ANSWER_LIMIT, get(address)).await;
-            answer
-                .map_err(|_| "it did not answer in time".to_owned())?
-                .map_err(|error| error.to_string())
+            let answer = async {
+                if is_secure {
+                    get_over_tls(address).await.map_err(|error| error.to_string())
+                } else {
+                    get(address).await.map_err(|error| error.to_string())
+                }
+            };
+            let answer = tokio::time::timeout(ANSWER_LIMIT, answer).await;
+            answer.map_err(|_| "it did not answer in time".to_owned())?
         })
     }
+}
+
+/// Pods make their certificates themselves, so that there is nothing to verify.
+async fn get_over_tls(address: SocketAddr) -> Result<String, reqwest::Error> {
+    let client = reqwest::Client::builder()
+        .danger_accept_invalid_certs(true)
+        .no_proxy()
+        .build()?;
+    let request = client.get(format!("https://{address}/metrics"));
+    let mut answer = request.send().await?.error_for_status()?;
+    let mut text = Vec::new();
+    while let Some(part) = answer.chunk().await? {
+        text.extend_from_slice(&part);
+        if text.len() as u64 > LONGEST_ANSWER {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 async fn get(address: SocketAddr) -> std::io::Result<String> {
@@ -162,7 +193,7 @@ impl Reloads {
         let open: Vec<&ControllerPod> = pods.iter().filter(is_open).collect();
         let answers = open.into_iter().filter_map(|pod| {
             let address = pod.address?;
-            Some(async move { (pod.uid.clone(), self.scrape.metrics(address).await) })
+            Some(async move { (pod.uid.clone(), self.scrape.metrics(address, pod.is_secure).await) })
         });
         told.retain(|uid, _| pods.iter().any(|pod| pod.uid == *uid));
         for (uid, answer) in join_all(answers).await {

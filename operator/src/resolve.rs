@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cinder_csi_crds::{
     CinderCSIDriver, CinderCSIDriverSpec, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring,
-    MonitoringMode, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
+    MonitoringMode, MonitoringTls, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
@@ -168,6 +168,8 @@ pub struct Resolved {
     pub attributes_classes: Vec<VolumeAttributesClassItem>,
     /// Fields of the spec with classes of kinds that the cluster does not know.
     pub unknown_classes: Vec<String>,
+    /// How the driver's containers serve their metrics over TLS; `None` where they do not.
+    pub metrics_tls: Option<MonitoringTls>,
     /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
     pub monitoring: Option<Monitoring>,
 }
@@ -233,6 +235,10 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         images,
         monitoring: (spec.monitoring.mode != MonitoringMode::Disabled && env.apis.has(OptionalApi::Monitoring))
             .then(|| spec.monitoring.clone()),
+        metrics_tls: spec
+            .monitoring
+            .secure
+            .then(|| spec.monitoring.tls.clone().unwrap_or_default()),
         storage_classes,
         snapshots,
         unknown_classes: unknown_classes(spec, env.apis),

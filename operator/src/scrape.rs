@@ -6,8 +6,6 @@
 //! being read on the way, and proves nothing about the server.
 
 mod access;
-mod certificate;
-mod listener;
 
 use std::{fmt::Debug, io, net::SocketAddr, sync::Arc};
 
@@ -18,14 +16,17 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use csi_kit::{endpoint::TcpAddress, metrics::Metrics};
+use csi_kit::{
+    endpoint::TcpAddress,
+    metrics::Metrics,
+    tls::{Plain, TlsListener, TlsOptions},
+};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 pub use access::KubernetesAccess;
-pub use certificate::{Certificate, CertificateError};
-use listener::TlsListener;
+pub use csi_kit::tls::{Certificate, CertificateError};
 
 /// What is read here; also the path that readers must be allowed to get.
 const PATH: &str = "/metrics";
@@ -62,7 +63,8 @@ impl ScrapeServer {
         metrics: Metrics,
         access: Arc<dyn Access>,
     ) -> io::Result<Self> {
-        let listener = TlsListener::new(address.bind().await?, certificate.into_server_config())?;
+        let config = TlsOptions::default().server_config(certificate);
+        let listener = TlsListener::new(address.bind().await?, config.map_err(io::Error::other)?, Plain::Refused)?;
         let router = Router::new()
             .route(PATH, get(scrape))
             .with_state(Arc::new(Source { metrics, access }));

@@ -41,7 +41,7 @@ use crate::{
     metrics::Metrics,
     observe::{Cluster, Concerns},
     operands::KINDS,
-    reload::{self, PlainHttp, Reloads},
+    reload::{self, Http, Reloads},
     render,
     scrape::{Certificate, KubernetesAccess, ScrapeServer},
 };
@@ -286,7 +286,7 @@ async fn lead(
             metrics,
             checker: Checker::new(Box::new(RealKeystone { options })),
             clouds,
-            reloads: Reloads::new(Box::new(PlainHttp), reload::LIMIT),
+            reloads: Reloads::new(Box::new(Http), reload::LIMIT),
             namespace: args.namespace.clone(),
             images: args.images.installed(),
             drivers: store.clone(),

@@ -652,6 +652,24 @@ fn cluster_objects() -> Vec<Case> {
             json!({ "volumeLifecycleModes": ["Persistent"] }),
         ),
         refused(
+            "TLS without TLS",
+            "/spec/monitoring",
+            json!({ "secure": false, "tls": { "minVersion": "VersionTLS13" } }),
+            "leave one of them out",
+        ),
+        refused(
+            "cipher suites that nobody can use",
+            "/spec/monitoring",
+            json!({ "tls": { "minVersion": "VersionTLS13", "cipherSuites": ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"] } }),
+            "nobody could read the metrics",
+        ),
+        accepted("metrics in plain HTTP", "/spec/monitoring", json!({ "secure": false })),
+        accepted(
+            "a choice of TLS",
+            "/spec/monitoring",
+            json!({ "tls": { "minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"] } }),
+        ),
+        refused(
             "a proxy for nothing",
             proxy,
             json!({ "noProxy": ["example.org"] }),

@@ -8,10 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::extract::connect_info::Connected;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
+use axum::serve::IncomingStream;
 use futures::future::BoxFuture;
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +23,7 @@ use tracing::{debug, warn};
 
 use crate::endpoint::TcpAddress;
 use crate::metrics::Metrics;
+use crate::tls::{Plain, TlsListener};
 
 /// How long open connections may take to end after shutdown was asked for.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -38,6 +43,7 @@ pub struct AdminServer {
     note: Note,
     check_timeout: Duration,
     extra: Router,
+    secure_metrics: Option<Arc<ServerConfig>>,
 }
 
 impl fmt::Debug for AdminServer {
@@ -58,6 +64,7 @@ impl AdminServer {
             note: Arc::new(|| None),
             check_timeout: CHECK_TIMEOUT,
             extra: Router::new(),
+            secure_metrics: None,
         }
     }
 
@@ -99,6 +106,12 @@ impl AdminServer {
         self
     }
 
+    /// Serves `/metrics` over TLS only, at the same port: the kubelet's probes go on in plain HTTP.
+    pub fn secure_metrics(mut self, config: Arc<ServerConfig>) -> Self {
+        self.secure_metrics = Some(config);
+        self
+    }
+
     /// Adds a page. `path` must not be one of the three that are there already.
     pub fn route(mut self, path: &str, handler: MethodRouter) -> Self {
         self.extra = self.extra.route(path, handler);
@@ -111,6 +124,7 @@ impl AdminServer {
         Ok(BoundAdminServer {
             local_addr: listener.local_addr()?,
             listener,
+            secure_metrics: self.secure_metrics.clone(),
             router: self.router(),
         })
     }
@@ -120,6 +134,16 @@ impl AdminServer {
         let limit = self.check_timeout;
         let (liveness, readiness, note) = (self.liveness, self.readiness, self.note);
         let pages = match metrics {
+            Some(metrics) if self.secure_metrics.is_some() => self.extra.route(
+                "/metrics",
+                get(move |ConnectInfo(way): ConnectInfo<Way>| async move {
+                    if way.is_tls {
+                        write_metrics(&metrics)
+                    } else {
+                        (StatusCode::FORBIDDEN, "the metrics are read over TLS: use https\n").into_response()
+                    }
+                }),
+            ),
             Some(metrics) => self
                 .extra
                 .route("/metrics", get(move || async move { write_metrics(&metrics) })),
@@ -142,7 +166,22 @@ impl AdminServer {
 pub struct BoundAdminServer {
     listener: TcpListener,
     local_addr: SocketAddr,
+    secure_metrics: Option<Arc<ServerConfig>>,
     router: Router,
+}
+
+/// How a request came.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    is_tls: bool,
+}
+
+impl Connected<IncomingStream<'_, TlsListener>> for Way {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
+        Self {
+            is_tls: stream.io().is_tls(),
+        }
+    }
 }
 
 impl BoundAdminServer {
@@ -153,18 +192,31 @@ impl BoundAdminServer {
 
     /// Answers until `shutdown` is cancelled, then gives open connections two seconds to end.
     pub async fn serve(self, shutdown: CancellationToken) -> io::Result<()> {
-        let stopped = shutdown.clone();
-        let serve = axum::serve(self.listener, self.router)
-            .with_graceful_shutdown(async move { stopped.cancelled().await })
-            .into_future();
-        tokio::pin!(serve);
-        tokio::select! {
-            served = &mut serve => served,
-            () = shutdown.cancelled() => timeout(DRAIN, serve).await.unwrap_or_else(|_elapsed| {
-                debug!("an admin connection did not end in time and is cut");
-                Ok(())
-            }),
+        let stopped = shutdown.clone().cancelled_owned();
+        match self.secure_metrics {
+            None => {
+                let serve = axum::serve(self.listener, self.router).with_graceful_shutdown(stopped);
+                drained(serve.into_future(), shutdown).await
+            }
+            Some(config) => {
+                let listener = TlsListener::new(self.listener, config, Plain::LetIn)?;
+                let service = self.router.into_make_service_with_connect_info::<Way>();
+                let serve = axum::serve(listener, service).with_graceful_shutdown(stopped);
+                drained(serve.into_future(), shutdown).await
+            }
         }
+    }
+}
+
+/// Serves until `shutdown` is cancelled, and a little longer for what is under way.
+async fn drained(serve: impl Future<Output = io::Result<()>>, shutdown: CancellationToken) -> io::Result<()> {
+    tokio::pin!(serve);
+    tokio::select! {
+        served = &mut serve => served,
+        () = shutdown.cancelled() => timeout(DRAIN, serve).await.unwrap_or_else(|_elapsed| {
+            debug!("an admin connection did not end in time and is cut");
+            Ok(())
+        }),
     }
 }
 
@@ -202,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::BuildInfo;
+    use crate::tls::{Certificate, TlsOptions, TlsVersion};
 
     struct Running {
         url: String,
@@ -252,6 +305,50 @@ mod tests {
         let running = run(server().without_metrics()).await;
         assert_eq!(running.get("/metrics").await.0, 404);
         assert_eq!(running.get("/healthz").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn secure_metrics_are_read_over_tls_alone_and_probes_go_on_as_before() {
+        let certificate = Certificate::self_signed("tester").expect("made");
+        let options = TlsOptions {
+            min_version: TlsVersion::Tls13,
+            cipher_suites: vec!["TLS_AES_256_GCM_SHA384".parse().expect("known")],
+        };
+        let config = options.server_config(certificate).expect("fits together");
+        let running = run(server().secure_metrics(config)).await;
+        assert_eq!(running.get("/healthz").await, (200, "ok\n".to_owned()));
+        let (status, text) = running.get("/metrics").await;
+        assert!(
+            status == 403 && text.contains("https") && !text.contains("build_info"),
+            "{status} {text}"
+        );
+
+        let url = running.url.replace("http://", "https://");
+        let trusting = |newest| {
+            let client = reqwest::Client::builder().danger_accept_invalid_certs(true);
+            client.max_tls_version(newest).build().expect("a client")
+        };
+        let new = trusting(reqwest::tls::Version::TLS_1_3);
+        let answer = new.get(format!("{url}/metrics")).send().await.expect("answers");
+        assert_eq!(answer.status(), 200);
+        let text = answer.text().await.expect("has a body");
+        assert!(text.contains("tester_build_info"), "{text}");
+        let old = trusting(reqwest::tls::Version::TLS_1_2);
+        let error = old.get(format!("{url}/metrics")).send().await.expect_err("too old");
+        assert!(error.is_connect(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn who_keeps_connections_open_and_says_nothing_holds_no_probe_up() {
+        let certificate = Certificate::self_signed("tester").expect("made");
+        let config = TlsOptions::default().server_config(certificate).expect("usual");
+        let running = run(server().secure_metrics(config)).await;
+        let address = running.url.trim_start_matches("http://").to_owned();
+        let mut silent = Vec::new();
+        for _ in 0..64 {
+            silent.push(tokio::net::TcpStream::connect(&address).await.expect("connects"));
+        }
+        assert_eq!(running.get("/healthz").await, (200, "ok\n".to_owned()));
     }
 
     #[tokio::test]

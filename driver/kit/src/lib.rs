@@ -10,3 +10,4 @@ pub mod metrics;
 pub mod signals;
 pub mod socket;
 pub mod telemetry;
+pub mod tls;

@@ -18,7 +18,7 @@ use crate::{
     images::InstalledImages,
     metrics::Metrics,
     observe::{Cluster, Index},
-    reload::{self, PlainHttp, Reloads},
+    reload::{self, Http, Reloads},
 };
 use api::{Api, DRIVER};
 
@@ -111,7 +111,7 @@ impl World {
                 cluster: Cluster::fixed(index),
                 events: Events::new(api.client.clone(), "operator", "pod", Arc::clone(&metrics)),
                 clouds: Clouds::blind(Arc::clone(&metrics)),
-                reloads: Reloads::new(Box::new(PlainHttp), reload::LIMIT),
+                reloads: Reloads::new(Box::new(Http), reload::LIMIT),
                 metrics,
                 checker: Checker::new(Box::new(Door::default())),
                 namespace: "cinder-csi".to_owned(),

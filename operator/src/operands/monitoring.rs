@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::kinds;
 use super::metadata::{self, Component};
-use super::{Operand, RenderError, Stage};
+use super::{Operand, RenderError, Stage, pod};
 use crate::monitoring;
 use crate::resolve::Resolved;
 
@@ -108,12 +108,18 @@ fn service_monitor(
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let endpoints: Vec<Value> = ports
         .map(|port| {
-            json!({
+            let mut endpoint = json!({
                 "port": port.name,
                 "path": "/metrics",
                 "interval": settings.service_monitor.interval,
                 "relabelings": [{"action": "replace", "targetLabel": "driver", "replacement": resolved.driver_name}],
-            })
+            });
+            if resolved.metrics_tls.is_some() && port.name.as_deref() == Some(pod::DRIVER_PORT) {
+                endpoint["scheme"] = json!("https");
+                // Nobody vouches for a certificate that a pod makes for itself.
+                endpoint["tlsConfig"] = json!({"insecureSkipVerify": true});
+            }
+            endpoint
         })
         .collect();
     let spec = json!({

@@ -27,7 +27,7 @@ impl Scripted {
 }
 
 impl Scrape for Scripted {
-    fn metrics(&self, address: SocketAddr) -> BoxFuture<'_, Result<String, String>> {
+    fn metrics(&self, address: SocketAddr, _: bool) -> BoxFuture<'_, Result<String, String>> {
         *self.asked.lock().expect("no poison") += 1;
         let hash = self.hashes.lock().expect("no poison").get(&address).cloned();
         Box::pin(async move {
@@ -47,6 +47,7 @@ fn pod(number: u8) -> ControllerPod {
     ControllerPod {
         uid: format!("uid-{number}"),
         address: Some(address(number)),
+        is_secure: false,
     }
 }
 
@@ -65,6 +66,44 @@ fn mk() -> (Scripted, Reloads) {
 #[case("", None)]
 fn the_hash_is_read_from_the_metrics(#[case] text: &str, #[case] hash: Option<&str>) {
     assert_eq!(loaded_hash(text), hash);
+}
+
+#[rstest]
+#[case::plain(false, &["--endpoint=x"])]
+#[case::over_tls(true, &["--endpoint=x", "--secure-metrics=true"])]
+#[tokio::test]
+async fn a_pod_is_asked_in_the_way_that_it_answers(#[case] is_secure: bool, #[case] args: &[&str]) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let build = csi_kit::metrics::BuildInfo {
+        program: "tester",
+        version: "1.2.3",
+        revision: "",
+    };
+    let mut server = csi_kit::admin::AdminServer::new(csi_kit::metrics::Metrics::new(build).expect("registers"));
+    if is_secure {
+        let certificate = csi_kit::tls::Certificate::self_signed("tester").expect("made");
+        let config = csi_kit::tls::TlsOptions::default().server_config(certificate);
+        server = server.secure_metrics(config.expect("usual"));
+    }
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let server = server.bind(&address).await.expect("listens");
+    let port = server.local_addr().port();
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let serving = tokio::spawn(server.serve(shutdown.clone()));
+    let pod = serde_json::from_value(serde_json::json!({
+        "metadata": { "uid": "u" },
+        "spec": { "containers": [
+            { "name": "cinder-csi-driver", "args": args, "ports": [{ "name": "http", "containerPort": port }] }] },
+        "status": { "phase": "Running", "podIP": "127.0.0.1" },
+    }));
+    let pod = of_pod(&pod.expect("a pod"));
+
+    let text = Http.metrics(pod.address.expect("it runs"), pod.is_secure).await;
+
+    assert_eq!(pod.is_secure, is_secure);
+    assert!(text.expect("an answer").contains("tester_build_info"));
+    shutdown.cancel();
+    serving.await.expect("no panic").expect("ends well");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,6 +176,7 @@ async fn without_a_running_pod_nothing_is_said_and_nothing_replaced() {
     let pending = ControllerPod {
         uid: "u".to_owned(),
         address: None,
+        is_secure: false,
     };
     assert_eq!(reloads.ask("d", "new", &[pending]).await, None);
     tokio::time::advance(LIMIT).await;

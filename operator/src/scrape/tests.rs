@@ -180,6 +180,6 @@ async fn who_stops_in_the_middle_of_a_request_loses_the_connection() {
     let directory = tempfile::tempdir().unwrap();
     let (_running, mut stream) = mk_silent(directory.path()).await;
     tokio::time::pause();
-    let end = tokio::time::timeout(2 * listener::IDLE_LIMIT, stream.read_to_end(&mut Vec::new())).await;
+    let end = tokio::time::timeout(2 * csi_kit::tls::IDLE_LIMIT, stream.read_to_end(&mut Vec::new())).await;
     assert!(end.is_ok(), "the connection is still there");
 }

@@ -409,14 +409,19 @@ impl World {
 
     /// The metrics pages of the driver in all pods of the controller that stay.
     pub async fn controller_metrics(&self) -> Result<String> {
-        let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
-        wait_for("the metrics of the controller", PATIENCE, async || {
+        self.driver_metrics("controller", 8080).await
+    }
+
+    /// The metrics pages of the driver in all pods of a component that stay. They are served over TLS.
+    pub async fn driver_metrics(&self, component: &str, port: u16) -> Result<String> {
+        let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component={component}");
+        wait_for(&format!("the metrics of the {component}"), PATIENCE, async || {
             let list = self.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
             let mut pages = String::new();
             for pod in list["items"].as_array().context("a list without items")? {
                 if pod["metadata"]["deletionTimestamp"].is_null() {
                     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
+                    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/https:{name}:{port}/proxy/metrics");
                     pages.push_str(&self.cluster.kubectl(&["get", "--raw", &path]).await?);
                 }
             }

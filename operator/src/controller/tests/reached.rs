@@ -362,6 +362,6 @@ pub(crate) async fn reach(reached: &mut Reached) {
     nodes(reached).await;
     removals(reached).await;
     take_overs(reached).await;
-    reloads(reached).await;
+    Box::pin(reloads(reached)).await;
     clouds(reached).await;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use cinder_csi_driver::args::{CipherSuite, TlsVersion};
 use serde_json::{Value, json};
 
 use super::{mk_credentials, mk_in_cluster, pod_spec};
@@ -94,6 +95,66 @@ fn the_spec_chooses_labels_interval_alerts_and_thresholds() {
     assert!(labels.contains_key("grafana") && !labels.contains_key("grafana_dashboard"));
     let json: Value = serde_json::from_str(dashboard.object.data["data"]["cinder-csi.json"].as_str().unwrap()).unwrap();
     assert_eq!(json["title"], "Cinder CSI");
+}
+
+#[test]
+fn metrics_are_served_and_read_in_the_same_way() {
+    for (monitoring, flags) in [
+        (json!({}), &["--secure-metrics=true"][..]),
+        (json!({ "secure": false }), &[]),
+        (
+            json!({ "tls": { "minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_128_GCM_SHA256"] } }),
+            &[
+                "--secure-metrics=true",
+                "--tls-min-version=VersionTLS13",
+                "--tls-cipher-suites=TLS_AES_128_GCM_SHA256",
+            ],
+        ),
+    ] {
+        let operands = mk_monitored(&monitoring);
+        for (workload, component) in [("Deployment", "controller"), ("DaemonSet", "node")] {
+            let driver = &pod_spec(&operands, workload)["containers"][0];
+            let args: Vec<&str> = driver["args"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            let given = args
+                .into_iter()
+                .filter(|arg| arg.contains("secure-metrics") || arg.contains("--tls-"));
+            assert_eq!(given.collect::<Vec<_>>(), flags, "{workload} with {monitoring}");
+            // The kubelet asks in plain HTTP as ever.
+            assert!(driver["readinessProbe"]["httpGet"]["scheme"].is_null());
+            let monitor = of(&operands, "ServiceMonitor", component);
+            for endpoint in monitor.object.data["spec"]["endpoints"].as_array().unwrap() {
+                let is_secure = endpoint["port"] == "http" && !flags.is_empty();
+                assert_eq!(endpoint["scheme"] == "https", is_secure, "{endpoint}");
+                assert_eq!(
+                    endpoint["tlsConfig"]["insecureSkipVerify"] == true,
+                    is_secure,
+                    "{endpoint}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_spec_has_the_cipher_suites_that_the_driver_has() {
+    let names: Vec<&str> = CipherSuite::all().map(CipherSuite::as_str).collect();
+    let crd = serde_json::to_value(cinder_csi_crds::crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    let tls = &spec["monitoring"]["properties"]["tls"]["properties"];
+    assert_eq!(tls["cipherSuites"]["items"]["enum"], json!(names));
+    for name in names {
+        let suite: cinder_csi_crds::CipherSuite = serde_json::from_value(json!(name)).unwrap();
+        assert_eq!(suite.as_str(), name);
+    }
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        let of_spec: cinder_csi_crds::TlsVersion = serde_json::from_value(json!(version.as_str())).unwrap();
+        assert_eq!(of_spec.as_str(), version.as_str());
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::{
 };
 
 use rustls::{
-    ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
@@ -36,6 +35,9 @@ pub enum CertificateError {
     /// None could be made.
     #[error("cannot make a certificate for the metrics: {0}")]
     Make(#[source] rcgen::Error),
+    /// The versions and cipher suites leave nothing to speak.
+    #[error("TLS for the metrics: {0}; choose cipher suites of a version that is spoken")]
+    Options(#[source] rustls::Error),
 }
 
 /// What the server shows to its clients.
@@ -65,11 +67,8 @@ impl Certificate {
         Ok(Self(Arc::new(Source::Fixed(key))))
     }
 
-    /// For a server that asks its clients for no certificate. TLS 1.2 and 1.3, with the ciphers that rustls takes for safe.
-    pub(super) fn into_server_config(self) -> Arc<ServerConfig> {
-        let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(self.0);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Arc::new(config)
+    pub(super) fn into_resolver(self) -> Arc<dyn ResolvesServerCert> {
+        self.0
     }
 }
 
