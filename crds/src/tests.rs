@@ -147,6 +147,7 @@ fn lists_are_merged_by_their_key(#[case] path: &str, #[case] key: &str) {
 #[rstest]
 #[case("spec.clouds.[].credentialsSecretRef.name")]
 #[case("spec.clouds.[].caBundleRef.name")]
+#[case("spec.proxy.caBundleRef.name")]
 #[case("spec.images.pullSecrets.[].name")]
 #[case("spec.storageClasses.items.[].name")]
 fn the_name_of_an_object_cannot_lead_elsewhere_in_a_url(#[case] path: &str) {

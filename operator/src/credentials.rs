@@ -20,8 +20,8 @@ use crate::{operands::DriverCredentials, resolve::Problem};
 
 mod source;
 
-pub(crate) use source::proxies;
 pub use source::{Candidate, Source};
+pub(crate) use source::{parted, proxies};
 
 /// How long one login may take in all.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);

@@ -374,15 +374,22 @@ fn controller(
 /// The drivers whose credentials or CA bundle are in the object of this name.
 fn using(drivers: &Store<Watched>, name: &str) -> Vec<ObjectRef<Watched>> {
     let uses = |driver: &CinderCSIDriver| {
-        driver.spec.clouds.iter().any(|cloud| {
-            let client = cloud.client_cert_secret_ref.as_ref();
-            cloud.credentials_secret_ref.name == name
-                || client.is_some_and(|reference| reference.name == name)
-                || cloud
-                    .ca_bundle_ref
-                    .as_ref()
-                    .is_some_and(|reference| reference.name == name)
-        })
+        let proxy = driver
+            .spec
+            .proxy
+            .as_ref()
+            .and_then(|proxy| proxy.ca_bundle_ref.as_ref());
+        let is_of_proxy = proxy.is_some_and(|reference| reference.name == name);
+        is_of_proxy
+            || driver.spec.clouds.iter().any(|cloud| {
+                let client = cloud.client_cert_secret_ref.as_ref();
+                cloud.credentials_secret_ref.name == name
+                    || client.is_some_and(|reference| reference.name == name)
+                    || cloud
+                        .ca_bundle_ref
+                        .as_ref()
+                        .is_some_and(|reference| reference.name == name)
+            })
     };
     drivers
         .state()

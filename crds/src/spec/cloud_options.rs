@@ -7,6 +7,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cloud::CaBundleRef;
+
 /// How the driver uses Cinder. It goes for all clouds; what is not given here is as a cloud.conf among the credentials says.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -106,6 +108,11 @@ pub struct Proxy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253), regex(pattern = r"^[^\s,$]+$")))]
     pub no_proxy: Vec<String>,
+
+    /// The certificates, in PEM, of the authorities of a proxy that looks into TLS, or that is reached over it. They are trusted for every
+    /// cloud, beside those of clouds[].caBundleRef and of the driver's image. A change is taken over without a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle_ref: Option<CaBundleRef>,
 }
 
 fn default_search_order() -> Vec<MetadataSource> {

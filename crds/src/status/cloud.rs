@@ -32,7 +32,7 @@ pub struct CloudStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_expires_at: Option<Time>,
 
-    /// When the first certificate of the CA bundle ends.
+    /// When the first certificate of the CA bundles, of cloud and proxy, ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_expires_at: Option<Time>,
 

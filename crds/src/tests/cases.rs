@@ -681,6 +681,17 @@ fn cluster_objects() -> Vec<Case> {
             json!({ "httpsProxy": "http://user:secret@proxy.example.org:3128" }),
             "must not hold credentials",
         ),
+        refused(
+            "authorities of no proxy",
+            proxy,
+            json!({ "caBundleRef": { "name": "proxy-ca" } }),
+            "httpProxy",
+        ),
+        accepted(
+            "a proxy with authorities of its own",
+            proxy,
+            json!({ "httpsProxy": "https://proxy.example.org:3128", "caBundleRef": { "kind": "Secret", "name": "proxy-ca" } }),
+        ),
         accepted(
             "a proxy",
             proxy,

@@ -152,13 +152,17 @@ fn view(cloud: &CloudSpec, verdict: &Verdict, wanted: Option<&'static str>) -> C
     let config = verdict.in_use.as_ref().and_then(DriverCredentials::config);
     let pem = |pem: Option<&str>| -> Vec<Timestamp> { pem.map(certificates::ends).unwrap_or_default() };
     let tls = config.as_ref().map(|config| &config.tls);
+    let authorities = tls
+        .and_then(|tls| tls.ca_pem.as_deref())
+        .map(crate::credentials::parted);
     CloudView {
         name: cloud.name.clone(),
         authenticated: verdict.authenticated,
         refusal: verdict.refusal.clone(),
         is_changed: verdict.is_changed,
         auth_method: config.as_ref().map(crate::credentials::auth_method).or(wanted),
-        ca_ends: pem(tls.and_then(|tls| tls.ca_pem.as_deref())),
+        ca_ends: pem(authorities.map(|(cloud, _)| cloud)),
+        proxy_ca_ends: pem(authorities.map(|(_, proxy)| proxy)),
         client_cert_ends: pem(tls
             .and_then(|tls| tls.client_pem.as_ref())
             .map(|client| client.certificate.as_str())),

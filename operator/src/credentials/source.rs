@@ -6,16 +6,26 @@ use cinder_cloud::{
     CloudConfig, CloudError, ConfigError, Interface,
     config::{ClientPem, Proxies},
 };
-use cinder_csi_crds::{BlockStorage, CaBundleKind, CinderCSIDriverSpec, Cloud as CloudSpec, EndpointType, Proxy};
+use cinder_csi_crds::{
+    BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriverSpec, Cloud as CloudSpec, EndpointType, Proxy,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use tracing::warn;
 
 use super::LOGIN_LIMIT;
-use crate::{operands::DriverCredentials, resolve::Problem};
+use crate::{clouds::certificates, operands::DriverCredentials, resolve::Problem};
 
 /// The API server did not give the Secret, or what belongs to it.
 pub(super) const UNREADABLE: &str = "SecretUnreadable";
+
+/// Stands in a bundle before the certificates of the proxy's authorities. Text between certificates means nothing to who reads them.
+const PROXY_AUTHORITIES: &str = "# The authorities of the proxy:\n";
+
+/// The certificates of the cloud's authorities and those of the proxy's, out of a bundle that holds both.
+pub(crate) fn parted(bundle: &str) -> (&str, &str) {
+    bundle.split_once(PROXY_AUTHORITIES).unwrap_or((bundle, ""))
+}
 
 /// Credentials that have not been tried.
 #[derive(Debug)]
@@ -38,6 +48,19 @@ pub struct Source {
     pub block_storage: BlockStorage,
     /// The proxies on the way to the cloud.
     pub proxies: Proxies,
+    /// Where the certificates of the proxies' authorities are.
+    pub proxy_ca: Option<CaBundleRef>,
+}
+
+/// What is read beside the credentials themselves.
+#[derive(Debug, Default)]
+pub(super) struct Certificates {
+    /// The authorities of the cloud.
+    pub(super) ca: Option<String>,
+    /// The authorities of the proxy.
+    pub(super) proxy_ca: Option<String>,
+    /// The client's own.
+    pub(super) client: Option<ClientPem>,
 }
 
 impl Candidate {
@@ -56,6 +79,7 @@ impl Source {
             spec: spec.clone(),
             block_storage: BlockStorage::default(),
             proxies: Proxies::default(),
+            proxy_ca: None,
         }
     }
 
@@ -64,6 +88,7 @@ impl Source {
     pub fn with_options_of(mut self, driver: &CinderCSIDriverSpec) -> Self {
         self.block_storage = driver.block_storage.clone();
         self.proxies = proxies(driver.proxy.as_ref());
+        self.proxy_ca = driver.proxy.as_ref().and_then(|proxy| proxy.ca_bundle_ref.clone());
         self
     }
 
@@ -118,9 +143,25 @@ impl Source {
                 format!("{} is no text; store the file as it is", self.key()),
             )
         })?;
-        let ca_pem = self.read_ca(client, &secrets).await?;
-        let client_pem = self.read_client_certificate(&secrets).await?;
-        self.understand(text, ca_pem, client_pem)
+        let certificates = Certificates {
+            ca: match &self.spec.ca_bundle_ref {
+                Some(reference) => {
+                    let whose = format!("cloud {}", self.cloud);
+                    let place = (whose.as_str(), "spec.clouds[].caBundleRef");
+                    Some(self.read_ca(client, &secrets, reference, place).await?)
+                }
+                None => None,
+            },
+            proxy_ca: match &self.proxy_ca {
+                Some(reference) => {
+                    let place = ("the proxy", "spec.proxy.caBundleRef");
+                    Some(self.read_ca(client, &secrets, reference, place).await?)
+                }
+                None => None,
+            },
+            client: self.read_client_certificate(&secrets).await?,
+        };
+        self.understand(text, certificates)
     }
 
     async fn read_client_certificate(&self, secrets: &Api<Secret>) -> Result<Option<ClientPem>, Problem> {
@@ -148,10 +189,14 @@ impl Source {
         }))
     }
 
-    async fn read_ca(&self, client: &Client, secrets: &Api<Secret>) -> Result<Option<String>, Problem> {
-        let Some(reference) = &self.spec.ca_bundle_ref else {
-            return Ok(None);
-        };
+    /// Reads a bundle: of whom, and the field that names it.
+    async fn read_ca(
+        &self,
+        client: &Client,
+        secrets: &Api<Secret>,
+        reference: &CaBundleRef,
+        (whose, field): (&str, &str),
+    ) -> Result<String, Problem> {
         let (kind, name, key) = (reference.kind, &reference.name, &reference.key);
         let place = format!("{kind:?} {}/{name}", self.namespace);
         let found = match kind {
@@ -177,17 +222,13 @@ impl Source {
         let pem = match found {
             None => {
                 let message = format!(
-                    "{place} with the CA bundle of cloud {} does not exist; create it with the key {key}, or \
-                    change spec.clouds[].caBundleRef",
-                    self.cloud
+                    "{place} with the CA bundle of {whose} does not exist; create it with the key {key}, or change {field}"
                 );
                 return Err(problem("CABundleMissing", message));
             }
             Some(None) => {
-                let message = format!(
-                    "{place} has no text under the key {key}; add it, or name another key in \
-                    spec.clouds[].caBundleRef.key"
-                );
+                let message =
+                    format!("{place} has no text under the key {key}; add it, or name another key in {field}.key");
                 return Err(problem("CABundleMissing", message));
             }
             Some(Some(pem)) => pem,
@@ -198,16 +239,18 @@ impl Source {
             );
             return Err(problem("CABundleMalformed", message));
         }
-        Ok(Some(pem))
+        if certificates::ends(&pem).is_empty() {
+            let message = format!(
+                "key {key} of {place} holds no certificate that can be read; store the certificates of the authorities as they \
+                 are, in PEM"
+            );
+            return Err(problem("CABundleMalformed", message));
+        }
+        Ok(pem)
     }
 
     /// Turns the text of the Secret into what the driver is given.
-    pub(super) fn understand(
-        &self,
-        text: &str,
-        ca_pem: Option<String>,
-        client_pem: Option<ClientPem>,
-    ) -> Result<Candidate, Problem> {
+    pub(super) fn understand(&self, text: &str, certificates: Certificates) -> Result<Candidate, Problem> {
         // The CRD lets only names with these endings in.
         let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
             .extension()
@@ -248,7 +291,7 @@ impl Source {
                 "the credentials hold something without effect"
             );
         }
-        if let Some(pem) = ca_pem {
+        if let Some(pem) = certificates.ca {
             config.tls.ca_file = None;
             config.tls.ca_pem = Some(pem);
         }
@@ -263,7 +306,11 @@ impl Source {
                 ),
             ));
         }
-        if let Some(pair) = client_pem {
+        if let Some(proxy) = certificates.proxy_ca {
+            let cloud = config.tls.ca_pem.take().map(|pem| format!("{}\n", pem.trim_end()));
+            config.tls.ca_pem = Some(format!("{}{PROXY_AUTHORITIES}{proxy}", cloud.unwrap_or_default()));
+        }
+        if let Some(pair) = certificates.client {
             config.tls.client = None;
             config.tls.client_pem = Some(pair);
         }

@@ -3,9 +3,10 @@ use std::{collections::VecDeque, sync::Arc};
 use cinder_cloud::Failure;
 use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
+use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
 
-use super::source::problem;
+use super::source::{Certificates, parted, problem};
 use super::*;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -75,7 +76,7 @@ fn mk_yaml(password: &str) -> String {
 }
 
 fn mk_candidate(password: &str) -> Result<Candidate, Problem> {
-    mk_source().understand(&mk_yaml(password), None, None)
+    mk_source().understand(&mk_yaml(password), Certificates::default())
 }
 
 fn mk_checker(keystone: &Scripted) -> Checker {
@@ -172,7 +173,7 @@ async fn another_way_to_the_cloud_is_tried_at_once() {
     assert!(!check(&checker, "same", None).await.authenticated);
     let mut source = mk_source();
     source.proxies.https = Some("http://proxy.example.org:3128".to_owned());
-    let candidate = source.understand(&mk_yaml("same"), None, None);
+    let candidate = source.understand(&mk_yaml("same"), Certificates::default());
     let verdict = checker.check("d", &source, candidate, None, 5 * MINUTE).await;
     assert!(verdict.authenticated);
 }
@@ -225,7 +226,9 @@ fn what_cannot_be_understood_is_named_with_the_place_to_mend(
     #[case] reason: &str,
     #[case] part: &str,
 ) {
-    let problem = mk_source().understand(text, None, None).expect_err("not usable");
+    let problem = mk_source()
+        .understand(text, Certificates::default())
+        .expect_err("not usable");
     assert_eq!(problem.reason, reason, "{}", problem.message);
     assert!(problem.message.contains(part), "{}", problem.message);
 }
@@ -237,7 +240,7 @@ fn a_region_of_the_spec_goes_before_that_of_the_secret() {
         ..CloudSpec::from_secret("s")
     };
     let candidate = Source::new("ns", &spec)
-        .understand(&mk_yaml("x"), None, None)
+        .understand(&mk_yaml("x"), Certificates::default())
         .expect("readable");
     assert_eq!(candidate.config.region.as_deref(), Some("two"));
     assert_ne!(
@@ -255,7 +258,12 @@ fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
         no_proxy: vec!["a.example.org".to_owned(), "10.0.0.0/8".to_owned()],
         ..cinder_csi_crds::Proxy::default()
     });
-    let read = |source: &Source| source.understand(&mk_yaml("x"), None, None).expect("readable").config;
+    let read = |source: &Source| {
+        source
+            .understand(&mk_yaml("x"), Certificates::default())
+            .expect("readable")
+            .config
+    };
 
     let (usual, chosen) = (read(&mk_source()), read(&mk_source().with_options_of(&driver)));
 
@@ -264,6 +272,83 @@ fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
     assert_eq!(usual.proxies, cinder_cloud::config::Proxies::default());
     assert_eq!(chosen.proxies.https.as_deref(), Some("http://proxy.example.org:3128"));
     assert_eq!(chosen.proxies.direct, "a.example.org,10.0.0.0/8");
+}
+
+#[test]
+fn the_authorities_of_the_proxy_are_trusted_beside_those_of_the_cloud() {
+    let bundle = |ca: Option<&str>, proxy_ca: Option<&str>| {
+        let certificates = Certificates {
+            ca: ca.map(str::to_owned),
+            proxy_ca: proxy_ca.map(str::to_owned),
+            client: None,
+        };
+        let candidate = mk_source().understand(&mk_yaml("x"), certificates).expect("readable");
+        (candidate.config.tls.ca_pem, candidate.credentials.hash().to_owned())
+    };
+    let (both, hash) = bundle(Some("cloud"), Some("proxy"));
+    assert_eq!(parted(&both.expect("both")), ("cloud\n", "proxy"));
+    assert_eq!(parted(&bundle(None, Some("proxy")).0.expect("one")), ("", "proxy"));
+    assert_eq!(bundle(Some("cloud"), None).0.as_deref(), Some("cloud"));
+    assert_eq!(bundle(None, None).0, None);
+    assert_ne!(
+        bundle(Some("cloud"), Some("another")).1,
+        hash,
+        "others are new credentials, which the driver takes over"
+    );
+}
+
+#[tokio::test]
+async fn what_a_proxy_that_looks_into_tls_shows_is_trusted_by_operator_and_driver() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let (shown, other) = (made(), made());
+    // Instead of the cloud's own certificate a client sees the proxy's.
+    let sim = Sim::start(SimConfig {
+        tls: Some(TlsIdentity {
+            certificate_pem: shown.cert.pem(),
+            key_pem: shown.signing_key.serialize_pem(),
+        }),
+        servers: vec![ServerSpec::new("11111111-1111-4111-8111-111111111111")],
+        ..SimConfig::default()
+    });
+    let sim = sim.await.expect("the simulator starts");
+    let mut spec = CloudSpec::from_secret("s");
+    spec.credentials_secret_ref.key = "cloud.conf".to_owned();
+    let read = |proxy_ca| {
+        let certificates = Certificates {
+            ca: Some(other.cert.pem()),
+            proxy_ca,
+            client: None,
+        };
+        let source = Source::new("ns", &spec);
+        source
+            .understand(&sim.access().cloud_conf(), certificates)
+            .expect("readable")
+    };
+    let keystone = RealKeystone {
+        options: CloudOptions {
+            request_timeout: Duration::from_secs(2),
+            ..CloudOptions::default()
+        },
+    };
+
+    let refused = keystone.login(read(None).config).await.expect_err("unknown");
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+    let candidate = read(Some(shown.cert.pem()));
+    keystone.login(candidate.config).await.expect("the operator trusts it");
+    let of_driver = candidate.credentials.config().expect("as the driver reads it");
+    keystone.login(of_driver).await.expect("the driver trusts it");
+}
+
+#[test]
+fn authorities_of_the_proxy_do_not_stand_for_a_file_that_the_credentials_name() {
+    let text = mk_yaml("x").replace("    region_name", "    cacert: /etc/ca.pem\n    region_name");
+    let certificates = Certificates {
+        proxy_ca: Some("proxy".to_owned()),
+        ..Certificates::default()
+    };
+    let refusal = mk_source().understand(&text, certificates).expect_err("no such file");
+    assert_eq!(refusal.reason, "CABundleMissing");
 }
 
 #[tokio::test(start_paused = true)]

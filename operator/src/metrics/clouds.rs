@@ -7,7 +7,7 @@ use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector};
 
 use super::{as_gauge, counter, gauge};
 use crate::{
-    clouds::{QuotaFact, certificates},
+    clouds::QuotaFact,
     diagnosis::{Operation, Stuck},
     status::Seen,
     status::{CloudView, mismatched_zones},
@@ -127,7 +127,7 @@ impl CloudMetrics {
         let ends = [
             ("app_credential", credential),
             ("token", cloud.state.token_ends),
-            ("ca", certificates::end_of_bundle(&cloud.ca_ends, now)),
+            ("ca", cloud.ca_end(now)),
             ("client_cert", cloud.client_cert_ends.iter().min().copied()),
         ];
         for (kind, end) in ends {

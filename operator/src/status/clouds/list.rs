@@ -7,7 +7,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use super::{CloudView, quotas::scarcity};
 use crate::{
-    clouds::{CloudFacts, CloudState, certificates},
+    clouds::{CloudFacts, CloudState},
     resolve::health::HealthSettings,
     status::{Seen, whole_seconds},
 };
@@ -64,7 +64,7 @@ fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Clou
         secret_hash: cloud.shown_hash(),
         loaded: cloud.loaded,
         credential_expires_at: credential.or(token).map(time),
-        ca_expires_at: certificates::end_of_bundle(&cloud.ca_ends, now).map(time),
+        ca_expires_at: cloud.ca_end(now).map(time),
         client_cert_expires_at: cloud.client_cert_ends.iter().min().copied().map(time),
         services: services(&cloud.state),
         compute_zones: few(compute_zones),

@@ -73,6 +73,7 @@ fn end(cloud: &mut CloudView, days: i64) {
 #[case::renewable_token(|cloud: &mut CloudView| cloud.state.token_ends = Some(in_days(0)), "True", "Valid", "log in")]
 #[case::client_certificate(|cloud: &mut CloudView| cloud.client_cert_ends = vec![in_days(2)], "False", "Expiring", "client certificate")]
 #[case::authority(|cloud: &mut CloudView| cloud.ca_ends = vec![in_days(-9), in_days(5)], "True", "Expiring", "CA bundle")]
+#[case::authority_of_the_proxy(|cloud: &mut CloudView| { cloud.ca_ends = vec![in_days(99)]; cloud.proxy_ca_ends = vec![in_days(-9)]; }, "False", "Expired", "the proxy's CA bundle")]
 #[case::rejected(|cloud: &mut CloudView| refuse(cloud, "CredentialsRejected"), "False", "Unauthorized", "the sentence")]
 #[case::rejected_after_its_end(|cloud: &mut CloudView| { refuse(cloud, "CredentialsRejected"); end(cloud, -1); }, "False", "Expired", "application credential")]
 #[case::a_bad_change(|cloud: &mut CloudView| { refuse(cloud, "CredentialsRejected"); cloud.is_changed = true; }, "False", "Unauthorized", "goes on with the credentials that were accepted last")]

@@ -32,6 +32,8 @@ pub struct CloudView {
     pub auth_method: Option<&'static str>,
     /// The ends of the certificates of its authorities.
     pub ca_ends: Vec<Timestamp>,
+    /// The ends of the certificates of the proxy's authorities.
+    pub proxy_ca_ends: Vec<Timestamp>,
     /// The ends of the client certificate and its chain.
     pub client_cert_ends: Vec<Timestamp>,
     /// Whether any certificate is accepted.
@@ -75,6 +77,12 @@ impl CloudView {
         self.hash.as_ref().map(|hash| hash.chars().take(SHOWN).collect())
     }
 
+    /// When the first of the bundles of authorities on the way to it ends.
+    pub(crate) fn ca_end(&self, now: Timestamp) -> Option<Timestamp> {
+        let bundles = [&self.ca_ends, &self.proxy_ca_ends].into_iter();
+        bundles.filter_map(|ends| certificates::end_of_bundle(ends, now)).min()
+    }
+
     /// Everything of it that ends, with a word for it, the first end first.
     pub(super) fn ends(&self, now: Timestamp) -> Vec<(String, Timestamp)> {
         let credential = self.state.credential.as_ref().and_then(|(name, end)| {
@@ -84,11 +92,13 @@ impl CloudView {
         let token = self.state.token_ends.filter(|_| self.auth_method == Some("Token"));
         let client = self.client_cert_ends.iter().min().copied();
         let ca = certificates::end_of_bundle(&self.ca_ends, now);
+        let proxy = certificates::end_of_bundle(&self.proxy_ca_ends, now);
         let mut ends: Vec<(String, Timestamp)> = credential
             .into_iter()
             .chain(token.map(|end| ("the token, which cannot be renewed,".to_owned(), end)))
             .chain(client.map(|end| ("the client certificate".to_owned(), end)))
             .chain(ca.map(|end| ("the CA bundle's certificate".to_owned(), end)))
+            .chain(proxy.map(|end| ("a certificate of the proxy's CA bundle".to_owned(), end)))
             .collect();
         ends.sort_by_key(|(_, end)| *end);
         ends
