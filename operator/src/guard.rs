@@ -6,29 +6,23 @@
 //!   what they are.
 
 use std::fmt::Debug;
+use std::ops::ControlFlow;
 
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::VolumeAttachment,
 };
-use kube::{
-    Api, Client, Resource,
-    api::{ListParams, ObjectMeta},
-};
+use kube::{Api, Client, Resource, api::ObjectMeta};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     events::Notice,
     objects::{Key, kind},
-    observe::ObserveError,
+    observe::{ObserveError, pages},
     plan::{Action, Obstacle, Plan},
     teardown::listed,
 };
 
-/// Objects per page.
-const PAGE: u32 = 500;
-/// The most pages of one look.
-const MOST_PAGES: usize = 2_000;
 /// How many objects a look is content with.
 const ENOUGH: usize = 11;
 
@@ -180,27 +174,18 @@ async fn find<K>(client: &Client, wanted: impl Fn(&K) -> bool) -> Result<Vec<Str
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let plural = K::plural(&()).into_owned();
-    let api: Api<K> = Api::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
     let mut found = Vec::new();
-    for _ in 0..MOST_PAGES {
-        let failed = |source| ObserveError::List {
-            plural: plural.clone(),
-            source: Box::new(source),
-        };
-        let page = api.list(&params).await.map_err(failed)?;
-        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+    pages(&Api::<K>::all(client.clone()), &K::plural(&()), |page| {
         found.extend(page.iter().filter(|object| wanted(object)).map(place));
-        match next {
-            Some(token) if found.len() < ENOUGH => params = params.continue_token(&token),
-            _ => {
-                found.sort();
-                return Ok(found);
-            }
+        if found.len() < ENOUGH {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         }
-    }
-    Err(ObserveError::Endless { plural })
+    })
+    .await?;
+    found.sort();
+    Ok(found)
 }
 
 fn place<K: Resource>(object: &K) -> String {

@@ -11,7 +11,7 @@ pub(crate) mod snapshot_controller;
 pub mod volumes;
 mod watches;
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
 
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{
@@ -210,22 +210,38 @@ async fn paged<K>(api: &Api<K>, plural: &str, is_meant: impl Fn(&K) -> bool) -> 
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    let mut params = ListParams::default().limit(PAGE);
     let mut names = Vec::new();
+    pages(api, plural, |page| {
+        let meant = page.iter().filter(|object| is_meant(object));
+        names.extend(meant.map(|object| index::key_of(object.meta())));
+        ControlFlow::Continue(())
+    })
+    .await?;
+    names.sort();
+    Ok(names)
+}
+
+/// Gives all objects of a kind to `take`, page by page, until it has enough.
+pub(crate) async fn pages<K>(
+    api: &Api<K>,
+    plural: &str,
+    mut take: impl FnMut(Vec<K>) -> ControlFlow<()>,
+) -> Result<(), ObserveError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut params = ListParams::default().limit(PAGE);
     for _ in 0..MOST_PAGES {
         let failed = |source| ObserveError::List {
             plural: plural.to_owned(),
             source: Box::new(source),
         };
         let page = api.list(&params).await.map_err(failed)?;
-        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        let meant = page.iter().filter(|object| is_meant(object));
-        names.extend(meant.map(|object| index::key_of(object.meta())));
-        let Some(token) = next else {
-            names.sort();
-            return Ok(names);
-        };
-        params = params.continue_token(&token);
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        match (take(page.items), next) {
+            (ControlFlow::Continue(()), Some(token)) => params = params.continue_token(&token),
+            _ => return Ok(()),
+        }
     }
     Err(ObserveError::Endless {
         plural: plural.to_owned(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::ops::ControlFlow;
 
 use k8s_openapi::{
     api::{
@@ -19,7 +20,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{MOST_PAGES, ObserveError, PAGE};
+use super::{ObserveError, pages};
 use crate::{
     adoption::{Installation, OldController, OldObject},
     objects::Owner,
@@ -246,18 +247,13 @@ async fn all<K>(api: &Api<K>) -> Result<Vec<K>, ObserveError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let mut params = ListParams::default().limit(PAGE);
     let mut items = Vec::new();
-    for _ in 0..MOST_PAGES {
-        let page = api.list(&params).await.map_err(list_failed::<K>)?;
-        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        items.extend(page.items);
-        let Some(token) = next else { return Ok(items) };
-        params = params.continue_token(&token);
-    }
-    Err(ObserveError::Endless {
-        plural: K::plural(&()).into_owned(),
+    pages(api, &K::plural(&()), |page| {
+        items.extend(page);
+        ControlFlow::Continue(())
     })
+    .await?;
+    Ok(items)
 }
 
 fn list_failed<K: Resource<DynamicType = ()>>(source: kube::Error) -> ObserveError {
