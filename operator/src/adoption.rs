@@ -1,5 +1,7 @@
-//! Taking up what an operator let go of, and taking the place of another installation of the same driver, the Go driver's. Pure functions: what was found goes in, the step
-//! and what is to be done now come out. Nothing is remembered; an operator that is killed in the middle goes on where it was.
+//! Taking up what an operator let go of, and taking the place of another installation of the same driver, the Go driver's.
+//!
+//! Pure functions: what was found goes in, the step and what is to be done now come out. Nothing is remembered; an operator that is
+//! killed in the middle goes on where it was. The place of another installation is taken so:
 //!
 //! 1. Nothing is touched before the spec resolves and the credentials log in.
 //! 2. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
@@ -16,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use crate::{
-    objects::{Key, Owner, is_applied, is_copy},
+    objects::{Key, Owner, is_applied, is_copy, kind},
     operands::Stage,
     plan::{Action, Plan},
     rollout::scaled,
@@ -62,7 +64,7 @@ pub struct Installation {
     pub daemon_sets: Vec<OldObject>,
     /// The pods on the nodes.
     pub node_pods: Vec<OldObject>,
-    /// What else belongs to it.
+    /// What stays of it: what makes the controller's pods, and what else belongs to it.
     pub leftovers: Vec<String>,
 }
 
@@ -175,10 +177,22 @@ pub fn take_up(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
     }
 }
 
+/// Counts the CSIDriver object of another installation as the owner's; tells whether there was one.
+pub fn take_driver(owner: &Owner, live: &mut BTreeMap<Key, Value>) -> bool {
+    let mut taken = false;
+    for (key, object) in live.iter_mut() {
+        if key.kind == kind::CSI_DRIVER && !owner.owns(object) {
+            object["metadata"]["labels"][INSTANCE_LABEL] = json!(owner.name);
+            taken = true;
+        }
+    }
+    taken
+}
+
 /// Says where the take-over is and what is to be done; `None` where there is nothing to take over.
 pub fn takeover(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
     (!found.is_gone()).then(|| Takeover {
-        leftovers: leftovers(found),
+        leftovers: found.leftovers.clone(),
         ..next(found, ours)
     })
 }
@@ -206,8 +220,10 @@ fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
     let running = found.controllers.iter().filter(|controller| controller.replicas > 0);
     let acts: Vec<Act> = running.cloned().map(Act::ScaleDown).collect();
     let pods: Vec<String> = found.controller_pods.iter().map(|pod| pod.name.clone()).collect();
-    let what = if !acts.is_empty() || !pods.is_empty() {
+    let what = if !pods.is_empty() {
         format!("the pods of the other controller to end: {}", listed(&pods))
+    } else if !acts.is_empty() {
+        "the other controller to be scaled to 0".to_owned()
     } else if !ours.has_controller && !found.leases.is_empty() {
         format!(
             "leases of the other controller's sidecars to end: {}",
@@ -250,15 +266,6 @@ fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
         what.push_str(&listed(&absent));
     }
     Takeover::at(step, acts, what)
-}
-
-/// What stays of the other installation: what makes its controller's pods, and what else belongs to it.
-fn leftovers(found: &Installation) -> Vec<String> {
-    let controllers = found
-        .controllers
-        .iter()
-        .map(|controller| format!("{} {}", controller.kind, controller.name));
-    controllers.chain(found.leftovers.iter().cloned()).collect()
 }
 
 #[cfg(test)]

@@ -92,7 +92,10 @@ pub async fn installation(
         .filter(|lease| names.contains(&lease.name_any()) && is_held(lease, now))
         .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
         .collect();
-    found.leftovers = leftovers(&specs, &bindings, namespace);
+    let controllers = found.controllers.iter();
+    let controllers = controllers.map(|controller| format!("{} {namespace}/{}", controller.kind, controller.name));
+    let others = leftovers(&specs, &bindings, namespace);
+    found.leftovers = controllers.chain(others).take(TOLD).collect();
     Ok(found)
 }
 
@@ -214,7 +217,7 @@ fn is_held(lease: &Lease, now: Timestamp) -> bool {
 }
 
 /// What the pods needed: accounts, roles and Secrets.
-fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str) -> Vec<String> {
+fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str) -> BTreeSet<String> {
     // Accounts of node plugins are known by the upstream name once their DaemonSet is gone.
     let named = specs
         .iter()
@@ -240,7 +243,7 @@ fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str
     let volumes = specs.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let secrets = volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref());
     left.extend(secrets.map(|name| format!("Secret {namespace}/{name}")));
-    left.into_iter().take(TOLD).collect()
+    left
 }
 
 async fn all<K>(api: &Api<K>) -> Result<Vec<K>, ObserveError>
@@ -344,7 +347,7 @@ mod tests {
             binding("other", "elsewhere"),
         ];
         assert_eq!(
-            leftovers(&[spec], &bindings, "kube-system"),
+            Vec::from_iter(leftovers(&[spec], &bindings, "kube-system")),
             [
                 "ClusterRole csi-attacher-role",
                 "ClusterRoleBinding csi-attacher-binding",
