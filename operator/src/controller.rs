@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub(crate) use classes::{leave_alone, look_at_own};
 pub use context::{Context, Parts};
 
 use adoption::Adoption;
@@ -223,7 +224,7 @@ impl Pass<'_> {
             let desired = desired(resolved, credentials.as_ref())?;
             let keys: Vec<Key> = desired.iter().map(|desired| desired.key.clone()).collect();
             observe::complete(&context.client, &mut live, &keys).await?;
-            classes::leave_alone(resolved, &desired, &mut live);
+            leave_alone(resolved, &desired, &mut live);
             adoption = self
                 .look_for_installation(&mut live, resolved, credentials.is_some(), &mut seen)
                 .await?;

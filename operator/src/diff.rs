@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt, io::Write, path::Path};
 
-use cinder_csi_crds::{ChangeAction, CinderCSIDriver, ManagementState, PendingChange};
+use cinder_csi_crds::{AdoptionMode, ChangeAction, CinderCSIDriver, ManagementState, PendingChange};
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Secret},
     jiff::Timestamp,
@@ -14,8 +14,10 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
+    adoption::{take_driver, take_up},
     args::{DiffArgs, DiffFormat, VERSION},
     changes::changes,
+    controller,
     images::InstalledImages,
     objects::{Key, Owner, kind},
     observe::{self, Index, OptionalApis},
@@ -121,7 +123,7 @@ pub async fn report(
     };
     let mut environment = environment(client, namespace, images).await?;
     let mut live = observe::live(client, &owner, namespace, environment.apis).await?;
-    environment.classes.of_types = observe::of_types(&owner, &live);
+    controller::look_at_own(client, &driver, &owner, &live, &mut environment).await;
     let gate = Gate::of(&live, VERSION);
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
@@ -149,6 +151,8 @@ pub async fn report(
         .collect::<Result<_, _>>()?;
     let keys: Vec<Key> = wanted.iter().map(|wanted| wanted.key.clone()).collect();
     observe::complete(client, &mut live, &keys).await?;
+    controller::leave_alone(&resolved, &wanted, &mut live);
+    notes.extend(adopt(&driver, &owner, &mut live).map(str::to_owned));
     let plan = plan(&owner, &wanted, &live, &Unrepairable::new(), credentials.is_some());
     if driver.spec.storage_classes.from_volume_types.enabled {
         notes.push(
@@ -165,6 +169,21 @@ pub async fn report(
         changes: changes(&plan, &live),
         notes,
     })
+}
+
+/// Counts as the driver's what an operator would take over, where the spec says so; tells what is not compared.
+fn adopt(driver: &CinderCSIDriver, owner: &Owner, live: &mut BTreeMap<Key, Value>) -> Option<&'static str> {
+    match driver.spec.adoption.mode {
+        AdoptionMode::Refuse => None,
+        AdoptionMode::Adopt => {
+            take_up(owner, live);
+            None
+        }
+        AdoptionMode::Migrate => take_driver(owner, live).then_some(
+            "spec.adoption.mode is Migrate: the operator takes the place of another installation step by step, and what it does to that \
+             is left out",
+        ),
+    }
 }
 
 fn failed(what: &'static str) -> impl Fn(kube::Error) -> DiffError {

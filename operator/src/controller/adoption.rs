@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
+use cinder_csi_crds::AdoptionMode;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Pass, rollout::is_controller_done};
 use crate::{
-    adoption::{Act, Installation, Ours, Takeover, take_up, takeover},
+    adoption::{Act, Installation, Ours, Takeover, take_driver, take_up, takeover},
     error::ReconcileError,
     events::Notice,
     objects::{Key, is_snapshot_controller, kind},
@@ -66,11 +66,7 @@ impl Pass<'_> {
                 return Ok(Adoption::default());
             }
         }
-        for (key, object) in live.iter_mut() {
-            if key.kind == kind::CSI_DRIVER && !self.owner.owns(object) {
-                object["metadata"]["labels"][INSTANCE_LABEL] = json!(name);
-            }
-        }
+        take_driver(&self.owner, live);
         let running = observe::running_node_pods(&context.client, &self.owner, &context.namespace).await?;
         let daemon_set = live
             .iter()

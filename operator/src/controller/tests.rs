@@ -1,5 +1,6 @@
 mod api;
 mod classes;
+mod diff;
 pub(crate) mod reached;
 
 use std::sync::Mutex;

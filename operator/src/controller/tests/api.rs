@@ -180,7 +180,8 @@ impl State {
         if let Some(object) = self.objects.get(path) {
             return (200, object.clone());
         }
-        let is_list = query.contains("labelSelector") || query.contains("limit");
+        let is_whole = path.ends_with("/nodes") || path.ends_with("/storageclasses");
+        let is_list = is_whole || query.contains("labelSelector") || query.contains("limit");
         if !is_list {
             return refusal(404, "NotFound");
         }

@@ -1,0 +1,79 @@
+//! What the command `diff` tells of a cluster, and what a reconcile does there.
+
+use cinder_csi_crds::ChangeAction;
+
+use super::*;
+use crate::diff;
+
+const SNAPSHOT_CONTROLLER: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-snapshot-controller";
+
+async fn report(world: &World) -> diff::Report {
+    let images = InstalledImages::default();
+    let report = diff::report(&world.api.client, world.driver(), "cinder-csi", images);
+    Box::pin(report).await.expect("a report")
+}
+
+async fn deleted(world: &World) -> Vec<String> {
+    let changes = report(world).await.changes.into_iter();
+    changes
+        .filter(|change| change.action == ChangeAction::Delete)
+        .map(|change| change.resource)
+        .collect()
+}
+
+#[tokio::test]
+async fn nothing_differs_after_a_reconcile() {
+    let world = World::managed();
+    assert!(report(&world).await.differs());
+    world.reconcile().await.expect("reconciled");
+    let report = report(&world).await;
+    assert!(!report.differs(), "{report}");
+}
+
+#[tokio::test]
+async fn classes_that_are_left_to_others_stay_and_others_go() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.change(DRIVER, "/spec/storageClasses/items", json!([]));
+    assert_eq!(deleted(&world).await, ["StorageClass cinder"]);
+    world
+        .api
+        .change(DRIVER, "/spec/storageClasses/state", json!("Unmanaged"));
+    assert_eq!(deleted(&world).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_was_let_go_of_is_in_the_way_until_it_is_to_be_taken_up() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.change(DAEMON_SET, "/metadata/labels", json!({}));
+    world.api.change(DAEMON_SET, "/metadata/annotations", json!({}));
+    let action = async || report(&world).await.changes.first().map(|change| change.action);
+    assert_eq!(action().await, Some(ChangeAction::Blocked));
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Adopt"}));
+    assert_ne!(action().await, Some(ChangeAction::Blocked));
+    assert!(action().await.is_some(), "the marks are put back");
+}
+
+#[tokio::test]
+async fn the_snapshot_controller_that_the_operator_runs_stays() {
+    let mut spec = mk_spec();
+    spec.snapshots.controller = cinder_csi_crds::SnapshotControllerMode::Deploy;
+    let world = World::new(spec, mk_index(&[], true));
+    let served = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
+    let served = served
+        .map(|name| json!({"name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": ["list"]}));
+    let group = json!({"kind": "APIResourceList", "groupVersion": "snapshot.storage.k8s.io/v1", "resources": served});
+    world.api.put("/apis/snapshot.storage.k8s.io/v1", group);
+    world.reconcile().await.expect("reconciled");
+    let mut deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    deployment["metadata"]["name"] = json!("cinder-csi-snapshot-controller");
+    deployment["metadata"]["namespace"] = json!("cinder-csi");
+    world.api.put(SNAPSHOT_CONTROLLER, deployment);
+    assert_eq!(deleted(&world).await, [""; 0]);
+    world.api.change(DRIVER, "/spec/snapshots/controller", json!("Ignore"));
+    assert_eq!(
+        deleted(&world).await,
+        ["Deployment cinder-csi/cinder-csi-snapshot-controller"]
+    );
+}
