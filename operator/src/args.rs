@@ -224,9 +224,9 @@ pub struct DiffArgs {
     #[arg(long, short, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
     pub namespace: String,
 
-    /// How the differences are printed
+    /// For people or for programs
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: DiffFormat,
+    pub output: Output,
 
     /// The images of this installation.
     #[command(flatten)]
@@ -250,12 +250,12 @@ pub struct DiagnoseArgs {
 
     /// For people or for programs
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: DiffFormat,
+    pub output: Output,
 }
 
-/// How differences are printed.
+/// How something is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum DiffFormat {
+pub enum Output {
     /// For people
     Text,
     /// For programs

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::{
     adoption::{take_driver, take_up},
-    args::{DiffArgs, DiffFormat, VERSION},
+    args::{DiffArgs, Output, VERSION},
     changes::changes,
     controller,
     images::InstalledImages,
@@ -91,11 +91,11 @@ pub async fn diff(args: &DiffArgs, client: &Client, out: &mut impl Write) -> Res
     let driver = render::read_driver(Path::new(&args.file))?;
     let report = Box::pin(report(client, driver, &args.namespace, args.images.installed())).await?;
     match args.output {
-        DiffFormat::Json => {
+        Output::Json => {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             writeln!(out)?;
         }
-        DiffFormat::Text => write!(out, "{report}")?,
+        Output::Text => write!(out, "{report}")?,
     }
     Ok(report.differs())
 }

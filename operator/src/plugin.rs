@@ -13,7 +13,7 @@ use std::{
 };
 
 use cinder_csi_crds::CinderCSIDriver;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use kube::{
     Api, Client, Config, ResourceExt,
     api::ListParams,
@@ -21,7 +21,11 @@ use kube::{
 };
 use serde::Serialize;
 
-use crate::{args::DEFAULT_NAMESPACE, diagnosis::cli, diff::Report};
+use crate::{
+    args::{DEFAULT_NAMESPACE, Output},
+    diagnosis::cli,
+    diff::Report,
+};
 
 pub use screen::screen;
 
@@ -115,15 +119,6 @@ impl PluginCommand {
             _ => ExitCode::FAILURE,
         }
     }
-}
-
-/// How something is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// Why the plugin could not do what it was asked to.

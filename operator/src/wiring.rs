@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    args::{Args, Command, DiagnoseArgs, DiffFormat, RunArgs, VERSION},
+    args::{Args, Command, DiagnoseArgs, Output, RunArgs, VERSION},
     clouds::Clouds,
     controller::{Context, Parts, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
@@ -98,8 +98,8 @@ pub(crate) async fn diagnose(args: &DiagnoseArgs, client: &Client) -> Result<Str
     ))
     .await?;
     Ok(match args.output {
-        DiffFormat::Text => report.to_string(),
-        DiffFormat::Json => format!(
+        Output::Text => report.to_string(),
+        Output::Json => format!(
             "{}\n",
             serde_json::to_string_pretty(&report).map_err(diagnosis::cli::DiagnoseError::Decode)?
         ),
