@@ -1,6 +1,8 @@
 //! What the operator counts. All names start with `cinder_csi_operator_`; label sets are closed and small: no node,
 //! volume or claim name is ever a label.
 
+mod clouds;
+
 use std::time::Duration;
 
 use cinder_cloud::Observer;
@@ -9,7 +11,9 @@ use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
+use crate::status::{CloudView, Seen};
 use crate::teardown::Blockers;
+use clouds::CloudMetrics;
 
 /// Every state of a rollout.
 const ROLLOUT_STATES: [RolloutState; 7] = [
@@ -21,11 +25,6 @@ const ROLLOUT_STATES: [RolloutState; 7] = [
     RolloutState::Paused,
     RolloutState::OnDelete,
 ];
-
-use crate::status::{CloudView, Seen};
-use clouds::CloudMetrics;
-
-mod clouds;
 
 /// Prefix of every metric here.
 const PREFIX: &str = "cinder_csi_operator";

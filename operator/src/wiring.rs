@@ -147,16 +147,15 @@ async fn run(args: RunArgs) -> Result<(), Error> {
         None => Ok(()),
         Some(mut leader) => {
             metrics.leading(true);
-            // Reconciles end with this token: after a loss of the Lease at once, after a signal when they are done.
-            let stop = CancellationToken::new();
+            // At a loss of the Lease this is dropped with all reconciles; after a signal it ends when they are done.
             let work = lead(&args, client, Arc::clone(&metrics), &identity, phase, shutdown.clone());
+            let as_long_as_it_lasts = CancellationToken::new();
             let result = tokio::select! {
                 result = work => {
-                    stop.cancel();
                     leader.release().await;
                     result
                 }
-                Err(lost) = leader.keep(&stop) => {
+                Err(lost) = leader.keep(&as_long_as_it_lasts) => {
                     warn!(%lost, "no longer leading; ending, so that a fresh process stands by");
                     Ok(())
                 }
