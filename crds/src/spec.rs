@@ -131,6 +131,9 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     "has(self.instanceName) == has(oldSelf.instanceName) && (!has(self.instanceName) || self.instanceName == oldSelf.instanceName)"
 ).message("instanceName is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
 #[x_kube(validation = Rule::new(
+    "has(self.operandNamespace) == has(oldSelf.operandNamespace) && (!has(self.operandNamespace) || self.operandNamespace == oldSelf.operandNamespace)"
+).message("operandNamespace is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
+#[x_kube(validation = Rule::new(
     "!has(self.blockStorage.attachTimeout) || duration(self.blockStorage.attachTimeout) <= duration(has(self.controller.sidecars.attacher.timeout) ? self.controller.sidecars.attacher.timeout : '5m')"
 ).message("blockStorage.attachTimeout must not be longer than controller.sidecars.attacher.timeout (5m when it is not given), after which csi-attacher gives the call up: make that longer too"))]
 pub struct CinderCSIDriverSpec {
@@ -157,6 +160,13 @@ pub struct CinderCSIDriverSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 30), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub instance_name: Option<String>,
+
+    /// The namespace where the driver runs and where the Secrets and ConfigMaps are that this spec names; the operator's own when it
+    /// is not given. It must exist, and the operator must have its role there and be told of it (--operand-namespaces); condition
+    /// Degraded says what is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub operand_namespace: Option<String>,
 
     /// How much the driver and its sidecars log.
     #[serde(default)]
@@ -257,6 +267,7 @@ impl CinderCSIDriverSpec {
             update: Update::default(),
             deletion: Deletion::default(),
             instance_name: None,
+            operand_namespace: None,
             log_level: LogLevel::default(),
             log_format: LogFormat::default(),
             cluster_id: None,

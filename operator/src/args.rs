@@ -56,6 +56,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     pub namespace: String,
 
+    /// Other namespaces where drivers may run (spec.operandNamespace); the operator needs its role in each
+    #[arg(long, value_name = "NAME", value_delimiter = ',', env = "OPERAND_NAMESPACES")]
+    pub operand_namespaces: Vec<String>,
+
     /// Name of this replica in the election of a leader; a random one when it is not given
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub pod_name: Option<String>,

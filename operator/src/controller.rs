@@ -6,6 +6,7 @@ mod adoption;
 mod classes;
 mod clouds;
 mod context;
+mod namespace;
 mod removal;
 mod rollout;
 mod volumes;
@@ -35,7 +36,7 @@ use crate::{
     observe::{self, NodesView, OptionalApi, view},
     operands::{DriverCredentials, Operand, operands, overridden},
     plan::{Desired, plan},
-    resolve::{Resolved, resolve},
+    resolve::{Problem, Resolved, namespace_of, resolve},
     rollout::hold_back,
     startup_taint,
     status::{self, ClassesView, MonitoringView, PodsView, Removal, Seen, Workload},
@@ -131,36 +132,67 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
     };
     let wish = wish(driver);
     debug!(driver = pass.owner.name, ?wish, "reconcile");
-    match wish {
-        Wish::Nothing => {
-            context.forget(driver);
-            Ok(Action::await_change())
-        }
-        Wish::Manage => {
-            // Before anything is made, so that nothing is left behind by a deletion that comes in between.
-            if !driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
-                let is_there = context
-                    .writer
-                    .set_finalizer(driver, true)
-                    .await
-                    .map_err(ReconcileError::Finalizer)?;
-                if !is_there {
-                    // What is made now, nobody would take away again.
-                    context.forget(driver);
-                    return Ok(Action::await_change());
+    if wish == Wish::Nothing {
+        context.forget(driver);
+        return Ok(Action::await_change());
+    }
+    if let Some(problem) = namespace::unserved(driver, context) {
+        return pass.stand_still(problem).await;
+    }
+    // On the heap: every reconcile that waits would be as large as the largest of them.
+    match Box::pin(pass.carry_out(wish)).await {
+        Err(ReconcileError::Observe(error)) => match namespace::forbidden(driver, context, &error) {
+            Some(problem) => pass.stand_still(problem).await,
+            None => Err(error.into()),
+        },
+        other => other,
+    }
+}
+
+impl Pass<'_> {
+    async fn carry_out(&self, wish: Wish) -> Result<Action, ReconcileError> {
+        let (pass, driver, context) = (self, self.driver, self.context);
+        match wish {
+            Wish::Nothing => Ok(Action::await_change()),
+            Wish::Manage => {
+                // Before anything is made, so that nothing is left behind by a deletion that comes in between.
+                if !driver.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+                    let is_there = context
+                        .writer
+                        .set_finalizer(driver, true)
+                        .await
+                        .map_err(ReconcileError::Finalizer)?;
+                    if !is_there {
+                        // What is made now, nobody would take away again.
+                        context.forget(driver);
+                        return Ok(Action::await_change());
+                    }
                 }
+                pass.maintain(pass.seen(), true).await
             }
-            pass.maintain(pass.seen(), true).await
+            Wish::Watch => pass.maintain(pass.seen(), false).await,
+            Wish::Hold => {
+                let held = Seen {
+                    removal: Some(Removal::Held),
+                    ..pass.seen()
+                };
+                pass.maintain(held, false).await
+            }
+            Wish::Remove { finalize } => pass.remove(finalize).await,
         }
-        Wish::Watch => pass.maintain(pass.seen(), false).await,
-        Wish::Hold => {
-            let held = Seen {
-                removal: Some(Removal::Held),
-                ..pass.seen()
-            };
-            pass.maintain(held, false).await
-        }
-        Wish::Remove { finalize } => pass.remove(finalize).await,
+    }
+
+    /// Where the driver runs.
+    fn namespace(&self) -> &str {
+        namespace_of(self.driver, &self.context.namespace)
+    }
+
+    /// Changes nothing, and says why.
+    async fn stand_still(&self, problem: Problem) -> Result<Action, ReconcileError> {
+        let mut seen = self.seen();
+        seen.problems.push(problem);
+        self.tell(&seen, Vec::new()).await?;
+        Ok(Action::requeue(OBSTACLE_PAUSE))
     }
 }
 
@@ -206,11 +238,11 @@ impl Pass<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, mut seen: Seen, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let mut live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
+        let mut live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
         let (credentials, look_again) = self.check_credentials(&live, &mut seen).await;
         let mut notices = Vec::new();
         let mut adoption = Adoption::default();
-        let mut environment = context.environment(&self.owner.name).await?;
+        let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
         self.complete(&mut environment, &live).await;
         let resolved = resolve(self.driver, &environment).and_then(|resolved| {
             seen.gate = self.gate(&live, &resolved.version).map_err(|problem| vec![problem])?;

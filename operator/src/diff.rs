@@ -24,7 +24,7 @@ use crate::{
     operands::{DriverCredentials, RenderError, operands},
     plan::{Desired, Unrepairable, plan},
     render,
-    resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Problem, resolve},
+    resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Problem, namespace_of, resolve},
     rollout::Gate,
     status,
     table::{table, write_notes},
@@ -121,8 +121,9 @@ pub async fn report(
         uid: driver.uid().unwrap_or_default(),
         name: name.clone(),
     };
-    let mut environment = environment(client, namespace, images).await?;
-    let mut live = observe::live(client, &owner, namespace, environment.apis).await?;
+    let namespace = namespace_of(&driver, namespace).to_owned();
+    let mut environment = environment(client, &namespace, images).await?;
+    let mut live = observe::live(client, &owner, &namespace, environment.apis).await?;
     controller::look_at_own(client, &driver, &owner, &live, &mut environment).await;
     let gate = Gate::of(&live, VERSION);
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::args::{RenderArgs, VERSION};
 use crate::operands::{DriverCredentials, Operand, RenderError, operands};
-use crate::resolve::{ClassFacts, ControllerSight, Environment, Problem, resolve};
+use crate::resolve::{ClassFacts, ControllerSight, Environment, Problem, namespace_of, resolve};
 
 /// Why nothing was printed.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
     let driver = read_driver(&args.file)?;
     let credentials = read_credentials(args)?;
     let environment = Environment {
-        namespace: args.namespace.clone(),
+        namespace: namespace_of(&driver, &args.namespace).to_owned(),
         operator_version: VERSION.into(),
         kubernetes_version: None,
         cluster_uid: Some(args.cluster_uid.clone()),

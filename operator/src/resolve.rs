@@ -46,7 +46,7 @@ const LONGEST_SOCKET_PATH: usize = 107;
 /// What the operator knows of the cluster and of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Environment {
-    /// The namespace of the operator, where the driver runs too.
+    /// The namespace where the driver runs.
     pub namespace: String,
     /// Version of the operator, and of the driver that it installs.
     pub operator_version: String,
@@ -333,6 +333,11 @@ fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
         is_confirmed: confirmation.is_some() && confirmation == metadata.uid.as_ref(),
         now: env.now,
     })
+}
+
+/// The namespace where a driver runs; `operators` is the operator's own.
+pub(crate) fn namespace_of<'a>(driver: &'a CinderCSIDriver, operators: &'a str) -> &'a str {
+    driver.spec.operand_namespace.as_deref().unwrap_or(operators)
 }
 
 /// The beginning of the names of a driver's objects: short for the usual driver, unique for every other one.

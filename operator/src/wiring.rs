@@ -43,6 +43,7 @@ use crate::{
     operands::KINDS,
     reload::{self, Http, Reloads},
     render,
+    resolve::namespace_of,
     scrape::{Certificate, KubernetesAccess, ScrapeServer},
 };
 
@@ -262,7 +263,8 @@ async fn lead(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     phase.send_replace(Phase::Listing);
-    let (mut cluster, woken) = Cluster::watch(&client, &args.namespace);
+    let namespaces = namespaces(args);
+    let (mut cluster, woken) = Cluster::watch(&client, &namespaces);
     tokio::select! {
         known = cluster.wait_until_known() => known?,
         () = shutdown.cancelled() => return Ok(()),
@@ -287,6 +289,7 @@ async fn lead(
             clouds,
             reloads: Reloads::new(Box::new(Http), reload::LIMIT),
             namespace: args.namespace.clone(),
+            operand_namespaces: args.operand_namespaces.clone(),
             images: args.images.installed(),
             drivers: store.clone(),
             idle_interval: args.credentials_check_interval,
@@ -295,7 +298,7 @@ async fn lead(
         },
     );
     let stopped = shutdown.clone();
-    let work = controller(&client, &args.namespace, [woken, seen], store, writer)
+    let work = controller(&client, &namespaces, [woken, seen], &store, writer)
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, error_policy, Arc::new(context))
         .for_each(|result| {
@@ -317,12 +320,23 @@ async fn lead(
     Ok(())
 }
 
-/// The controller with everything that wakes it.
+/// The namespaces where drivers may run, the operator's own first; each once.
+fn namespaces(args: &RunArgs) -> Vec<String> {
+    let mut namespaces = vec![args.namespace.clone()];
+    for namespace in args.operand_namespaces.iter().filter(|name| !name.is_empty()) {
+        if !namespaces.contains(namespace) {
+            namespaces.push(namespace.clone());
+        }
+    }
+    namespaces
+}
+
+/// The controller with everything that wakes it; the first of the namespaces is the operator's.
 fn controller(
     client: &Client,
-    namespace: &str,
+    namespaces: &[String],
     [woken, seen]: [mpsc::Receiver<Concerns>; 2],
-    store: Store<Watched>,
+    store: &Store<Watched>,
     writer: Writer<Watched>,
 ) -> Controller<Watched> {
     let drivers: Api<Watched> = Api::all_with(client.clone(), &());
@@ -348,31 +362,44 @@ fn controller(
     // What may be absent is watched where it is looked for.
     for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
         let resource = kind.api_resource();
-        let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
-            Api::namespaced_with(client.clone(), namespace, &resource)
+        let apis: Vec<Api<PartialObjectMeta<DynamicObject>>> = if kind.namespaced {
+            let apis = namespaces.iter();
+            apis.map(|namespace| Api::namespaced_with(client.clone(), namespace, &resource))
+                .collect()
         } else {
-            Api::all_with(client.clone(), &resource)
+            vec![Api::all_with(client.clone(), &resource)]
         };
-        let ours = watcher::Config::default().labels(INSTANCE_LABEL);
-        controller = controller.watches_with(api, resource, ours, |object| {
-            object.labels().get(INSTANCE_LABEL).map(|driver| ObjectRef::new(driver))
-        });
+        for api in apis {
+            let ours = watcher::Config::default().labels(INSTANCE_LABEL);
+            controller = controller.watches_with(api, resource.clone(), ours, |object| {
+                object.labels().get(INSTANCE_LABEL).map(|driver| ObjectRef::new(driver))
+            });
+        }
     }
-    let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
-    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
-    let (of_secrets, of_maps) = (store.clone(), store);
+    let operators = namespaces.first().cloned().unwrap_or_default();
+    for namespace in namespaces {
+        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
+        let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
+        let place = (namespace.clone(), operators.clone());
+        let (of_secrets, of_maps, there, here) = (store.clone(), store.clone(), place.clone(), place);
+        controller = controller
+            .watches(secrets, watcher::Config::default(), move |secret| {
+                using(&of_secrets, &there, &secret.name_any())
+            })
+            .watches(maps, watcher::Config::default(), move |map| {
+                using(&of_maps, &here, &map.name_any())
+            });
+    }
     controller
-        .watches(secrets, watcher::Config::default(), move |secret| {
-            using(&of_secrets, &secret.name_any())
-        })
-        .watches(maps, watcher::Config::default(), move |map| {
-            using(&of_maps, &map.name_any())
-        })
 }
 
-/// The drivers whose credentials or CA bundle are in the object of this name.
-fn using(drivers: &Store<Watched>, name: &str) -> Vec<ObjectRef<Watched>> {
+/// The drivers whose credentials or CA bundle are in the object of this name, in the first namespace; the second is the operator's.
+fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> Vec<ObjectRef<Watched>> {
+    let (namespace, operators) = place;
     let uses = |driver: &CinderCSIDriver| {
+        if namespace_of(driver, operators) != namespace {
+            return false;
+        }
         let proxy = driver
             .spec
             .proxy

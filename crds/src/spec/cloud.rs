@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::OBJECT_NAME;
 
-/// An OpenStack cloud. Every reference is to an object in the operator's own namespace.
+/// An OpenStack cloud. Every reference is to an object in the namespace where the driver runs.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!(has(self.insecureSkipTLSVerify) && self.insecureSkipTLSVerify) || !has(self.caBundleRef)")
@@ -95,7 +95,7 @@ pub enum EndpointType {
     Admin,
 }
 
-/// A Secret of type kubernetes.io/tls in the operator's namespace.
+/// A Secret of type kubernetes.io/tls in the namespace where the driver runs.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientCertRef {
@@ -104,7 +104,7 @@ pub struct ClientCertRef {
     pub name: String,
 }
 
-/// A key of a Secret in the operator's namespace.
+/// A key of a Secret in the namespace where the driver runs.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyRef {
@@ -120,7 +120,7 @@ pub struct SecretKeyRef {
     pub key: String,
 }
 
-/// A key of a ConfigMap or Secret in the operator's namespace that holds certificates in PEM.
+/// A key of a ConfigMap or Secret in the namespace where the driver runs that holds certificates in PEM.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct CaBundleRef {

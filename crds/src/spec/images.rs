@@ -84,7 +84,7 @@ pub struct ImageOverrides {
     pub snapshot_controller: Option<String>,
 }
 
-/// A name of an object in the operator's namespace.
+/// A name of an object in the namespace where the driver runs.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalObjectRef {

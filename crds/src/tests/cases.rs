@@ -318,6 +318,27 @@ pub(crate) fn updates() -> Vec<Update> {
             refusal: "instanceName",
         },
         Update {
+            name: "another namespace of the driver",
+            pointer: "/spec/operandNamespace",
+            old: json!("one"),
+            new: json!("two"),
+            refusal: "operandNamespace",
+        },
+        Update {
+            name: "a namespace of the driver where there was none",
+            pointer: "/spec/operandNamespace",
+            old: Value::Null,
+            new: json!("two"),
+            refusal: "operandNamespace",
+        },
+        Update {
+            name: "no namespace of the driver any more",
+            pointer: "/spec/operandNamespace",
+            old: json!("one"),
+            new: Value::Null,
+            refusal: "operandNamespace",
+        },
+        Update {
             name: "another number of replicas",
             pointer: "/spec/controller",
             old: json!({}),

@@ -67,7 +67,7 @@ impl Pass<'_> {
             }
         }
         take_driver(&self.owner, live);
-        let running = observe::running_node_pods(&context.client, &self.owner, &context.namespace).await?;
+        let running = observe::running_node_pods(&context.client, &self.owner, self.namespace()).await?;
         let daemon_set = live
             .iter()
             .find(|(key, object)| key.kind == kind::DAEMON_SET && self.owner.owns(object));

@@ -34,7 +34,7 @@ impl Pass<'_> {
 
     /// Notes what exists of classes and of the snapshot-controller.
     pub(super) fn look_at_classes(&self, live: &BTreeMap<Key, Value>, seen: &mut Seen) {
-        let key = own_snapshot_controller(self.driver, &self.context.namespace);
+        let key = own_snapshot_controller(self.driver, self.namespace());
         let Some(view) = &mut seen.classes else { return };
         let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
         view.existing = classes.map(|key| key.name.clone()).collect();

@@ -37,7 +37,7 @@ impl Pass<'_> {
         let mut in_use = BTreeMap::new();
         let unnamed = unnamed(&self.driver.spec.clouds, self.driver.status.as_ref());
         for cloud in &self.driver.spec.clouds {
-            let source = Source::new(&context.namespace, cloud).with_options_of(&self.driver.spec);
+            let source = Source::new(self.namespace(), cloud).with_options_of(&self.driver.spec);
             let candidate = source.read(&context.client).await;
             let was = part_of(&before, cloud, unnamed == Some(cloud.name.as_str()));
             let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
@@ -96,7 +96,7 @@ impl Pass<'_> {
     ) -> Option<Duration> {
         let (context, name) = (self.context, &self.owner.name);
         let wanted = credentials?.short_hash();
-        let pods = match reload::pods(&context.client, &context.namespace, name).await {
+        let pods = match reload::pods(&context.client, self.namespace(), name).await {
             Ok(pods) => pods,
             Err(error) => {
                 tracing::warn!(driver = name, %error, "the controller's pods cannot be listed");

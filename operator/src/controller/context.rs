@@ -57,6 +57,8 @@ pub struct Context {
     pub inquiries: Inquiries,
     /// The operator's namespace.
     pub namespace: String,
+    /// Further namespaces where drivers may run.
+    pub operand_namespaces: Vec<String>,
     /// The images of this installation.
     pub images: InstalledImages,
     /// Every CinderCSIDriver of the cluster.
@@ -109,6 +111,8 @@ pub struct Parts {
     pub reloads: Reloads,
     /// The operator's namespace.
     pub namespace: String,
+    /// Further namespaces where drivers may run.
+    pub operand_namespaces: Vec<String>,
     /// The images of this installation.
     pub images: InstalledImages,
     /// Every CinderCSIDriver of the cluster.
@@ -135,6 +139,7 @@ impl Context {
             reloads: parts.reloads,
             inquiries: Inquiries::default(),
             namespace: parts.namespace,
+            operand_namespaces: parts.operand_namespaces,
             images: parts.images,
             drivers: parts.drivers,
             idle_interval: parts.idle_interval,
@@ -146,10 +151,10 @@ impl Context {
     }
 
     /// What the resolver needs to know of the cluster.
-    pub(super) async fn environment(&self, driver: &str) -> Result<Environment, ReconcileError> {
+    pub(super) async fn environment(&self, driver: &str, namespace: &str) -> Result<Environment, ReconcileError> {
         let facts = self.facts().await?;
         Ok(Environment {
-            namespace: self.namespace.clone(),
+            namespace: namespace.to_owned(),
             operator_version: VERSION.to_owned(),
             kubernetes_version: facts.kubernetes_version,
             cluster_uid: facts.cluster_uid,

@@ -34,18 +34,21 @@ impl Pass<'_> {
     /// Takes the driver away, as far as it can be now.
     pub(super) async fn remove(&self, finalize: bool) -> Result<Action, ReconcileError> {
         let (context, deletion) = (self.context, &self.driver.spec.deletion);
-        let unregistering = resolve(self.driver, &context.environment(&self.owner.name).await?)
-            .ok()
-            .map(|mut resolved| {
-                resolved.node.registration = Registration::Unregister;
-                resolved
-            });
+        let unregistering = resolve(
+            self.driver,
+            &context.environment(&self.owner.name, self.namespace()).await?,
+        )
+        .ok()
+        .map(|mut resolved| {
+            resolved.node.registration = Registration::Unregister;
+            resolved
+        });
         let mut notices = Vec::new();
         for _ in 0..MOST_STEPS {
             let mut seen = self.seen();
             // The index may lag behind, and what follows cannot be taken back.
             seen.blockers = observe::blockers(&context.client, &self.owner.name, deletion.ignore_retained).await?;
-            let live = observe::live(&context.client, &self.owner, &context.namespace, context.cluster.apis()).await?;
+            let live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
             let (registered, out_of_reach) = context
                 .cluster
                 .read(|index| index.registered_by_readiness(&self.owner.name));

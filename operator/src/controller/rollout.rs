@@ -79,7 +79,7 @@ impl Pass<'_> {
         else {
             return Ok(Vec::new());
         };
-        let revision = observe::current_revision(&context.client, &context.namespace, name, daemon_set).await?;
+        let revision = observe::current_revision(&context.client, self.namespace(), name, daemon_set).await?;
         let (mut ready, pods, registered) = context.cluster.read(|index| {
             (
                 ready_nodes(&index.nodes(), &template),
@@ -112,7 +112,7 @@ impl Pass<'_> {
     async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {
         let context = self.context;
         for pod in &rollout.replace {
-            let deleted = context.writer.delete_pod(&context.namespace, &pod.pod, &pod.uid).await;
+            let deleted = context.writer.delete_pod(self.namespace(), &pod.pod, &pod.uid).await;
             deleted.map_err(|error| ReconcileError::ReplacePod {
                 pod: pod.pod.clone(),
                 node: pod.node.clone(),

@@ -1,6 +1,7 @@
 mod api;
 mod classes;
 mod diff;
+mod namespaces;
 pub(crate) mod reached;
 
 use std::sync::Mutex;
@@ -116,6 +117,7 @@ impl World {
                 metrics,
                 checker: Checker::new(Box::new(Door::default())),
                 namespace: "cinder-csi".to_owned(),
+                operand_namespaces: vec!["drivers".to_owned()],
                 images: InstalledImages::default(),
                 drivers: kube::runtime::reflector::store().0,
                 idle_interval: Duration::from_mins(5),

@@ -183,7 +183,7 @@ impl OptionalApis {
 /// Looks at the optional APIs until the task is aborted, and watches the operator's objects of those that are served.
 pub(super) async fn follow(
     client: Client,
-    namespace: String,
+    namespaces: Vec<String>,
     apis: watch::Sender<OptionalApis>,
     is_ready: watch::Sender<bool>,
     wake: mpsc::Sender<Concerns>,
@@ -215,7 +215,11 @@ pub(super) async fn follow(
             .iter()
             .filter(|kind| kind.optional.is_some() && kind.is_served(now))
         {
-            if !followed.iter().any(|(there, _)| *there == kind) {
+            if followed.iter().any(|(there, _)| *there == kind) {
+                continue;
+            }
+            // What has no namespace is watched once.
+            for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
                 let watch = watches.spawn(watch_kind(client.clone(), kind, namespace.clone(), wake.clone()));
                 followed.push((kind, watch));
             }
@@ -353,7 +357,7 @@ mod tests {
         let (apis, mut told) = watch::channel(OptionalApis::default());
         let (is_ready, mut ready) = watch::channel(false);
         let (wake, mut woken) = mpsc::channel(4);
-        let following = tokio::spawn(follow(client, "cinder-csi".to_owned(), apis, is_ready, wake));
+        let following = tokio::spawn(follow(client, vec!["cinder-csi".to_owned()], apis, is_ready, wake));
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
         assert!(told.borrow_and_update().volume_attributes_classes);

@@ -250,10 +250,14 @@ impl Index {
             .unwrap_or_default()
     }
 
-    /// Forgets all objects of a kind but `names`: what a fresh list did not bring is gone.
-    pub(crate) fn retain<K: Fact>(&mut self, names: &BTreeSet<String>) -> Concerns {
+    /// Forgets all objects of a kind, or of one namespace where one was listed, but `names`: what a fresh list did not bring is gone.
+    pub(crate) fn retain<K: Fact>(&mut self, names: &BTreeSet<String>, namespace: Option<&str>) -> Concerns {
         let table = K::table(self);
-        let gone: Vec<String> = table.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        let is_listed = |name: &String| {
+            namespace.is_none_or(|namespace| name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('/')))
+        };
+        let gone = table.keys().filter(|name| is_listed(name) && !names.contains(*name));
+        let gone: Vec<String> = gone.cloned().collect();
         gone.iter().fold(Concerns::default(), |concerned, name| {
             concerned.and(self.remove::<K>(name))
         })
@@ -330,7 +334,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::observe::VolumeObject;
+    use crate::observe::{PodObject, VolumeObject};
+    use crate::operands::{COMPONENT_LABEL, NODE_COMPONENT};
 
     fn mk<K: serde::de::DeserializeOwned>(value: Value) -> K {
         serde_json::from_value(value).expect("an object")
@@ -368,10 +373,28 @@ mod tests {
         index.put(&mk_volume("pv1", "a"));
         index.put(&mk_volume("pv2", "b"));
         assert_eq!(
-            index.retain::<VolumeObject>(&["pv2".to_owned()].into()),
+            index.retain::<VolumeObject>(&["pv2".to_owned()].into(), None),
             concerned(&["a"])
         );
         assert!(index.volumes_of("a").is_empty() && index.volumes_of("b") == ["pv2"]);
+    }
+
+    #[test]
+    fn a_fresh_list_of_one_namespace_says_nothing_about_others() {
+        let mut index = Index::default();
+        let pod = |namespace: &str, driver: &str| -> PodObject {
+            let labels = json!({(cinder_csi_crds::INSTANCE_LABEL): driver, (COMPONENT_LABEL): NODE_COMPONENT});
+            let metadata = json!({"name": "p", "namespace": namespace, "uid": driver, "labels": labels});
+            mk(json!({"metadata": metadata, "spec": {"nodeName": "n1"}}))
+        };
+        index.put(&pod("one", "a"));
+        index.put(&pod("one-more", "b"));
+        assert_eq!(
+            index.retain::<PodObject>(&BTreeSet::new(), Some("one")),
+            concerned(&["a"])
+        );
+        assert!(index.node_pods_of("a").is_empty());
+        assert_eq!(index.node_pods_of("b").len(), 1);
     }
 
     #[test]

@@ -63,8 +63,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the watches; `namespace` is where the driver runs. What comes out of the channel is whom changes concern.
-    pub(crate) fn watch(client: &Client, namespace: &str) -> (Self, mpsc::Receiver<Concerns>) {
+    /// Starts the watches; in `namespaces` drivers run, in the first of them the operator itself. What comes out of the channel is whom
+    /// changes concern.
+    pub(crate) fn watch(client: &Client, namespaces: &[String]) -> (Self, mpsc::Receiver<Concerns>) {
         let (wake, woken) = mpsc::channel(16);
         let mut cluster = Self {
             index: Arc::default(),
@@ -78,8 +79,11 @@ impl Cluster {
         cluster.start::<AttachmentObject>("volumeattachments", client, &wake);
         cluster.start::<ClaimObject>("persistentvolumeclaims", client, &wake);
         cluster.start::<ClassObject>("storageclasses", client, &wake);
-        cluster.start_pods(client, namespace, &wake);
-        cluster.start_looking_for_apis(client, namespace, wake);
+        for (index, namespace) in namespaces.iter().enumerate() {
+            // Where the role is missing in another namespace, the drivers there say so and no other has to wait.
+            cluster.start_pods(client, namespace, index == 0, &wake);
+        }
+        cluster.start_looking_for_apis(client, namespaces, wake);
         (cluster, woken)
     }
 
@@ -103,28 +107,40 @@ impl Cluster {
         self.ready.push((kind, ready));
         let api: Api<DeserializeGuard<K>> = Api::all_with(client.clone(), &());
         let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-        self.watches
-            .spawn(follow(kind, events, Arc::clone(&self.index), is_ready, wake.clone()));
+        self.watches.spawn(follow(
+            (kind, None),
+            events,
+            Arc::clone(&self.index),
+            is_ready,
+            wake.clone(),
+        ));
     }
 
-    /// The driver's own pods: those of the operator's namespace with the instance label, and no others.
-    fn start_pods(&mut self, client: &Client, namespace: &str, wake: &mpsc::Sender<Concerns>) {
+    /// The driver's own pods: those of a namespace with the instance label, and no others.
+    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &mpsc::Sender<Concerns>) {
         let (is_ready, ready) = watch::channel(false);
-        self.ready.push(("pods", ready));
+        if is_waited_for {
+            self.ready.push(("pods", ready));
+        }
         let api: Api<DeserializeGuard<PodObject>> = Api::namespaced(client.clone(), namespace);
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
         let events = watcher(api, ours).default_backoff().boxed();
-        self.watches
-            .spawn(follow("pods", events, Arc::clone(&self.index), is_ready, wake.clone()));
+        self.watches.spawn(follow(
+            ("pods", Some(namespace.to_owned())),
+            events,
+            Arc::clone(&self.index),
+            is_ready,
+            wake.clone(),
+        ));
     }
 
-    fn start_looking_for_apis(&mut self, client: &Client, namespace: &str, wake: mpsc::Sender<Concerns>) {
+    fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: mpsc::Sender<Concerns>) {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push(("API groups", ready));
         let (told, apis) = watch::channel(OptionalApis::default());
         self.apis = apis;
         self.watches
-            .spawn(apis::follow(client.clone(), namespace.to_owned(), told, is_ready, wake));
+            .spawn(apis::follow(client.clone(), namespaces.to_vec(), told, is_ready, wake));
     }
 
     /// Waits until every first list has come.
@@ -161,9 +177,9 @@ impl Cluster {
 
 type Events<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
 
-/// Follows one watch for ever.
+/// Follows one watch for ever: of a kind, in one namespace or everywhere.
 async fn follow<K>(
-    kind: &'static str,
+    (kind, namespace): (&'static str, Option<String>),
     mut events: Events<'static, K>,
     index: Arc<RwLock<Index>>,
     is_ready: watch::Sender<bool>,
@@ -196,7 +212,7 @@ async fn follow<K>(
         };
         let concerned = {
             let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
-            take_in(&mut index, event, &mut listed, &is_ready)
+            take_in(&mut index, event, namespace.as_deref(), &mut listed, &is_ready)
         };
         gathered = gathered.and(concerned);
         if !gathered.is_empty() && wake_at.is_none() {
@@ -216,6 +232,7 @@ async fn until(at: Option<tokio::time::Instant>) {
 fn take_in<K: Fact>(
     index: &mut Index,
     event: Event<DeserializeGuard<K>>,
+    namespace: Option<&str>,
     listed: &mut BTreeSet<String>,
     is_ready: &watch::Sender<bool>,
 ) -> Concerns {
@@ -229,7 +246,7 @@ fn take_in<K: Fact>(
             put(index, &object)
         }
         Event::InitDone => {
-            let concerned = index.retain::<K>(listed);
+            let concerned = index.retain::<K>(listed, namespace);
             listed.clear();
             is_ready.send_replace(true);
             concerned
@@ -274,7 +291,7 @@ mod tests {
         let (is_ready, mut ready) = watch::channel(false);
         let index = Arc::<RwLock<Index>>::default();
         let following = tokio::spawn(follow::<VolumeObject>(
-            "pv",
+            ("pv", None),
             receiver.boxed(),
             Arc::clone(&index),
             is_ready,

@@ -23,7 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::PluginError;
-use crate::operands::KINDS;
+use crate::{operands::KINDS, resolve::namespace_of};
 
 /// Lines of each container's log.
 const LOG_LINES: i64 = 2_000;
@@ -47,10 +47,15 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
     bundle
         .objects::<CinderCSIDriver>("cindercsidrivers", Api::all(client.clone()), "")
         .await?;
+    let namespaces = namespaces(client, namespace).await;
     for kind in KINDS {
-        bundle
-            .operands(&kind.api_resource(), kind.namespaced.then_some(namespace))
-            .await?;
+        if !kind.namespaced {
+            bundle.operands(&kind.api_resource(), None).await?;
+            continue;
+        }
+        for place in &namespaces {
+            bundle.operands(&kind.api_resource(), Some(place)).await?;
+        }
     }
     bundle.objects::<Node>("nodes", Api::all(client.clone()), "").await?;
     bundle
@@ -60,16 +65,43 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         .objects::<VolumeAttachment>("volumeattachments", Api::all(client.clone()), "")
         .await?;
     bundle
-        .objects::<Pod>("pods", Api::namespaced(client.clone(), namespace), "")
-        .await?;
-    bundle
         .objects::<Event>("events-of-drivers", Api::namespaced(client.clone(), "default"), "")
         .await?;
-    bundle
-        .objects::<Event>("events", Api::namespaced(client.clone(), namespace), "")
-        .await?;
-    bundle.logs(namespace).await?;
+    for place in &namespaces {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &place.name);
+        bundle.objects(&format!("pods{}", place.suffix), pods, "").await?;
+        let events: Api<Event> = Api::namespaced(client.clone(), &place.name);
+        bundle.objects(&format!("events{}", place.suffix), events, "").await?;
+        bundle.logs(&place.name).await?;
+    }
     bundle.finish()
+}
+
+/// A namespace that is looked at, and what the names of its files end in.
+struct Place {
+    name: String,
+    suffix: String,
+}
+
+/// The operator's namespace, and those of drivers that run elsewhere.
+async fn namespaces(client: &Client, operators: &str) -> Vec<Place> {
+    let mut places = vec![Place {
+        name: operators.to_owned(),
+        suffix: String::new(),
+    }];
+    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+    // A list that fails is noted with the drivers already.
+    let drivers = drivers.list(&ListParams::default()).await.map(|list| list.items);
+    for driver in drivers.unwrap_or_default() {
+        let name = namespace_of(&driver, operators);
+        if places.iter().all(|place| place.name != name) {
+            places.push(Place {
+                name: name.to_owned(),
+                suffix: format!("-{name}"),
+            });
+        }
+    }
+    places
 }
 
 struct Bundle<'a> {
@@ -98,12 +130,13 @@ impl Bundle<'_> {
     }
 
     /// The objects that the operator made of one kind.
-    async fn operands(&mut self, resource: &ApiResource, namespace: Option<&str>) -> Result<(), PluginError> {
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+    async fn operands(&mut self, resource: &ApiResource, place: Option<&Place>) -> Result<(), PluginError> {
+        let api: Api<DynamicObject> = match place {
+            Some(place) => Api::namespaced_with(self.client.clone(), &place.name, resource),
             None => Api::all_with(self.client.clone(), resource),
         };
-        self.objects(&format!("operands-{}", resource.plural), api, INSTANCE_LABEL)
+        let suffix = place.map_or("", |place| place.suffix.as_str());
+        self.objects(&format!("operands-{}{suffix}", resource.plural), api, INSTANCE_LABEL)
             .await
     }
 

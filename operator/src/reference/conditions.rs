@@ -190,6 +190,21 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         Degraded,
         "True",
+        "OperandNamespaceNotServed",
+        "The operator was not told that drivers run in spec.operandNamespace. Nothing is changed there.",
+        "Create the namespace and give it to the operator: the chart's value operandNamespaces, or --operand-namespaces and \
+         config/rbac/operand-namespace.",
+    ),
+    row(
+        Degraded,
+        "True",
+        "OperandNamespaceForbidden",
+        "The operator has no role in spec.operandNamespace, or that does not exist; the message has the missing right.",
+        "Create the namespace and apply config/rbac/operand-namespace, or the chart with the value operandNamespaces.",
+    ),
+    row(
+        Degraded,
+        "True",
         "AdoptionForbidden",
         "spec.adoption.mode is Migrate, and the operator has no role in the namespace of the other installation.",
         "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the take-over is done.",

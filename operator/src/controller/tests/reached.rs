@@ -356,6 +356,16 @@ async fn take_overs(reached: &mut Reached) {
     }
 }
 
+async fn namespaces(reached: &mut Reached) {
+    for (namespace, hidden) in [("nowhere", None), ("drivers", Some("/namespaces/drivers/"))] {
+        let world = World::with(|spec| spec.operand_namespace = Some(namespace.to_owned()), |_| {});
+        if let Some(part) = hidden {
+            world.api.hide(part);
+        }
+        world.tell(reached).await;
+    }
+}
+
 pub(crate) async fn reach(reached: &mut Reached) {
     Box::pin(credentials(reached)).await;
     Box::pin(objects(reached)).await;
@@ -364,4 +374,5 @@ pub(crate) async fn reach(reached: &mut Reached) {
     take_overs(reached).await;
     Box::pin(reloads(reached)).await;
     clouds(reached).await;
+    namespaces(reached).await;
 }

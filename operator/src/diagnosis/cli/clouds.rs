@@ -14,6 +14,7 @@ use super::{
 use crate::{
     clouds::{CloudState, budget::Budget, look, trouble},
     operands::DriverCredentials,
+    resolve::namespace_of,
     status::find,
 };
 
@@ -36,6 +37,7 @@ pub(super) async fn ask_clouds(
     let serving = status
         .and_then(|status| status.controller.as_ref())
         .map(|controller| controller.ready);
+    let namespace = driver.map_or(namespace, |driver| namespace_of(driver, namespace));
     let credentials = credentials(client, name, namespace, notes).await;
     let budget = Budget::new(BUDGET);
     let (mut clouds, mut looks) = (BTreeMap::new(), Vec::new());

@@ -93,7 +93,7 @@ fn the_operator_holds_every_right_that_it_grants() {
     // Who turns the health monitor on gives the operator these too.
     let mut with_monitor = usual.clone();
     with_monitor.extend(rules_in("rbac/health-monitor/cluster_role.yaml", "ClusterRole"));
-    let mut namespace = rules_in("rbac/role.yaml", "Role");
+    let mut namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     namespace.extend(usual.clone());
 
     let mut granted = 0;
@@ -118,7 +118,7 @@ fn the_operator_holds_every_right_that_it_grants() {
 #[test]
 fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
-    let namespace = rules_in("rbac/role.yaml", "Role");
+    let namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     for kind in super::super::KINDS {
         let held = if kind.namespaced { &namespace } else { &cluster };
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
@@ -134,7 +134,9 @@ fn the_operator_may_do_everything_with_every_kind_that_it_makes() {
 #[test]
 fn the_operator_can_neither_escalate_nor_read_the_secrets_of_the_cluster() {
     let cluster = rules_in("rbac/cluster_role.yaml", "ClusterRole");
-    let all = rules_in("rbac/role.yaml", "Role").into_iter().chain(cluster.clone());
+    let all = rules_in("rbac/namespaced/role.yaml", "Role")
+        .into_iter()
+        .chain(cluster.clone());
 
     for (group, resource, _, verb) in single_rights(&all.collect::<Vec<_>>()) {
         assert!(

@@ -1,0 +1,45 @@
+//! Drivers that run in another namespace than the operator (spec.operandNamespace).
+
+use cinder_csi_crds::CinderCSIDriver;
+
+use super::Context;
+use crate::{
+    observe::ObserveError,
+    resolve::{Problem, namespace_of},
+};
+
+/// How the operator is given a namespace.
+const REMEDY: &str = "with the chart, add it to the value operandNamespaces; with kustomize, write it into \
+                      config/rbac/operand-namespace, apply that, and give the operator the argument --operand-namespaces";
+
+/// Why nothing is done about a driver whose namespace the operator was not told of: what happens there, it would not hear.
+pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Problem> {
+    let namespace = namespace_of(driver, &context.namespace);
+    let is_served = namespace == context.namespace || context.operand_namespaces.iter().any(|one| one == namespace);
+    (!is_served).then(|| Problem {
+        reason: "OperandNamespaceNotServed",
+        message: format!(
+            "spec.operandNamespace is {namespace}, and the operator was not told that drivers run there; nothing is changed. Create \
+             the namespace, then {REMEDY}"
+        ),
+    })
+}
+
+/// What the operator lacks in the namespace of a driver, where the API server refused a look for want of rights.
+pub(super) fn forbidden(driver: &CinderCSIDriver, context: &Context, error: &ObserveError) -> Option<Problem> {
+    let namespace = namespace_of(driver, &context.namespace);
+    let (ObserveError::List { source, .. } | ObserveError::Get { source, .. }) = error else {
+        return None;
+    };
+    match &**source {
+        kube::Error::Api(status) if status.code == 403 && namespace != context.namespace => Some(Problem {
+            reason: "OperandNamespaceForbidden",
+            message: format!(
+                "the operator lacks its role in namespace {namespace} (spec.operandNamespace), or the namespace does not exist; \
+                 nothing is changed. The API server says: {}. Create the namespace, then {REMEDY}",
+                status.message.trim_end_matches('.')
+            ),
+        }),
+        _ => None,
+    }
+}

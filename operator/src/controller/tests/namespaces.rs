@@ -1,0 +1,75 @@
+//! Drivers that run in another namespace than the operator.
+
+use super::*;
+
+const ELSEWHERE: &str = "/api/v1/namespaces/drivers/secrets/openstack-credentials";
+
+/// A driver that is to run in this namespace; its credentials are in `drivers`.
+fn mk(namespace: &str) -> World {
+    let mut spec = mk_spec();
+    spec.operand_namespace = Some(namespace.to_owned());
+    let world = World::new(spec, mk_index(&[], true));
+    let secret = world.api.get(SOURCE).expect("the credentials");
+    world.api.remove(SOURCE);
+    world.api.put(ELSEWHERE, secret);
+    world
+}
+
+#[tokio::test]
+async fn a_driver_runs_where_its_spec_says_with_the_credentials_from_there() {
+    let world = mk("drivers");
+    world.reconcile().await.expect("reconciled");
+    for path in [OWN_SECRET, DEPLOYMENT, DAEMON_SET] {
+        assert!(world.api.get(path).is_none(), "{path}");
+        let elsewhere = path.replace("/cinder-csi/", "/drivers/");
+        assert!(world.api.get(&elsewhere).is_some(), "{elsewhere}");
+    }
+    assert!(world.api.get(CSI_DRIVER).is_some());
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+
+    world.delete();
+    world.reconcile().await.expect("on its way");
+    let writes = world.api.take_writes();
+    assert!(
+        deletes(&writes)
+            .iter()
+            .any(|path| path.contains("/namespaces/drivers/deployments/")),
+        "{writes:?}"
+    );
+}
+
+#[tokio::test]
+async fn in_a_namespace_that_the_operator_was_not_told_of_nothing_is_done_and_the_status_says_what_to_do() {
+    let world = mk("nowhere");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    let (degraded, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(degraded, "True/OperandNamespaceNotServed");
+    assert!(
+        message.contains("nowhere") && message.contains("--operand-namespaces"),
+        "{message}"
+    );
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn where_the_role_is_missing_the_status_has_the_missing_right_and_a_deletion_waits_for_it() {
+    let world = mk("drivers");
+    world.reconcile().await.expect("reconciled");
+    world.api.hide("/namespaces/drivers/");
+    world.delete();
+    world.api.take_writes();
+    world.reconcile().await.expect("told");
+    assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    let (degraded, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(degraded, "True/OperandNamespaceForbidden");
+    assert!(
+        message.contains("Forbidden by the test") && message.contains("operand-namespace"),
+        "{message}"
+    );
+    assert_eq!(world.driver().finalizers(), [FINALIZER], "its objects are still there");
+}
