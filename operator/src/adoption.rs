@@ -22,7 +22,7 @@ use crate::{
     operands::Stage,
     plan::{Action, Plan},
     rollout::scaled,
-    teardown::listed,
+    words::listed,
 };
 
 /// A Deployment or StatefulSet of the other controller.

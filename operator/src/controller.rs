@@ -41,7 +41,7 @@ use crate::{
     startup_taint,
     status::{self, ClassesView, MonitoringView, PodsView, Removal, Seen, Workload},
     teardown::Blockers,
-    teardown::listed,
+    words::listed,
 };
 
 /// The object as it is watched: one that cannot be read must not stop the others.

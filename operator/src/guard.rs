@@ -20,7 +20,7 @@ use crate::{
     objects::{Key, kind},
     observe::{ObserveError, pages},
     plan::{Action, Obstacle, Plan},
-    teardown::listed,
+    words::listed,
 };
 
 /// How many objects a look is content with.

@@ -52,3 +52,4 @@ pub mod status;
 mod table;
 pub mod teardown;
 pub mod wiring;
+mod words;

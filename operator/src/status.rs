@@ -24,7 +24,8 @@ use crate::{
     reference,
     resolve::{Problem, health::HealthSettings},
     rollout::{Gate, NodeRollout},
-    teardown::{Blockers, listed},
+    teardown::Blockers,
+    words::listed,
 };
 
 mod adoption;

@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use crate::{
     objects::{Key, kind},
     plan::{is_being_deleted, uid_of},
+    words::listed,
 };
 
 /// Annotation on the DaemonSet: since when its pods end the registration.
@@ -203,16 +204,6 @@ fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
         Step::Wait { what: what.to_owned() }
     } else {
         Step::Delete { objects: there }
-    }
-}
-
-/// Names for a sentence, ten at most.
-pub(crate) fn listed(names: &[String]) -> String {
-    const NAMED: usize = 10;
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(NAMED) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown} and {more} more"),
     }
 }
 

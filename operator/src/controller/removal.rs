@@ -18,7 +18,8 @@ use crate::{
     plan::{Desired, uid_of},
     resolve::{Registration, Resolved, resolve},
     status::{Removal, Seen},
-    teardown::{FORCE_DELETE, Remains, Step, hasten_unregistration, listed, next_step},
+    teardown::{FORCE_DELETE, Remains, Step, hasten_unregistration, next_step},
+    words::listed,
 };
 
 /// How long until a step that takes its time is looked at again, should no watch tell of its end before.

@@ -19,7 +19,8 @@ use crate::{
     resolve::{Problem, Resolved},
     rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, node_rollout},
     status::{Drift, Seen, Workload},
-    teardown::{listed, unregistering_since},
+    teardown::unregistering_since,
+    words::listed,
 };
 
 impl Pass<'_> {

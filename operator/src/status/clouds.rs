@@ -12,7 +12,7 @@ use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{NAMED, Seen, Verdict, find, verdict};
-use crate::{clouds::trouble, resolve::health::HealthSettings, teardown::listed};
+use crate::{clouds::trouble, resolve::health::HealthSettings, words::listed};
 
 pub use events::{EXPIRING, expiring};
 pub(super) use events::{event, rotations};

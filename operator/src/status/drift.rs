@@ -6,7 +6,7 @@ use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{Seen, Verdict, find, verdict};
-use crate::teardown::listed;
+use crate::words::listed;
 
 /// For so long a drift that was put right is still told.
 pub(super) const REMEMBERED: Duration = Duration::from_hours(1);

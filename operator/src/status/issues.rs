@@ -6,7 +6,7 @@ use super::{CloudView, Seen, rollout};
 use crate::{
     objects::{Key, kind},
     plan::Obstacle,
-    teardown::listed,
+    words::listed,
 };
 
 /// One thing that needs a human.

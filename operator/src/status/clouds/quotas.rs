@@ -4,7 +4,7 @@ use crate::{
     clouds::QuotaFact,
     resolve::health::HealthSettings,
     status::{Seen, Verdict, verdict},
-    teardown::listed,
+    words::listed,
 };
 
 /// The state of a quota, as the status writes it.

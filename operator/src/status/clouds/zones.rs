@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::CloudView;
 use crate::{
     status::{Seen, Verdict, verdict},
-    teardown::listed,
+    words::listed,
 };
 
 pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict {
