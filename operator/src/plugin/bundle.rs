@@ -1,7 +1,7 @@
 //! What somebody needs who helps: objects, events and logs, without secrets.
 //!
-//! Of a Secret only its name and the names of its keys are kept; so are the environments of containers that hold proxies with
-//! passwords. Logs of operator and driver hold no secrets by construction.
+//! Of a Secret only its name and the names of its keys are kept, and out of URLs passwords are taken, such as that of a proxy in a
+//! container's environment. Logs of operator and driver hold no secrets by construction.
 
 use std::{
     fmt::Write as _,
