@@ -79,6 +79,19 @@ impl Component {
         }
     }
 
+    /// The lease by which the pods of a driver agree on a leader of this sidecar: sidecars derive its name from the driver's.
+    pub fn lease(self, driver: &str) -> Option<String> {
+        let prefix = match self {
+            Self::Provisioner => "",
+            Self::Attacher => "external-attacher-leader-",
+            Self::Resizer => "external-resizer-",
+            Self::Snapshotter => "external-snapshotter-leader-",
+            Self::HealthMonitor => "external-health-monitor-leader-",
+            Self::Driver | Self::Registrar | Self::LivenessProbe | Self::SnapshotController => return None,
+        };
+        Some(format!("{prefix}{}", driver.replace('.', "-")))
+    }
+
     /// Name of its image, below the registry's path.
     fn image_name(self) -> &'static str {
         match self {
@@ -297,5 +310,19 @@ mod tests {
 
         let found = images.get(Component::Resizer).unwrap().release.unwrap();
         assert_eq!(found.to_string(), release);
+    }
+
+    #[test]
+    fn the_leases_have_the_names_that_the_sidecars_give_them() {
+        let lease = |component: Component| component.lease("cinder.csi.openstack.org");
+        assert_eq!(
+            lease(Component::Provisioner).as_deref(),
+            Some("cinder-csi-openstack-org")
+        );
+        assert_eq!(
+            lease(Component::Attacher).as_deref(),
+            Some("external-attacher-leader-cinder-csi-openstack-org")
+        );
+        assert_eq!(lease(Component::Registrar), None);
     }
 }

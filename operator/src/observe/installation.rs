@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use super::{ObserveError, pages};
 use crate::{
     adoption::{Installation, OldController, OldObject},
+    images::Component,
     objects::Owner,
     operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT},
 };
@@ -86,7 +87,8 @@ pub async fn installation(
         specs.push(spec);
     }
     found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
-    let names = lease_names(&owner.name);
+    let sidecars = Component::ALL.into_iter();
+    let names: Vec<String> = sidecars.filter_map(|sidecar| sidecar.lease(&owner.name)).collect();
     found.leases = leases
         .iter()
         .filter(|lease| names.contains(&lease.name_any()) && is_held(lease, now))
@@ -192,20 +194,6 @@ fn old_object(metadata: ObjectMeta, node: String) -> OldObject {
         uid: metadata.uid.unwrap_or_default(),
         node,
     }
-}
-
-/// The leases of the sidecars of a driver.
-fn lease_names(driver: &str) -> [String; 4] {
-    let name: String = driver
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect();
-    [
-        name.clone(),
-        format!("external-attacher-leader-{name}"),
-        format!("external-resizer-{name}"),
-        format!("external-snapshotter-leader-{name}"),
-    ]
 }
 
 fn is_held(lease: &Lease, now: Timestamp) -> bool {
@@ -354,14 +342,6 @@ mod tests {
                 "Secret kube-system/cloud-config",
                 "ServiceAccount kube-system/csi-cinder-controller-sa",
             ]
-        );
-    }
-
-    #[test]
-    fn the_leases_have_the_names_that_the_sidecars_give_them() {
-        assert_eq!(
-            lease_names("cinder.csi.openstack.org")[1],
-            "external-attacher-leader-cinder-csi-openstack-org"
         );
     }
 }

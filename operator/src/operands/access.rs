@@ -251,27 +251,13 @@ fn health_monitor_rules() -> Vec<PolicyRule> {
 }
 
 fn leader_election_rules(resolved: &Resolved) -> Vec<PolicyRule> {
-    // The sidecars derive the names of their leases from the driver's.
-    let driver = resolved.driver_name.replace('.', "-");
-    let prefix = |component| {
-        Some(match component {
-            images::Component::Provisioner => "",
-            images::Component::Attacher => "external-attacher-leader-",
-            images::Component::Resizer => "external-resizer-",
-            images::Component::Snapshotter => "external-snapshotter-leader-",
-            images::Component::HealthMonitor => "external-health-monitor-leader-",
-            _ => return None,
-        })
-    };
     let sidecars = resolved.controller.sidecars.iter();
-    let leases = sidecars
-        .filter_map(|sidecar| Some(format!("{}{driver}", prefix(sidecar.component)?)))
-        .collect();
+    let leases = sidecars.filter_map(|sidecar| sidecar.component.lease(&resolved.driver_name));
     vec![
         // A name cannot be checked when an object is created.
         rule("coordination.k8s.io", &["leases"], &["create"]),
         PolicyRule {
-            resource_names: Some(leases),
+            resource_names: Some(leases.collect()),
             ..rule("coordination.k8s.io", &["leases"], &["get", "update"])
         },
         // Who became leader.
