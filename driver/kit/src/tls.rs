@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use rustls::crypto::ring::{self, cipher_suite};
+use rustls::server::NoServerSessionStorage;
 use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
 pub use certificate::{Certificate, CertificateError};
@@ -143,6 +144,9 @@ impl TlsOptions {
             .with_no_client_auth()
             .with_cert_resolver(certificate.into_resolver());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Who reads twice a minute keeps the connection; what could be resumed would only take memory.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 }

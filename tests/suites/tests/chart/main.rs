@@ -56,11 +56,9 @@ fn templated(namespace: &str, settings: &[&str]) -> Result<Objects> {
     objects(&run(&mut helm)?)
 }
 
-fn kustomized() -> Result<Objects> {
+fn kustomized(folder: &str) -> Result<Objects> {
     let mut kubectl = Command::new(programs::kubectl()?);
-    objects(&run(kubectl
-        .arg("kustomize")
-        .arg(workspace_root().join("config/default")))?)
+    objects(&run(kubectl.arg("kustomize").arg(workspace_root().join(folder)))?)
 }
 
 #[test]
@@ -72,7 +70,7 @@ fn helm_lint_has_nothing_to_say_against_the_chart() -> Result<()> {
 
 #[test]
 fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
-    let mut wanted = kustomized()?;
+    let mut wanted = kustomized("config/default")?;
     // Helm makes the namespace itself, and says in its notes how it is labelled.
     let namespace = wanted.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
     ensure!(namespace.is_some(), "the kustomization makes no namespace");
@@ -145,8 +143,46 @@ fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> 
 }
 
 #[test]
+fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_them() -> Result<()> {
+    let settings = ["operandNamespaces[0]=cinder-csi-drivers", "operandNamespaces[1]=more"];
+    let made = templated("cinder-csi", &settings)?;
+    let wanted = kustomized("config/rbac/operand-namespace")?;
+    ensure!(wanted.len() == 2, "{:?}", wanted.keys().collect::<Vec<_>>());
+    for ((kind, namespace, name), object) in wanted {
+        ensure!(namespace == "cinder-csi-drivers", "{kind} {namespace}/{name}");
+        let of_chart = |namespace: &str| made.get(&(kind.clone(), namespace.to_owned(), name.clone()));
+        let found = of_chart(&namespace).with_context(|| format!("the chart has no {kind} {name} there"))?;
+        for part in ["rules", "roleRef", "subjects"] {
+            ensure!(
+                found[part] == object[part],
+                "{kind}: {} and {}",
+                found[part],
+                object[part]
+            );
+        }
+        if kind == "RoleBinding" {
+            ensure!(object["subjects"][0]["namespace"] == "cinder-csi", "{object}");
+        }
+        ensure!(of_chart("more").is_some() && of_chart("cinder-csi").is_some(), "{kind}");
+    }
+    let deployment = &made[&("Deployment".into(), "cinder-csi".into(), "cinder-csi-operator".into())];
+    let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    ensure!(
+        args == &json!(["run", "--operand-namespaces=cinder-csi-drivers,more"]),
+        "{args}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_value_that_nobody_knows_is_refused_by_name() -> Result<()> {
-    for setting in ["replcias=2", "image.tga=v9", "replicas=0", "extraArgs[0]=log"] {
+    for setting in [
+        "replcias=2",
+        "image.tga=v9",
+        "replicas=0",
+        "extraArgs[0]=log",
+        "operandNamespaces[0]=Drivers",
+    ] {
         let refused = templated("cinder-csi", &[setting]);
         let error = format!("{:#}", refused.err().with_context(|| format!("{setting} was taken"))?);
         let word = setting.split(['=', '[', '.']).next().unwrap_or_default();

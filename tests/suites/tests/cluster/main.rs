@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         clouds::changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call,
         clouds::a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained,
         upkeep::what_somebody_changes_or_deletes_is_repaired,
+        upkeep::files_of_the_administrators_are_in_the_drivers_container,
         upkeep::at_rest_the_operator_writes_nothing,
         upkeep::an_unmanaged_driver_is_left_alone_until_it_is_managed_again,
         kills::the_controller_killed_during_a_create_makes_no_second_volume,

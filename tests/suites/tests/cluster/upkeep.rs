@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::leaders::leader;
 use crate::metrics;
 use crate::snapshots::take;
-use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, WITHIN, World};
+use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
 pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) -> Result<()> {
     world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
@@ -30,6 +30,40 @@ pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) 
     })
     .await?;
     world.healthy().await
+}
+
+pub(crate) async fn files_of_the_administrators_are_in_the_drivers_container(world: &World) -> Result<()> {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files", "namespace": NAMESPACE},
+        "data": {"word": "from the administrator"}});
+    world.cluster.apply(&map.to_string()).await?;
+    let volume = json!({"name": "files", "mountPath": "/opt/files", "configMap": {"name": "files"}});
+    world
+        .patch_spec(&json!({"controller": {"extraVolumes": [volume]}}))
+        .await?;
+    wait_for("the file in the driver's container", PATIENCE, async || {
+        let mut read = Vec::new();
+        for node in world.cluster.nodes() {
+            for container in node.containers(NAMESPACE, DRIVER_CONTAINER).await? {
+                if container.pod.contains("controller") {
+                    let path = format!("/proc/{}/root/opt/files/word", container.pid);
+                    read.push(node.exec(&["busybox", "cat", &path]).await?);
+                }
+            }
+        }
+        ensure!(
+            !read.is_empty() && read.iter().all(|text| text == "from the administrator"),
+            "{read:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    world.patch_spec(&json!({"controller": {"extraVolumes": null}})).await?;
+    world.healthy().await?;
+    world
+        .cluster
+        .kubectl(&["delete", "configmap", "files", "-n", NAMESPACE])
+        .await
+        .map(drop)
 }
 
 /// A counter of the operator's metrics, summed over its labels.

@@ -6,6 +6,7 @@
 
 mod drift;
 mod leaders;
+mod namespaces;
 mod rest;
 mod rollout;
 mod rules;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,
         states::orphans_go_on_running_without_their_marks,
         states::force_takes_its_acknowledgement_on_this_very_object,
+        namespaces::a_driver_in_another_namespace_is_made_there_once_the_operator_has_its_role,
         takeover::the_go_driver_is_replaced_part_by_part_and_never_are_there_two_leaders,
     ];
     main_without_runtime(all, |scenarios| {

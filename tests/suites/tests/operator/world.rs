@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -80,9 +80,6 @@ impl World {
         let directory = lab.path("api-server");
         fs::create_dir(&directory).context("cannot make a directory")?;
         let server = ApiServer::start(&directory, &arguments).await?;
-        let manifests = workspace_root().join("config/default");
-        let apply = server.kubectl().args(["apply", "--server-side", "-k"]).arg(&manifests);
-        apply.output().await?;
         let world = Self {
             api: Api::new(&server)?,
             lab: lab.clone(),
@@ -92,17 +89,29 @@ impl World {
             ports: AtomicU16::new(18080),
         };
         // Its Deployment starts nothing here; each scenario starts operators of its own.
-        world.credentials("cloud.conf").await?;
+        world.kustomize(&workspace_root().join("config/default")).await?;
+        world.credentials(NAMESPACE, "cloud.conf").await?;
         for node in NODES {
             world.add_node(node).await?;
         }
         Ok(world)
     }
 
-    async fn credentials(&self, key: &str) -> Result<()> {
+    /// Applies a kustomization.
+    pub(crate) async fn kustomize(&self, directory: &Path) -> Result<()> {
+        let apply = self
+            .server
+            .kubectl()
+            .args(["apply", "--server-side", "-k"])
+            .arg(directory);
+        apply.output().await.map(drop).context("cannot apply the kustomization")
+    }
+
+    /// Puts the Secret with the credentials into a namespace.
+    pub(crate) async fn credentials(&self, namespace: &str, key: &str) -> Result<()> {
         let text = fs::read_to_string(self.simulator.cloud_conf()).context("cannot read cloud.conf")?;
         let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE},
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace},
             "stringData": {key: text},
         });
         self.server.apply(&secret.to_string()).await

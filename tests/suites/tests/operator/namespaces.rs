@@ -1,0 +1,97 @@
+//! A driver in another namespace than the operator.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{wait_for, workspace_root};
+use serde_json::{Value, json};
+
+use crate::world::{DAEMON_SET, DEPLOYMENT, PATIENCE, World};
+
+/// The namespace that config/rbac/operand-namespace names.
+const ELSEWHERE: &str = "cinder-csi-drivers";
+
+fn elsewhere(path: &str) -> String {
+    path.replace("/namespaces/cinder-csi/", &format!("/namespaces/{ELSEWHERE}/"))
+}
+
+pub(crate) async fn a_driver_in_another_namespace_is_made_there_once_the_operator_has_its_role(
+    world: &World,
+) -> Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}});
+    world.api.create("/api/v1/namespaces", &namespace).await?;
+    let operator = world
+        .start_operator("elsewhere", &["--operand-namespaces", ELSEWHERE])
+        .await?;
+    let spec = json!({
+        "operandNamespace": ELSEWHERE,
+        "blockStorage": {"attachTimeout": "90s"},
+        "controller": {"replicas": 2, "extraVolumes": [
+            {"name": "files", "mountPath": "/opt/files", "configMap": {"name": "files", "optional": true}},
+            {"name": "token", "mountPath": "/opt/token", "projected": {"sources": [
+                {"serviceAccountToken": {"audience": "vault", "path": "token"}}]}},
+        ]},
+        "monitoring": {"tls": {"minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_256_GCM_SHA384"]}},
+    });
+    world.ask_for_driver(spec).await?;
+    wait_for("the missing right", PATIENCE, async || {
+        let (reason, message) = world.condition("Degraded", "True").await?;
+        ensure!(reason == "OperandNamespaceForbidden", "{reason}: {message}");
+        ensure!(
+            message.contains("cannot list resource") && message.contains(ELSEWHERE),
+            "{message}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    world
+        .kustomize(&workspace_root().join("config/rbac/operand-namespace"))
+        .await?;
+    world.credentials(ELSEWHERE, "cloud.conf").await?;
+    let deployment = wait_for("the driver in its namespace", PATIENCE, async || {
+        let deployment = world.api.get(&elsewhere(DEPLOYMENT)).await?;
+        world.api.get(&elsewhere(DAEMON_SET)).await?;
+        Ok(deployment)
+    })
+    .await?;
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        ensure!(world.api.find(path).await?.is_none(), "{path} is there too");
+    }
+    what_the_spec_says_is_in(&deployment)?;
+
+    // What becomes of it there, the operator hears.
+    let path = elsewhere(DEPLOYMENT);
+    world.api.merge(&path, &json!({"spec": {"replicas": 0}})).await?;
+    wait_for("the replicas", PATIENCE, async || {
+        let deployment = world.api.get(&path).await?;
+        ensure!(
+            deployment["spec"]["replicas"] == 2,
+            "{}",
+            deployment["spec"]["replicas"]
+        );
+        Ok(())
+    })
+    .await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
+fn what_the_spec_says_is_in(deployment: &Value) -> Result<()> {
+    let driver = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let args = driver["args"].as_array().context("no arguments")?;
+    for flag in [
+        "--attach-timeout=90s",
+        "--secure-metrics=true",
+        "--tls-min-version=VersionTLS13",
+        "--tls-cipher-suites=TLS_AES_256_GCM_SHA384",
+    ] {
+        ensure!(args.contains(&json!(flag)), "no {flag} in {args:?}");
+    }
+    let mounts = driver["volumeMounts"].as_array().context("no mounts")?;
+    for (name, path) in [("files", "/opt/files"), ("token", "/opt/token")] {
+        ensure!(
+            mounts.contains(&json!({"name": name, "mountPath": path, "readOnly": true})),
+            "{mounts:?}"
+        );
+    }
+    Ok(())
+}
