@@ -5,6 +5,7 @@ use cinder_csi_crds::CinderCSIDriver;
 use super::Context;
 use crate::{
     observe::ObserveError,
+    operands::KINDS,
     resolve::{Problem, namespace_of},
 };
 
@@ -28,11 +29,16 @@ pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Pr
 /// What the operator lacks in the namespace of a driver, where the API server refused a look for want of rights.
 pub(super) fn forbidden(driver: &CinderCSIDriver, context: &Context, error: &ObserveError) -> Option<Problem> {
     let namespace = namespace_of(driver, &context.namespace);
-    let (ObserveError::List { source, .. } | ObserveError::Get { source, .. }) = error else {
-        return None;
+    let (source, is_there) = match error {
+        ObserveError::List { plural, source } => {
+            let is_there = KINDS.iter().any(|kind| kind.namespaced && kind.plural == plural);
+            (source, is_there)
+        }
+        ObserveError::Get { key, source } => (source, key.namespace.is_some()),
+        _ => return None,
     };
     match &**source {
-        kube::Error::Api(status) if status.code == 403 && namespace != context.namespace => Some(Problem {
+        kube::Error::Api(status) if status.code == 403 && is_there && namespace != context.namespace => Some(Problem {
             reason: "OperandNamespaceForbidden",
             message: format!(
                 "the operator lacks its role in namespace {namespace} (spec.operandNamespace), or the namespace does not exist; \

@@ -73,3 +73,13 @@ async fn where_the_role_is_missing_the_status_has_the_missing_right_and_a_deleti
     );
     assert_eq!(world.driver().finalizers(), [FINALIZER], "its objects are still there");
 }
+
+#[tokio::test]
+async fn a_right_that_is_missing_in_the_whole_cluster_is_not_taken_for_one_of_the_namespace() {
+    let world = mk("drivers");
+    world.reconcile().await.expect("reconciled");
+    world.api.hide("/persistentvolumes");
+    world.delete();
+    let error = world.reconcile().await.expect_err("nobody knows what needs the driver");
+    assert!(error.to_string().contains("persistentvolumes"), "{error}");
+}
