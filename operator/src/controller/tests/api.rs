@@ -201,7 +201,8 @@ impl State {
         };
         let items: Vec<Value> = self.objects.iter().filter(is_listed).map(bare).collect();
         // A cluster without snapshots does not know their kinds.
-        if items.is_empty() && path.contains("snapshot.storage.k8s.io") {
+        let has_snapshots = self.objects.contains_key("/apis/snapshot.storage.k8s.io/v1");
+        if items.is_empty() && path.contains("snapshot.storage.k8s.io") && !has_snapshots {
             return refusal(404, "NotFound");
         }
         (

@@ -34,11 +34,10 @@ async fn nothing_differs_after_a_reconcile() {
 async fn classes_that_are_left_to_others_stay_and_others_go() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
-    world.api.change(DRIVER, "/spec/storageClasses/items", json!([]));
+    world.api.change(DRIVER, "/spec/storageClasses", json!({"items": []}));
     assert_eq!(deleted(&world).await, ["StorageClass cinder"]);
-    world
-        .api
-        .change(DRIVER, "/spec/storageClasses/state", json!("Unmanaged"));
+    let left = json!({"items": [], "state": "Unmanaged"});
+    world.api.change(DRIVER, "/spec/storageClasses", left);
     assert_eq!(deleted(&world).await, [""; 0]);
 }
 
