@@ -3,6 +3,7 @@
 //! On an update the old pod has ended before the new one starts. When this driver takes the place of another installation it is there
 //! beside it before that ends, so that the node is without a driver for a moment only.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Waits until nobody serves the socket; `None` when the shutdown comes first.
 pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()> {
     let mut told = false;
-    while UnixStream::connect(path).await.is_ok() {
+    while is_served(path).await {
         if !told {
             tracing::warn!(socket = %path.display(), "another process serves the CSI socket; waiting until it ends");
             told = true;
@@ -29,6 +30,14 @@ pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()
         tracing::info!(socket = %path.display(), "the other process has ended");
     }
     Some(())
+}
+
+/// Whether a process has the socket. One that hangs lets connections queue up, until no further one is taken.
+async fn is_served(path: &Path) -> bool {
+    match UnixStream::connect(path).await {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +59,17 @@ mod tests {
         }
         drop(other);
         assert_eq!(waits.await, Some(()), "the socket is still there and nobody serves it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_hangs_is_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("csi.sock");
+        let _hangs = tokio::net::UnixListener::bind(&path).expect("a socket");
+        let shutdown = CancellationToken::new();
+        // Longer than it takes to fill its queue.
+        let waits = tokio::time::timeout(LOOK * 10_000, wait(&path, &shutdown));
+        assert!(waits.await.is_err(), "nobody answers, but the socket is not free");
     }
 
     #[tokio::test]
