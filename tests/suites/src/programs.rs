@@ -48,6 +48,11 @@ pub fn helm() -> Result<PathBuf> {
     of_module("helm", "helm")
 }
 
+/// crane, which serves and fills a registry of images: `CRANE`, or what `tests/tools/build` builds.
+pub fn crane() -> Result<PathBuf> {
+    of_module("registry", "crane")
+}
+
 fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
