@@ -1,4 +1,4 @@
-//! The Go driver's own manifests: they come with its Go module.
+//! The Go driver's own manifests and chart: they come with its Go module.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -85,6 +85,11 @@ fn fit(object: &mut Value, cloud_conf: &str) {
             container["imagePullPolicy"] = json!("IfNotPresent");
         }
     }
+}
+
+/// The directory of the chart, as it was published.
+pub async fn chart() -> Result<PathBuf> {
+    Ok(module().await?.join("charts/cinder-csi-plugin"))
 }
 
 /// The directory of the Go driver's module.

@@ -1,4 +1,4 @@
-//! The Go driver in a cluster, from its own manifests: they come with its Go module.
+//! The Go driver in a cluster, from its own manifests.
 
 use std::path::Path;
 
@@ -23,14 +23,13 @@ const TOOLS: [&str; 11] = [
     "/etc/mke2fs.conf",
 ];
 
-/// The manifests with the credentials of the cluster's cloud.
-pub(crate) async fn manifests(cluster: &Cluster) -> Result<Manifests> {
+/// Its configuration with the credentials of the cluster's cloud.
+pub(crate) fn cloud_conf(cluster: &Cluster) -> Result<String> {
     let access = cluster.simulator()?.access();
-    let conf = format!(
+    Ok(format!(
         "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {}\napplication-credential-secret = {}\n",
         access.auth_url, access.region, access.application_credential_id, access.application_credential_secret
-    );
-    Manifests::read(&conf).await
+    ))
 }
 
 /// Makes images of those names, of programs that were built here.
@@ -74,7 +73,7 @@ pub(crate) async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()
     cluster.apply(&all.to_string()).await.map(drop)
 }
 
-/// Deletes all of it.
+/// Deletes all of it, and waits for the end of its pods.
 pub(crate) async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     for object in manifests.objects() {
         let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
@@ -83,6 +82,7 @@ pub(crate) async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<(
             kind.as_str().unwrap_or_default(),
             name.as_str().unwrap_or_default(),
             "--ignore-not-found",
+            "--cascade=foreground",
             "--timeout=90s",
         ];
         if object["metadata"]["namespace"].is_string() {
@@ -106,14 +106,19 @@ async fn driver_image(cluster: &Cluster, name: &str) -> Result<Image> {
     Ok(image)
 }
 
-/// Waits until the Go driver's pods are Ready and every node's kubelet knows the driver from its registrar.
+/// Waits until the Go driver's pods, those of the manifests, are Ready and every node's kubelet knows the driver from its registrar.
 pub(crate) async fn serves(cluster: &Cluster) -> Result<()> {
+    serves_as(cluster, CONTROLLER, NODE).await
+}
+
+/// The same for a Deployment and a DaemonSet of these names.
+pub(crate) async fn serves_as(cluster: &Cluster, controller: &str, node: &str) -> Result<()> {
     wait_for("the Go driver's pods", PATIENCE, async || {
         for (kind, name, wanted, have) in [
-            ("deployment", CONTROLLER, "/spec/replicas", "/status/availableReplicas"),
+            ("deployment", controller, "/spec/replicas", "/status/availableReplicas"),
             (
                 "daemonset",
-                NODE,
+                node,
                 "/status/desiredNumberScheduled",
                 "/status/numberReady",
             ),

@@ -1,10 +1,12 @@
-//! From the Go driver to this one and back, in a cluster of two nodes: the Go driver comes from its own manifests, and pods write to
-//! volumes that it made all the time.
+//! From the Go driver to this one and back, in a cluster of two nodes: the Go driver comes from its own manifests and its own chart,
+//! and pods write to volumes that it made all the time.
 //!
 //! The scenarios share one cluster and each begins where the one before ended: the first that fails ends the run. What
 //! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
 
+mod chart;
 mod go;
+mod registry;
 mod site;
 
 use std::process::ExitCode;
@@ -17,6 +19,8 @@ use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 
+use chart::Release;
+use registry::Registry;
 use site::Site;
 
 fn main() -> ExitCode {
@@ -27,6 +31,7 @@ fn main() -> ExitCode {
         what_the_go_driver_made_grows_is_copied_and_goes,
         the_way_back_leads_to_the_go_driver,
         our_image_runs_in_the_go_drivers_manifests,
+        our_image_runs_in_the_go_drivers_chart,
         nothing_is_left,
     ];
     scenarios::main(all, run)
@@ -151,7 +156,7 @@ async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: 
 
 async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result<()> {
     let first = &site.writers.names()[0];
-    site.grow(first, "2Gi", 19 << 16).await?;
+    site.grow(first, 2).await?;
     site.snapshot("of-ours", first).await?;
     // What the Go driver snapshot can be restored.
     let mut claim = suites::cluster::claim("restored", "Filesystem");
@@ -188,7 +193,7 @@ async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
     site.undisturbed().await?;
     // Ours made this one.
     site.world.delete("volumesnapshot", "of-ours").await?;
-    site.grow(&site.writers.names()[1], "2Gi", 19 << 16).await?;
+    site.grow(&site.writers.names()[1], 2).await?;
     site.a_life("after").await?;
     site.undisturbed().await
 }
@@ -208,16 +213,51 @@ async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
     go::serves(site.cluster()).await?;
     site.undisturbed().await?;
     let names = site.writers.names();
-    site.grow(&names[0], "3Gi", 29 << 16).await?;
+    site.grow(&names[0], 3).await?;
     site.snapshot("small-way", &names[1]).await?;
     site.world.delete("volumesnapshot", "small-way").await?;
     site.a_life("small-way").await?;
     site.undisturbed().await
 }
 
+/// Nothing is changed in the chart's values but the name of the driver's image, which is pulled as an administrator's would be.
+async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
+    let cluster = site.cluster();
+    // Both have roles and accounts of the same names.
+    go::delete(&site.manifests, cluster).await?;
+    let release = Release::install(cluster).await?;
+    release.serves().await?;
+    site.a_life("of-the-chart").await?;
+    site.undisturbed().await?;
+
+    let registry = Registry::start(cluster).await?;
+    let archives = site.product.pack_images().await?;
+    let driver = archives.first().context("the product has no images")?;
+    let (repository, tag) = ("cinder-csi-driver", format!("v{}", site.product.version));
+    registry.push(cluster, driver, &format!("{repository}:{tag}")).await?;
+    release
+        .take_image(&format!("{}/{repository}", registry::ADDRESS), &tag)
+        .await?;
+    release.serves().await?;
+    site.undisturbed().await?;
+    let names = site.writers.names();
+    site.grow(&names[1], 3).await?;
+    site.snapshot("in-the-chart", &names[0]).await?;
+    site.a_life("in-the-chart").await?;
+    site.undisturbed().await?;
+
+    release.roll_back().await?;
+    release.serves().await?;
+    site.world.delete("volumesnapshot", "in-the-chart").await?;
+    site.grow(&names[0], 4).await?;
+    site.a_life("rolled-back").await?;
+    site.undisturbed().await?;
+    registry.stop().await
+}
+
 async fn nothing_is_left(site: &Site) -> Result<()> {
     site.writers.remove(site.cluster()).await?;
-    go::delete(&site.manifests, site.cluster()).await?;
+    Release::of(site.cluster()).await?.uninstall().await?;
     let words = ["get", "pods", "-n", USERS, "-o", "name"];
     let pods = site.cluster().kubectl(&words).await?;
     ensure!(pods.is_empty(), "left: {pods}");

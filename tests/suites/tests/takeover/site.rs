@@ -31,7 +31,7 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        let manifests = go::manifests(cluster).await?;
+        let manifests = Manifests::read(&go::cloud_conf(cluster)?).await?;
         go::load_images(&manifests, cluster).await?;
         snapshots(cluster).await?;
         cluster
@@ -87,15 +87,16 @@ impl Site {
         Ok(())
     }
 
-    /// Asks for a larger volume and waits until its pod has it.
-    pub(crate) async fn grow(&self, claim: &str, size: &str, kib: u64) -> Result<()> {
-        let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}}).to_string();
+    /// Asks for a volume that is 1 GiB larger than it was, this large now, and waits until its pod has it.
+    pub(crate) async fn grow(&self, claim: &str, gib: u64) -> Result<()> {
+        let patch = json!({"spec": {"resources": {"requests": {"storage": format!("{gib}Gi")}}}}).to_string();
         let words = ["patch", "pvc", claim, "-n", USERS, "--type=merge", "-p", &patch];
         self.cluster().kubectl(&words).await?;
         wait_for(&format!("{claim} to grow"), PATIENCE, async || {
             let told = self.world.sh(claim, "df -k /data | tail -n 1").await?;
             let has = told.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok());
-            ensure!(has.is_some_and(|has| has > kib), "df printed {told}");
+            // A file system is a little smaller than its device.
+            ensure!(has.is_some_and(|has| has > (gib - 1) << 20), "df printed {told}");
             Ok(())
         })
         .await

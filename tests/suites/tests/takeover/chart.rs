@@ -1,0 +1,108 @@
+//! The Go driver from its own chart, by helm.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use harness::Cluster;
+use serde_json::json;
+use suites::cluster::PATIENCE;
+use suites::{go_manifests, programs};
+
+use crate::go;
+
+/// The release's name.
+const NAME: &str = "cinder-csi";
+const CONTROLLER: &str = "openstack-cinder-csi-controllerplugin";
+const NODE: &str = "openstack-cinder-csi-nodeplugin";
+
+/// The release of the chart in a cluster, installed or not.
+pub(crate) struct Release<'a> {
+    cluster: &'a Cluster,
+    helm: PathBuf,
+    chart: PathBuf,
+}
+
+impl<'a> Release<'a> {
+    pub(crate) async fn of(cluster: &'a Cluster) -> Result<Self> {
+        Ok(Self {
+            cluster,
+            helm: programs::helm()?,
+            chart: go_manifests::chart().await?,
+        })
+    }
+
+    /// Installs the chart. Its values say how the credentials come to it and nothing else.
+    pub(crate) async fn install(cluster: &'a Cluster) -> Result<Self> {
+        let release = Self::of(cluster).await?;
+        let values = json!({
+            "secret": {"enabled": true, "create": true, "name": "cloud-config", "data": {"cloud.conf": go::cloud_conf(cluster)?}},
+            // Without the directory with a CA of the machine, which is one of the defaults.
+            "csi": {"plugin": {
+                "volumes": [],
+                "volumeMounts": [{"name": "cloud-config", "mountPath": "/etc/config", "readOnly": true}],
+            }},
+        });
+        let file = cluster.directory()?.join("values.json");
+        std::fs::write(&file, values.to_string()).context("cannot write the values of the chart")?;
+        let (chart, file) = (text(&release.chart)?, text(&file)?);
+        release.run(&["install", NAME, chart, "--values", file]).await?;
+        Ok(release)
+    }
+
+    /// Upgrades the release to another image of the driver; all other values stay.
+    pub(crate) async fn take_image(&self, repository: &str, tag: &str) -> Result<()> {
+        let repository = format!("csi.plugin.image.repository={repository}");
+        let tag = format!("csi.plugin.image.tag={tag}");
+        let chart = text(&self.chart)?;
+        self.run(&[
+            "upgrade",
+            NAME,
+            chart,
+            "--reuse-values",
+            "--set-string",
+            &repository,
+            "--set-string",
+            &tag,
+        ])
+        .await
+    }
+
+    /// Goes back to the revision before.
+    pub(crate) async fn roll_back(&self) -> Result<()> {
+        self.run(&["rollback", NAME]).await
+    }
+
+    pub(crate) async fn uninstall(&self) -> Result<()> {
+        self.run(&[
+            "uninstall",
+            NAME,
+            "--ignore-not-found",
+            "--cascade=foreground",
+            "--wait",
+        ])
+        .await
+    }
+
+    pub(crate) async fn serves(&self) -> Result<()> {
+        go::serves_as(self.cluster, CONTROLLER, NODE).await
+    }
+
+    async fn run(&self, words: &[&str]) -> Result<()> {
+        let mut helm = self
+            .cluster
+            .command_in_network(text(&self.helm)?)?
+            .args(words)
+            .args(["--namespace", go::NAMESPACE])
+            .timeout(PATIENCE);
+        let home = self.cluster.directory()?.join("helm");
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            helm = helm.env(variable, home.join(variable));
+        }
+        helm.output().await.map(drop)
+    }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str()
+        .with_context(|| format!("{} is not UTF-8", path.display()))
+}
