@@ -52,7 +52,7 @@ e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External St
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) run --locked --quiet -p suites --bin kubernetes-e2e -- $(ARGS)
 
 .PHONY: takeover
-takeover: prepare ## From the Go driver, installed from its own manifests, to ours and back, under writing pods (root)
+takeover: prepare ## From the Go driver, by its own manifests and chart, to ours and back, under writing pods (root)
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test takeover
 
 .PHONY: bench
@@ -86,6 +86,8 @@ fmt-check:
 .PHONY: clippy
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@# Not among all targets, because `make test` does not run it.
+	$(CARGO) clippy --locked --workspace --test takeover -- -D warnings
 
 .PHONY: deny
 deny: $(DENY)
