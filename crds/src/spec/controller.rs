@@ -98,7 +98,7 @@ pub struct ControllerSpec {
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["name".into()]),
         validation = Rule::new("self.all(a, self.exists_one(b, a.mountPath == b.mountPath))")
-            .message(Message::Expression("'mountPath ' + self.filter(a, !self.exists_one(b, a.mountPath == b.mountPath))[0].mountPath + ' is that of two extraVolumes'".into())),
+            .message("each mountPath of extraVolumes can be there only once"),
     )]
     pub extra_volumes: Vec<ExtraVolume>,
 

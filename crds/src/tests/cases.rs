@@ -575,7 +575,7 @@ fn extra_volumes() -> Vec<Case> {
             "two volumes at one place",
             controller,
             json!({ "extraVolumes": [volume("a", "/opt/a"), volume("b", "/opt/a")] }),
-            "mountPath /opt/a is that of two extraVolumes",
+            "each mountPath of extraVolumes can be there only once",
         ),
         refused(
             "a volume of nothing",
