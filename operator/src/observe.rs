@@ -35,6 +35,7 @@ pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
 pub(crate) use pods::PodObject;
 pub use revisions::current_revision;
 pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
+pub(crate) use watches::until_allowed;
 pub use watches::{Cluster, WatchError};
 
 use index::Owned as _;

@@ -17,7 +17,7 @@ use csi_kit::{
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client, Config, Resource, ResourceExt,
     api::{DynamicObject, ListParams, PartialObjectMeta},
     runtime::{
         Controller, Predicate, PredicateConfig, WatchStreamExt, controller, predicates, reflector,
@@ -39,7 +39,7 @@ use crate::{
     events::Events,
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
-    observe::{Cluster, Concerns},
+    observe::{Cluster, Concerns, until_allowed},
     operands::KINDS,
     reload::{self, Http, Reloads},
     render,
@@ -360,37 +360,77 @@ fn controller(
         .reconcile_on(concerned(woken, store.clone()))
         .reconcile_on(concerned(seen, store.clone()));
     // What may be absent is watched where it is looked for.
+    let ours = || watcher::Config::default().labels(INSTANCE_LABEL);
+    let driver_of = |object: &PartialObjectMeta<DynamicObject>| -> Vec<ObjectRef<Watched>> {
+        let driver = object.labels().get(INSTANCE_LABEL);
+        driver.map(|driver| ObjectRef::new(driver)).into_iter().collect()
+    };
+    let Some((operators, others)) = namespaces.split_first() else {
+        return controller;
+    };
     for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
         let resource = kind.api_resource();
-        let apis: Vec<Api<PartialObjectMeta<DynamicObject>>> = if kind.namespaced {
-            let apis = namespaces.iter();
-            apis.map(|namespace| Api::namespaced_with(client.clone(), namespace, &resource))
-                .collect()
-        } else {
-            vec![Api::all_with(client.clone(), &resource)]
+        let of = |namespace: &str| -> Api<PartialObjectMeta<DynamicObject>> {
+            Api::namespaced_with(client.clone(), namespace, &resource)
         };
-        for api in apis {
-            let ours = watcher::Config::default().labels(INSTANCE_LABEL);
-            controller = controller.watches_with(api, resource.clone(), ours, |object| {
-                object.labels().get(INSTANCE_LABEL).map(|driver| ObjectRef::new(driver))
-            });
+        let api = if kind.namespaced {
+            of(operators)
+        } else {
+            Api::all_with(client.clone(), &resource)
+        };
+        controller = controller.watches_with(api, resource.clone(), ours(), move |object| driver_of(&object));
+        for namespace in others.iter().filter(|_| kind.namespaced) {
+            controller = controller.reconcile_on(hears(of(namespace), ours(), driver_of));
         }
     }
-    let operators = namespaces.first().cloned().unwrap_or_default();
-    for namespace in namespaces {
+    let place = |namespace: &String| (namespace.clone(), operators.clone());
+    let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), operators);
+    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), operators);
+    let (drivers, here) = (store.clone(), place(operators));
+    controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
+        using(&drivers, &here, &secret.name_any())
+    });
+    let (drivers, here) = (store.clone(), place(operators));
+    controller = controller.watches(maps, watcher::Config::default(), move |map| {
+        using(&drivers, &here, &map.name_any())
+    });
+    for namespace in others {
         let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
         let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
-        let place = (namespace.clone(), operators.clone());
-        let (of_secrets, of_maps, there, here) = (store.clone(), store.clone(), place.clone(), place);
-        controller = controller
-            .watches(secrets, watcher::Config::default(), move |secret| {
-                using(&of_secrets, &there, &secret.name_any())
-            })
-            .watches(maps, watcher::Config::default(), move |map| {
-                using(&of_maps, &here, &map.name_any())
-            });
+        let (drivers, there) = (store.clone(), place(namespace));
+        controller = controller.reconcile_on(hears(secrets, watcher::Config::default(), move |secret| {
+            using(&drivers, &there, &secret.name_any())
+        }));
+        let (drivers, there) = (store.clone(), place(namespace));
+        controller = controller.reconcile_on(hears(maps, watcher::Config::default(), move |map| {
+            using(&drivers, &there, &map.name_any())
+        }));
     }
     controller
+}
+
+/// The drivers that changes in another namespace concern. A watch of its own: those of the controller pause all together when one of
+/// them fails, and the operator may lack its role there.
+fn hears<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    find: impl Fn(&K) -> Vec<ObjectRef<Watched>> + Send + 'static,
+) -> impl Stream<Item = ObjectRef<Watched>> + Send + 'static
+where
+    K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+{
+    let allowed = api.clone();
+    futures::stream::once(async move { until_allowed(&allowed).await })
+        .flat_map(move |()| watcher(api.clone(), config.clone()).default_backoff().touched_objects())
+        .filter_map(|object| {
+            // It is tried again.
+            ready(
+                object
+                    .inspect_err(|error| warn!(%error, "a watch failed; it is tried again"))
+                    .ok(),
+            )
+        })
+        .flat_map(move |object| futures::stream::iter(find(&object)))
 }
 
 /// The drivers whose credentials or CA bundle are in the object of this name, in the first namespace; the second is the operator's.

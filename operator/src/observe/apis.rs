@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::Concerns;
+use super::{Concerns, watches::until_allowed};
 use crate::operands::{KINDS, Kind};
 
 /// Between two looks.
@@ -244,6 +244,9 @@ async fn watch_kind(client: Client, kind: &'static Kind, namespace: String, wake
     } else {
         Api::all_with(client, &resource)
     };
+    if kind.namespaced {
+        until_allowed(&api).await;
+    }
     let ours = watcher::Config::default().labels(INSTANCE_LABEL);
     wake_drivers(kind.kind, watcher(api, ours).default_backoff().boxed(), wake).await;
 }

@@ -11,7 +11,7 @@ use cinder_csi_crds::INSTANCE_LABEL;
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
     Api, Client,
-    api::ObjectMeta,
+    api::{ListParams, ObjectMeta},
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
@@ -21,7 +21,7 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     OptionalApis, apis,
@@ -33,6 +33,9 @@ use super::{
 
 /// How long changes are gathered before the controller hears of them: a hundred volumes that come at once are one wake-up.
 const GATHER: Duration = Duration::from_secs(1);
+
+/// Pause before another look at whether a namespace may be watched.
+const ROLE_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long the first lists may take.
 const FIRST_LIST_LIMIT: Duration = Duration::from_mins(2);
@@ -124,14 +127,20 @@ impl Cluster {
         }
         let api: Api<DeserializeGuard<PodObject>> = Api::namespaced(client.clone(), namespace);
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
-        let events = watcher(api, ours).default_backoff().boxed();
-        self.watches.spawn(follow(
+        let events = watcher(api.clone(), ours).default_backoff().boxed();
+        let following = follow(
             ("pods", Some(namespace.to_owned())),
             events,
             Arc::clone(&self.index),
             is_ready,
             wake.clone(),
-        ));
+        );
+        self.watches.spawn(async move {
+            if !is_waited_for {
+                until_allowed(&api).await;
+            }
+            following.await;
+        });
     }
 
     fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: mpsc::Sender<Concerns>) {
@@ -176,6 +185,18 @@ impl Cluster {
 }
 
 type Events<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
+
+/// Waits until a kind may be listed, for a namespace where the operator may lack its role: a watch would try again every second,
+/// because its pause begins anew with every try.
+pub(crate) async fn until_allowed<K>(api: &Api<K>)
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
+        debug!(%error, "a kind may not be watched yet");
+        tokio::time::sleep(ROLE_PAUSE).await;
+    }
+}
 
 /// Follows one watch for ever: of a kind, in one namespace or everywhere.
 async fn follow<K>(
