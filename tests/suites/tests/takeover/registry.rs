@@ -8,8 +8,8 @@ use harness::{Cluster, Command, Node, wait_for};
 use suites::process::Process;
 use suites::programs;
 
-/// Where each node finds its own.
-pub(crate) const ADDRESS: &str = "127.0.0.1:5000";
+/// Where each node finds its own. The usual port of registries is Keystone's, too, and the simulator is on the first node.
+pub(crate) const ADDRESS: &str = "127.0.0.1:5050";
 /// How long a registry may take to start, and an image to be pushed.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -31,11 +31,15 @@ impl Registry {
                 .args(["registry", "serve", "--address", ADDRESS]);
             processes.push(Process::spawn("registry", command, &node.logs().join("registry.log"))?);
         }
-        let registry = Self { crane, processes };
+        let mut registry = Self { crane, processes };
         for node in cluster.nodes() {
-            let empty = || registry.crane(node, &["catalog", ADDRESS]);
-            wait_for("the registry to answer", PATIENCE, empty).await?;
+            wait_for("the registry to answer", PATIENCE, || {
+                registry.crane(node, &["catalog", ADDRESS])
+            })
+            .await?;
         }
+        // Somebody else may have answered in its place.
+        registry.processes.iter_mut().try_for_each(Process::check)?;
         Ok(registry)
     }
 
