@@ -4,7 +4,6 @@
 //! The scenarios share one cluster and each begins where the one before ended: the first that fails ends the run. What
 //! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
 
-mod go;
 mod site;
 
 use std::process::ExitCode;
@@ -14,6 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use harness::{Cluster, ClusterConfig, Progress, wait_for, workspace_root};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
+use suites::go_manifests as go;
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 

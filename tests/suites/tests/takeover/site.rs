@@ -8,9 +8,8 @@ use harness::{Cluster, Command, Product, Profile, wait_for};
 use serde_json::{Value, json};
 use suites::cluster::writers::Writers;
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, USERS, World};
+use suites::go_manifests::{self as go, Manifests};
 use tokio::task::JoinHandle;
-
-use crate::go::{self, Manifests};
 
 /// The administrator's own StorageClass and VolumeSnapshotClass, with names that the operator does not use.
 pub(crate) const CLASS: &str = "standard";
@@ -31,7 +30,7 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        let manifests = go::manifests(cluster).await?;
+        let manifests = Manifests::read(&world.login()?.cloud_conf()).await?;
         go::load_images(&manifests, cluster).await?;
         snapshots(cluster).await?;
         cluster
