@@ -60,45 +60,51 @@ impl World {
 
     /// Installs the operator, asks for a driver, and waits until it is available.
     pub async fn install(cluster: Cluster) -> Result<Self> {
-        Self::installed(cluster, None).await
+        Self::bare(cluster).with_product().await
     }
 
     /// Starts a cluster of two nodes that are servers of the real OpenStack, and installs the product.
     pub async fn on_real_services(progress: Progress) -> Result<Self> {
+        Self::bare_on_real_services(progress).await?.with_product().await
+    }
+
+    /// The same, where nothing is installed.
+    pub async fn bare_on_real_services(progress: Progress) -> Result<Self> {
         let site = Site::take().await?;
         let config = ClusterConfig {
             progress,
             ..site.cluster()
         };
         let cluster = Cluster::start(config).await?;
-        let openstack = site.open(&cluster).await?;
-        Self::installed(cluster, Some(openstack)).await
+        let openstack = Some(site.open(&cluster).await?);
+        Ok(Self {
+            openstack,
+            ..Self::bare(cluster)
+        })
     }
 
-    async fn installed(cluster: Cluster, openstack: Option<OpenStack>) -> Result<Self> {
-        let logs = cluster.logs()?.to_owned();
-        let product = cluster
+    /// Installs the operator in a cluster that began bare, asks for a driver, and waits until it is available.
+    pub async fn with_product(mut self) -> Result<Self> {
+        let logs = self.cluster.logs()?.to_owned();
+        let product = self
+            .cluster
             .install_product()
             .await
             .with_context(|| format!("the operator is not installed; logs: {}", logs.display()))?;
-        let world = Self {
-            cluster,
-            product: Some(product),
-            openstack,
-        };
+        self.product = Some(product);
         let installed = async {
             let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
-            world.cluster.apply(&users.to_string()).await?;
-            world.ask_for_driver().await
+            self.cluster.apply(&users.to_string()).await?;
+            self.ask_for_driver().await
         };
         if let Err(error) = installed.await {
-            let told = world.describe().await;
+            let told = self.describe().await;
             return Err(error.context(format!(
                 "the product is not installed; logs: {}\n{told}",
                 logs.display()
             )));
         }
-        Ok(world)
+        Ok(self)
     }
 
     /// What is installed. An error in a cluster that began bare.

@@ -35,7 +35,7 @@ pub(crate) struct Description {
     #[serde(default)]
     trustee_conf: PathBuf,
     pub(crate) servers: Vec<Server>,
-    log: PathBuf,
+    pub(crate) log: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]

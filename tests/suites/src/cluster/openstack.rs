@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
@@ -140,6 +141,11 @@ impl OpenStack {
     /// What the cluster has asked for so far.
     pub fn calls(&self) -> Vec<Exchange> {
         self.gateway.log()
+    }
+
+    /// Where the services log.
+    pub fn log(&self) -> &Path {
+        &self.description.log
     }
 
     /// What the project has in Cinder of one kind.
