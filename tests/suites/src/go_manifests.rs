@@ -17,10 +17,16 @@ pub const CONTROLLER: &str = "csi-cinder-controllerplugin";
 pub const NODE: &str = "csi-cinder-nodeplugin";
 /// What the manifests give as `--cluster`.
 pub const CLUSTER_ID: &str = "kubernetes";
+/// Of the snapshot-controller, which every cluster brings along itself.
+const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 const MODULE: &str = "k8s.io/cloud-provider-openstack";
 /// What the Go driver runs on a node, and the configuration of that.
-const TOOLS: [&str; 11] = [
+const TOOLS: [&str; 15] = [
     "/usr/sbin/mke2fs",
+    "/usr/sbin/e2fsck",
+    "/usr/sbin/dumpe2fs",
+    "/usr/sbin/fsck",
+    "/usr/sbin/xfs_repair",
     "/usr/sbin/mkfs.xfs",
     "/usr/sbin/xfs_growfs",
     "/usr/sbin/xfs_io",
@@ -31,6 +37,14 @@ const TOOLS: [&str; 11] = [
     "/usr/bin/umount",
     "/usr/bin/findmnt",
     "/etc/mke2fs.conf",
+];
+
+/// The names by which it calls some of them.
+const LINKS: [(&str, &str); 4] = [
+    ("/usr/sbin/mkfs.ext3", "mke2fs"),
+    ("/usr/sbin/mkfs.ext4", "mke2fs"),
+    ("/usr/sbin/fsck.ext3", "e2fsck"),
+    ("/usr/sbin/fsck.ext4", "e2fsck"),
 ];
 
 /// The manifests as they were published, but for the credentials of a cloud and for images that cannot be pulled here.
@@ -155,6 +169,31 @@ pub async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     cluster.apply(&all.to_string()).await.map(drop)
 }
 
+/// Applies the kinds of snapshots and a snapshot-controller, which the manifests expect of a cluster.
+pub async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
+    let kinds = cluster.tools().path("snapshot-crds")?;
+    let kinds = kinds.to_str().context("the path of the CRDs is not UTF-8")?;
+    cluster.kubectl(&["apply", "-f", kinds]).await?;
+    let image = format!("registry.k8s.io/sig-storage/{SNAPSHOT_CONTROLLER}:v8.6.0");
+    let program = format!("/{SNAPSHOT_CONTROLLER}");
+    let packed = Image::new(&image)
+        .file(cluster.tools().path(SNAPSHOT_CONTROLLER)?, &program)
+        .entrypoint(program);
+    cluster.import(&packed).await?;
+    let labels = json!({"app": SNAPSHOT_CONTROLLER});
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": SNAPSHOT_CONTROLLER},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}]},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}, "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"serviceAccountName": SNAPSHOT_CONTROLLER, "containers": [{
+                "name": SNAPSHOT_CONTROLLER, "image": image, "args": ["--leader-election=true"]}]}}}},
+    ]});
+    cluster.apply(&objects.to_string()).await.map(drop)
+}
+
 /// Deletes all of it.
 pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     for object in manifests.objects() {
@@ -179,8 +218,10 @@ pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
 async fn driver_image(cluster: &Cluster, name: &str) -> Result<Image> {
     let mut image = Image::new(name)
         .program(cluster.tools().path("cinder-csi-plugin")?, "/bin/cinder-csi-plugin")
-        .await?
-        .link("/usr/sbin/mkfs.ext4", "mke2fs");
+        .await?;
+    for (name, tool) in LINKS {
+        image = image.link(name, tool);
+    }
     for tool in TOOLS {
         image = image.program(Path::new(tool), tool).await?;
     }
