@@ -62,9 +62,12 @@ TYPES = {
     "multi": {"volume_backend_name": "one", "multiattach": "<is> True"},
     "other": {"volume_backend_name": "two"},
     "far": {"volume_backend_name": "far"},
-    # Of any backend, and so in every zone.
+    # Of any backend, and so in every zone; a volume of the first is retyped to the second where it is.
     "any": {},
+    "archive": {},
 }
+# What a test takes them for.
+ROLES = {"anywhere": "any", "archive": "archive", "multiattach": "multi"}
 # QoS of a type.
 QOS = {"slow": {"total_iops_sec": "200"}}
 GROUP_TYPE = "consistent"

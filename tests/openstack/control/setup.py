@@ -153,6 +153,7 @@ def describe():
         "far_servers": servers[far],
         "zones": sorted(set(layout.BACKENDS.values())),
         "volume_types": list(layout.TYPES),
+        "roles": layout.ROLES,
         "group_type": layout.GROUP_TYPE,
         "run": str(layout.RUN),
         "log": str(layout.LOG),

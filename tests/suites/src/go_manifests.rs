@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, Command, Image, wait_for, workspace_root};
 use serde_json::{Value, json};
 
-use crate::cluster::{DRIVER, PATIENCE};
+use crate::cluster::{DRIVER, PATIENCE, World};
 
 /// Where the manifests put it.
 pub const NAMESPACE: &str = "kube-system";
@@ -126,6 +126,18 @@ async fn module() -> Result<PathBuf> {
         .await
         .with_context(|| format!("cannot find the module {MODULE}"))?;
     Ok(PathBuf::from(directory.trim()))
+}
+
+/// How the Go driver logs in to the cloud of a cluster. On real services it does so as the project's member: it asks for more than
+/// the access rules of the application credential allow.
+pub fn cloud_conf(world: &World) -> Result<String> {
+    let Ok(openstack) = world.openstack() else {
+        return Ok(world.login()?.cloud_conf());
+    };
+    let mut keys = openstack.member()?;
+    keys.insert("auth-url".to_owned(), openstack.auth_url());
+    let lines: Vec<_> = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"")).collect();
+    Ok(format!("[Global]\n{}\n", lines.join("\n")))
 }
 
 /// Makes images of those names, of programs that were built here.

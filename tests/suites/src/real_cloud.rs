@@ -1,5 +1,6 @@
 //! Real Keystone, Cinder and Nova in a lab: `tests/openstack`, of which there is one on a machine.
 
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,12 +30,19 @@ pub(crate) struct Description {
     auth_url: String,
     pub(crate) region: String,
     pub(crate) cloud_conf: PathBuf,
-    /// One that was started by an earlier version has neither of these.
+    /// What has a default, one that was started by an earlier version does not tell.
     #[serde(default)]
     pub(crate) member_conf: PathBuf,
     #[serde(default)]
     trustee_conf: PathBuf,
     pub(crate) servers: Vec<Server>,
+    #[serde(default)]
+    pub(crate) zones: Vec<String>,
+    /// Volume types by what they are for.
+    #[serde(default)]
+    pub(crate) roles: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) group_type: String,
     pub(crate) log: PathBuf,
 }
 

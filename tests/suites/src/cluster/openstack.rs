@@ -143,6 +143,21 @@ impl OpenStack {
         self.gateway.log()
     }
 
+    /// Cinder's zones.
+    pub fn zones(&self) -> &[String] {
+        &self.description.zones
+    }
+
+    /// The volume type for a purpose: `anywhere`, `archive` for what is retyped from there, `multiattach`.
+    pub fn volume_type(&self, purpose: &str) -> Option<&str> {
+        self.description.roles.get(purpose).map(String::as_str)
+    }
+
+    /// The group type whose groups are cut at one moment.
+    pub fn group_type(&self) -> &str {
+        &self.description.group_type
+    }
+
     /// Where the services log.
     pub fn log(&self) -> &Path {
         &self.description.log
