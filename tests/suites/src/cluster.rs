@@ -6,6 +6,7 @@ pub mod life;
 mod login;
 mod objects;
 mod openstack;
+mod servers;
 pub mod snapshots;
 pub mod writers;
 
@@ -560,7 +561,8 @@ impl World {
             let added = added.filter(|field| good["spec"][field.as_str()].is_null());
             let without: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
             self.patch_spec(&Value::Object(without)).await?;
-            self.ask_for_driver().await
+            self.ask_for_driver().await?;
+            self.all_home().await
         };
         if let Err(error) = steps.await {
             println!("    the cluster did not recover: {error:#}");

@@ -22,6 +22,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_mins(40);
 const UP_TIMEOUT: Duration = Duration::from_mins(15);
 /// The zone of both servers, and of the first backends.
 pub const ZONE: &str = "nova";
+/// The other zone, with a server and a backend of its own.
+pub const FAR_ZONE: &str = "zone-far";
 
 /// What `tests/openstack/cloud` tells about the cloud.
 #[derive(Debug, Deserialize)]
@@ -36,6 +38,9 @@ pub(crate) struct Description {
     #[serde(default)]
     trustee_conf: PathBuf,
     pub(crate) servers: Vec<Server>,
+    /// Servers of the other zone.
+    #[serde(default)]
+    pub(crate) far_servers: Vec<Server>,
     #[serde(default)]
     pub(crate) zones: Vec<String>,
     /// Volume types by what they are for.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{CloudConfig, Cluster, ClusterConfig, NodeConfig};
+use harness::{CloudConfig, Cluster, ClusterConfig, Node, NodeConfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::Method;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::Login;
 use crate::gateway::{Door, Exchange, Gateway};
 use crate::openstack::{Api, Service, keys};
-use crate::real_cloud::{Description, Server, Turn, ZONE, control, log_in_to_a_clean_cloud, take};
+use crate::real_cloud::{Description, FAR_ZONE, Server, Turn, ZONE, control, log_in_to_a_clean_cloud, take};
 
 /// The port where Keystone answers with TLS as well.
 pub const SECURE_KEYSTONE: u16 = 28543;
@@ -44,12 +44,7 @@ impl Site {
 
     /// A cluster with a node for each server.
     pub(super) fn cluster(&self) -> ClusterConfig {
-        let node = |(number, server): (usize, &Server)| NodeConfig {
-            name: format!("node{number}"),
-            server_id: server.id.clone(),
-            zone: ZONE.to_owned(),
-            by_id: Some(server.by_id.clone()),
-        };
+        let node = |(number, server): (usize, &Server)| node(&format!("node{number}"), server, ZONE);
         ClusterConfig {
             nodes: (1..).zip(&self.description.servers).map(node).collect(),
             cloud: CloudConfig::Real,
@@ -172,7 +167,7 @@ impl OpenStack {
     pub async fn nothing_left(&self) -> Result<()> {
         let left = self.api.block_storage().await?;
         ensure!(left.is_empty(), "left in Cinder: {left:?}");
-        for server in &self.description.servers {
+        for server in self.description.servers.iter().chain(&self.description.far_servers) {
             let path = format!("/servers/{}/os-volume_attachments", server.id);
             let answer = self
                 .api
@@ -191,6 +186,32 @@ impl OpenStack {
             ensure!(devices == 0, "{} still has {devices} devices", server.name);
         }
         Ok(())
+    }
+
+    /// What a node is as the server of the other zone.
+    pub(super) fn far(&self, name: &str) -> Result<NodeConfig> {
+        let server = self.description.far_servers.first();
+        let server =
+            server.context("the cloud has one zone: it was started by an earlier version; make openstack-down")?;
+        Ok(node(name, server, FAR_ZONE))
+    }
+
+    /// What a node began as.
+    pub(super) fn near(&self, started: &Node) -> Result<NodeConfig> {
+        let mut servers = self.description.servers.iter();
+        let server = servers.find(|server| server.id == started.server_id());
+        let server = server.with_context(|| format!("the cloud has no server of {}", started.name()))?;
+        Ok(node(started.name(), server, started.zone()))
+    }
+
+    /// The zone that Nova says a server is in.
+    pub async fn zone_of(&self, server_id: &str) -> Result<Value> {
+        let path = format!("/servers/{server_id}");
+        let answer = self
+            .api
+            .call(Method::GET, Service::Compute, &path, COMPUTE, None)
+            .await?;
+        Ok(answer.accepted()?["server"]["OS-EXT-AZ:availability_zone"].take())
     }
 
     /// Ends a service, such as `cinder-api`. It stays away until [`OpenStack::start_service`].
@@ -224,6 +245,15 @@ impl OpenStack {
         let left = self.nothing_left().await;
         drop(self.turn);
         left
+    }
+}
+
+fn node(name: &str, server: &Server, zone: &str) -> NodeConfig {
+    NodeConfig {
+        name: name.to_owned(),
+        server_id: server.id.clone(),
+        zone: zone.to_owned(),
+        by_id: Some(server.by_id.clone()),
     }
 }
 
