@@ -14,6 +14,9 @@ use anyhow::{Context as _, Result, anyhow};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
+/// Far longer than any takes. Each wait in a scenario has a limit of its own, of which it says what it waited for.
+const LIMIT: Duration = Duration::from_mins(20);
+
 /// A function of the suite, under its path as its name.
 #[derive(Debug)]
 pub struct Scenario<World> {
@@ -96,6 +99,7 @@ fn finish<World>(
 #[derive(Debug)]
 pub struct Scenarios<World> {
     chosen: Vec<Scenario<World>>,
+    limit: Duration,
     not_run: Vec<&'static str>,
     passed: usize,
     failed: Vec<(&'static str, String)>,
@@ -110,6 +114,7 @@ impl<World> Scenarios<World> {
         let chosen = all.into_iter().filter(|scenario| is_chosen(scenario.name)).collect();
         Self {
             chosen,
+            limit: LIMIT,
             not_run,
             passed: 0,
             failed: Vec::new(),
@@ -121,11 +126,16 @@ impl<World> Scenarios<World> {
     pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(Ended) -> Result<()>) -> Result<()> {
         for Scenario { name, run } in &self.chosen {
             let begun = Instant::now();
-            let outcome = AssertUnwindSafe(run(world)).catch_unwind().await;
+            let outcome = AssertUnwindSafe(run(world)).catch_unwind();
+            let outcome = tokio::time::timeout(self.limit, outcome).await;
             let time = begun.elapsed();
             let seconds = time.as_secs_f64();
             self.not_run.retain(|other| other != name);
-            let passed = match outcome.unwrap_or_else(|panic| Err(told(panic.as_ref()))) {
+            let outcome = match outcome {
+                Ok(ended) => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+                Err(_) => Err(anyhow!("it was ended after {:?}", self.limit)),
+            };
+            let passed = match outcome {
                 Ok(()) => {
                     println!("test {name} ... ok ({seconds:.1} s)");
                     self.passed += 1;
@@ -240,6 +250,21 @@ mod tests {
             "not run: good\nfailed: bad\n    a reason\nfailed: broken\n    it panicked: an index\n0 passed, 2 failed, 1 not run"
         );
         assert!(!end.is_good());
+    }
+
+    #[tokio::test]
+    async fn one_that_does_not_end_fails() {
+        async fn endless(_: &World) -> Result<()> {
+            std::future::pending().await
+        }
+
+        let mut scenarios = Scenarios::choose(scenarios![endless, good], &[], |_| true);
+        scenarios.limit = Duration::from_millis(10);
+        let outcome = scenarios.run(&World::default(), async |_| Ok(())).await;
+        assert_eq!(
+            scenarios.end(outcome).to_string(),
+            "failed: endless\n    it was ended after 10ms\n1 passed, 1 failed"
+        );
     }
 
     #[tokio::test]
