@@ -56,7 +56,7 @@ takeover: prepare ## From the Go driver, installed from its own manifests, to ou
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test takeover
 
 .PHONY: bench
-bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject operator' picks)
+bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject claims' picks)
 	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)
 
 .PHONY: openstack-up
