@@ -8,6 +8,7 @@ use harness::{Cluster, Command, Image, wait_for, workspace_root};
 use serde_json::{Value, json};
 
 use crate::cluster::{DRIVER, PATIENCE, World};
+use crate::openstack::keys;
 
 /// Where the manifests put it.
 pub const NAMESPACE: &str = "kube-system";
@@ -134,7 +135,7 @@ pub fn cloud_conf(world: &World) -> Result<String> {
     let Ok(openstack) = world.openstack() else {
         return Ok(world.login()?.cloud_conf());
     };
-    let mut keys = openstack.member()?;
+    let mut keys = keys(openstack.member_conf())?;
     keys.insert("auth-url".to_owned(), openstack.auth_url());
     let lines: Vec<_> = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"")).collect();
     Ok(format!("[Global]\n{}\n", lines.join("\n")))

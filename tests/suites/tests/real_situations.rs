@@ -23,6 +23,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use suites::cloud::LoggedIn;
 use suites::drivers::{Ours, Role};
+use suites::keystone::Keystone;
 use suites::lab::in_lab;
 use suites::life::{GIB, Life};
 use suites::openstack::{Api, Service, keys};
@@ -42,9 +43,9 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
         let cloud = RealCloud::start(&lab).await?;
         let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
         let member = keys(cloud.member_conf())?;
-        let keystone = Keystone::login(&cloud, &member).await?;
-        let trust = keystone.trust(&cloud).await?;
-        let trustee = keys(cloud.trustee_conf())?;
+        let keystone = Keystone::login(cloud.member_conf()).await?;
+        let (trust, trustee) = trust(&cloud, &keystone).await?;
+        let trustee_password = &keys(cloud.trustee_conf())?["password"];
         let global = format!(
             "[Global]\nauth-url = {}\nregion = {}\n",
             cloud.auth_url(),
@@ -57,14 +58,15 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
             ),
             (
                 "token",
-                format!("token = {}\ntenant-id = {}\n", keystone.token, keystone.project),
+                format!(
+                    "token = {}\ntenant-id = {}\n",
+                    keystone.token(),
+                    keystone.id("project")?
+                ),
             ),
             (
                 "trust",
-                format!(
-                    "trust-id = {trust}\ntrustee-id = {}\ntrustee-password = {}\n",
-                    keystone.trustee, trustee["password"]
-                ),
+                format!("trust-id = {trust}\ntrustee-id = {trustee}\ntrustee-password = {trustee_password}\n"),
             ),
         ] {
             let conf = lab.path(&format!("{way}.conf"));
@@ -327,11 +329,11 @@ fn a_right_that_is_lacking_is_named() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let member = keys(cloud.member_conf())?;
-        let keystone = Keystone::login(&cloud, &member).await?;
+        let keystone = Keystone::login(cloud.member_conf()).await?;
         let path = workspace_root().join("config/openstack/access-rules.json");
         let mut rules: Vec<Value> = serde_json::from_slice(&std::fs::read(path)?)?;
         rules.retain(|rule| !(rule["method"] == "DELETE" && rule["path"] == "/v3/*/volumes/*"));
-        let (id, secret) = keystone.application_credential(&cloud, "lacks-one", &rules).await?;
+        let (id, secret) = keystone.application_credential("lacks-one", Some(&rules)).await?;
         let conf = lab.path("lacks-one.conf");
         let text = format!(
             "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {id}\napplication-credential-secret = {secret}\n",
@@ -362,92 +364,16 @@ fn a_right_that_is_lacking_is_named() {
     });
 }
 
-/// Keystone as the project's member sees it.
-struct Keystone {
-    http: reqwest::Client,
-    token: String,
-    user: String,
-    project: String,
-    /// The id of the user on whom a trust is bestowed.
-    trustee: String,
-}
-
-impl Keystone {
-    async fn login(cloud: &RealCloud, member: &BTreeMap<String, String>) -> Result<Self> {
-        let http = reqwest::Client::builder().no_proxy().timeout(STATE_TIMEOUT).build()?;
-        let domain = json!({ "name": member["domain-name"] });
-        let scope = json!({ "project": { "name": member["tenant-name"], "domain": domain } });
-        let (token, document) = token(&http, cloud, member, Some(&scope)).await?;
-        let trustee = keys(cloud.trustee_conf())?;
-        let (_, of_trustee) = self::token(&http, cloud, &trustee, None).await?;
-        let id = |value: &Value| value.as_str().map(str::to_owned).context("no id");
-        Ok(Self {
-            http,
-            token,
-            user: id(&document["user"]["id"])?,
-            project: id(&document["project"]["id"])?,
-            trustee: id(&of_trustee["user"]["id"])?,
-        })
-    }
-
-    /// The member's role in its project, for the trustee.
-    async fn trust(&self, cloud: &RealCloud) -> Result<String> {
-        let body = json!({ "trust": {
-            "trustor_user_id": self.user, "trustee_user_id": self.trustee, "project_id": self.project,
-            "impersonation": true, "roles": [{ "name": "member" }],
-        }});
-        let made = self.post(cloud, "OS-TRUST/trusts", &body).await?;
-        Ok(made["trust"]["id"].as_str().context("no trust")?.to_owned())
-    }
-
-    /// An application credential that may do what these rules say: its id and its secret.
-    async fn application_credential(&self, cloud: &RealCloud, name: &str, rules: &[Value]) -> Result<(String, String)> {
-        let body = json!({ "application_credential": { "name": name, "access_rules": rules } });
-        let path = format!("users/{}/application_credentials", self.user);
-        let made = self.post(cloud, &path, &body).await?;
-        let text = |key: &str| made["application_credential"][key].as_str().map(str::to_owned);
-        text("id").zip(text("secret")).context("no application credential")
-    }
-
-    async fn post(&self, cloud: &RealCloud, path: &str, body: &Value) -> Result<Value> {
-        let url = format!("{}/{path}", cloud.auth_url());
-        let request = self.http.post(&url).header("X-Auth-Token", &self.token).json(body);
-        let answer = request.send().await?;
-        let status = answer.status();
-        // What Keystone answers to a success may hold a secret.
-        ensure!(status.is_success(), "{url}: {status} {}", answer.text().await?);
-        Ok(answer.json().await?)
-    }
-}
-
-/// A token by password, and what Keystone says about it.
-async fn token(
-    http: &reqwest::Client,
-    cloud: &RealCloud,
-    who: &BTreeMap<String, String>,
-    scope: Option<&Value>,
-) -> Result<(String, Value)> {
-    let domain = json!({ "name": who["domain-name"] });
-    let user = json!({ "name": who["username"], "password": who["password"], "domain": domain });
-    let mut auth = json!({ "identity": { "methods": ["password"], "password": { "user": user } } });
-    if let Some(scope) = scope {
-        auth["scope"] = scope.clone();
-    }
-    let url = format!("{}/auth/tokens", cloud.auth_url());
-    let answer = http
-        .post(&url)
-        .json(&json!({ "auth": auth }))
-        .send()
-        .await?
-        .error_for_status()?;
-    let token = answer
-        .headers()
-        .get("X-Subject-Token")
-        .context("no token")?
-        .to_str()?
-        .to_owned();
-    let body: Value = answer.json().await?;
-    Ok((token, body["token"].clone()))
+/// The member's role in its project, for the trustee: the trust's id and the trustee's.
+async fn trust(cloud: &RealCloud, member: &Keystone) -> Result<(String, String)> {
+    let trustee = Keystone::login_unscoped(cloud.trustee_conf()).await?;
+    let trustee = trustee.id("user")?.to_owned();
+    let body = json!({ "trust": {
+        "trustor_user_id": member.id("user")?, "trustee_user_id": trustee, "project_id": member.id("project")?,
+        "impersonation": true, "roles": [{ "name": "member" }],
+    }});
+    let made = member.post("OS-TRUST/trusts", &body).await?;
+    Ok((made["trust"]["id"].as_str().context("no trust")?.to_owned(), trustee))
 }
 
 /// Calls of CSI, each once and with the answer as it is.

@@ -3,7 +3,7 @@
 //! The services listen on the machine's loopback, and their catalog says so. The cluster reaches them at the same ports of its
 //! first node through a gateway, which tells its clients that address instead of the loopback's, and counts what they ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -113,9 +113,9 @@ impl OpenStack {
         &self.api
     }
 
-    /// How the project's member logs in by its password, as keys of a cloud.conf for use beside the cluster.
-    pub fn member(&self) -> Result<BTreeMap<String, String>> {
-        keys(&self.description.member_conf)
+    /// How the project's member logs in by its password, as a cloud.conf for use beside the cluster.
+    pub fn member_conf(&self) -> &Path {
+        &self.description.member_conf
     }
 
     pub(super) fn login(&self) -> Result<Login> {
