@@ -1,5 +1,6 @@
 //! A cluster with the product on it, ways to ask it, and the scenarios that hold with every cloud.
 
+mod attributes;
 pub mod credentials;
 pub mod growth;
 pub mod life;
