@@ -25,7 +25,7 @@ mod site;
 mod table;
 mod watch;
 
-use cloud::{Asked, Moments, Told};
+use cloud::{Asked, Moments};
 use site::{CLASS, Processes, Who};
 pub(crate) use table::render;
 use watch::{Kind, Story, Watch};
@@ -219,7 +219,7 @@ impl Bench<'_> {
         pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
         self.create(vec![pod]).await?;
         self.watch.reached(Kind::Pod, &one, |story| story.done, STEP).await?;
-        moments.look(Told::now(self.world).await?)?;
+        moments.look(self.world).await?;
         self.delete(&["pod", name, "-n", USERS]).await?;
         let volume = self.volume(name);
         if let Some((attachment, _)) = self.watch.attachment_of(&volume) {
@@ -255,7 +255,7 @@ impl Bench<'_> {
         self.watch
             .reached(Kind::Attachment, &bound, |story| story.done, CROWD_STEP)
             .await?;
-        moments.look(Told::now(self.world).await?)?;
+        moments.look(self.world).await?;
         self.delete(&["volumeattachments", "--all"]).await?;
         self.watch
             .reached(Kind::Attachment, &bound, |story| story.gone, CROWD_STEP)
@@ -324,13 +324,13 @@ impl Bench<'_> {
         .await;
         let (wall, processor) = (start.at.elapsed(), self.processes.processor()?);
         let asked = Asked::so_far(self.world).await?.since(&start.asked);
-        moments.look(Told::now(self.world).await?)?;
+        moments.read_log(self.world)?;
 
         let mut claims = Claims {
             operator: asked.operator,
             ..Claims::default()
         };
-        let mut failures = self.failures().await? - start.events;
+        let mut failures = self.failures().await?.saturating_sub(start.events);
         let mut lateness = Vec::new();
         for name in names {
             let claim = self.watch.story(Kind::Claim, name);

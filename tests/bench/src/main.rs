@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
-use harness::{Progress, release_driver, release_operator};
+use harness::{Profile, Progress, release_driver, release_operator};
 use suites::lab::in_lab;
 
 mod claims;
@@ -150,6 +150,9 @@ fn claims(args: &Args) -> Result<()> {
         );
         let (ours, go) = runtime()?.block_on(claims::both(kind, plan)).context(kind.title())?;
         println!("{}", claims::render(kind, &ours, &go));
+        if Profile::from_environment()? == Profile::Dev {
+            println!("  Ours is a development build: HARNESS_PROFILE asks for it.");
+        }
     }
     Ok(())
 }

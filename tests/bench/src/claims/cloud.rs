@@ -1,7 +1,6 @@
 //! What the cloud knows of the drivers' work: who asked for what, and when volumes were attached and detached.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -69,18 +68,23 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Takes over what the cloud tells now. The simulator tells only of what is attached now, real services of all since they
-    /// were started, in their log: the times in Cinder's answers have no fractions of a second.
-    pub(super) fn look(&mut self, told: Told) -> Result<()> {
-        let new = match told {
-            Told::State(state) => Self {
-                attached: attached_at(&state)?,
-                detached: BTreeMap::new(),
-            },
-            Told::Log(log) => Self::of_log(&log),
-        };
-        self.attached.extend(new.attached);
-        self.detached.extend(new.detached);
+    /// Takes over when those were attached that are attached now. The simulator tells no more than that; of real services
+    /// [`Moments::read_log`] tells all later: the times in Cinder's answers have no fractions of a second.
+    pub(super) async fn look(&mut self, world: &World) -> Result<()> {
+        if world.openstack().is_err() {
+            let state = world.cluster.simulator()?.state().await?;
+            self.attached.extend(attached_at(&state)?);
+        }
+        Ok(())
+    }
+
+    /// Takes over what the log of real services tells of all that was done since they were started.
+    pub(super) fn read_log(&mut self, world: &World) -> Result<()> {
+        if let Ok(openstack) = world.openstack() {
+            let path = openstack.log().join(LOG);
+            let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            *self = Self::of_log(&String::from_utf8_lossy(&bytes));
+        }
         Ok(())
     }
 
@@ -118,30 +122,6 @@ impl Moments {
         }
         moments
     }
-}
-
-/// What a cloud tells of its moments.
-#[derive(Debug)]
-pub(super) enum Told {
-    /// The simulator's state.
-    State(serde_json::Value),
-    /// The log of real services.
-    Log(String),
-}
-
-impl Told {
-    /// By the cloud of a cluster, now.
-    pub(super) async fn now(world: &World) -> Result<Self> {
-        if let Ok(openstack) = world.openstack() {
-            return Ok(Self::Log(read(&openstack.log().join(LOG))?));
-        }
-        Ok(Self::State(world.cluster.simulator()?.state().await?))
-    }
-}
-
-fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A line: `MOMENT PROCESS LEVEL LOGGER [ID ID …] TEXT`. Cinder has the id of the request that it was asked for first, and then

@@ -1,5 +1,6 @@
 //! Both drivers' figures in clusters, side by side.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Claims, Figures, Step};
@@ -11,14 +12,17 @@ use crate::table::{Goal, Row, calls, count, mib, ms, table};
 /// The tables of one cloud.
 pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
     let title = format!(
-        "Claims through external-provisioner and external-attacher: {} (controllers: {} of ours, {} of the Go driver; one process \
-         on each of {} nodes)",
-        kind.title(),
-        ours.processes.controller,
-        go.processes.controller,
-        ours.processes.node
+        "Claims through external-provisioner and external-attacher: {}",
+        kind.title()
     );
     let mut text = table(&title, rows(ours, go));
+    for (name, figures) in [("ours", ours), ("the Go driver", go)] {
+        let Roles { controller, node } = figures.processes;
+        let _ = writeln!(
+            text,
+            "  {name}: {controller} processes as controllers, {node} on nodes; memory is that of the largest"
+        );
+    }
     calls(&mut text, "a claim and its pod", &ours.alone.lives, &go.alone.lives);
     if let (Some(ours), Some(go)) = (&ours.crowd, &go.crowd) {
         let who = format!("{} claims at once", ours.lives.count);
