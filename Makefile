@@ -48,7 +48,7 @@ e2e: prepare ## The product on two servers of real OpenStack, every scenario (ro
 	E2E_SCENARIOS=all HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test e2e -- $(E2E)
 
 .PHONY: e2e-kubernetes
-e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External Storage) on a cluster with ours (root; ARGS='--cloud real' picks)
+e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External Storage) with ours or the Go driver (root; ARGS='--driver both' picks)
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) run --locked --quiet -p suites --bin kubernetes-e2e -- $(ARGS)
 
 .PHONY: takeover

@@ -72,10 +72,19 @@ impl World {
 
     /// The same, where nothing is installed.
     pub async fn bare_on_real_services(progress: Progress) -> Result<Self> {
+        Self::begun(progress, Site::cluster).await
+    }
+
+    /// The same with a node in the other zone as well.
+    pub async fn bare_in_both_zones(progress: Progress) -> Result<Self> {
+        Self::begun(progress, Site::cluster_in_both_zones).await
+    }
+
+    async fn begun(progress: Progress, cluster: fn(&Site) -> ClusterConfig) -> Result<Self> {
         let site = Site::take().await?;
         let config = ClusterConfig {
             progress,
-            ..site.cluster()
+            ..cluster(&site)
         };
         let cluster = Cluster::start(config).await?;
         let openstack = Some(site.open(&cluster).await?);

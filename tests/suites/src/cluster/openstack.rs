@@ -42,7 +42,7 @@ impl Site {
         Ok(Self { description, api, turn })
     }
 
-    /// A cluster with a node for each server.
+    /// A cluster with a node for each server of the first zone.
     pub(super) fn cluster(&self) -> ClusterConfig {
         let node = |(number, server): (usize, &Server)| node(&format!("node{number}"), server, ZONE);
         ClusterConfig {
@@ -50,6 +50,16 @@ impl Site {
             cloud: CloudConfig::Real,
             ..ClusterConfig::default()
         }
+    }
+
+    /// The same with nodes for the servers of the other zone.
+    pub(super) fn cluster_in_both_zones(&self) -> ClusterConfig {
+        let mut config = self.cluster();
+        for server in &self.description.far_servers {
+            let name = format!("node{}", config.nodes.len() + 1);
+            config.nodes.push(node(&name, server, FAR_ZONE));
+        }
+        config
     }
 
     /// Makes the way from the cluster to the services.

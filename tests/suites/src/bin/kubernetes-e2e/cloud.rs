@@ -3,13 +3,11 @@
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use harness::{CloudConfig, ClusterConfig, SimulatorConfig};
-use serde::{Deserialize, Serialize};
 use suites::cluster::World;
 use suites::simulator::REAL_LATENCIES;
 
 /// Which OpenStack the nodes are servers of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudKind {
     /// The simulator, with loop devices and the latencies of real services.
     Simulator,

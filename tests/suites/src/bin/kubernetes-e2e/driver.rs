@@ -51,11 +51,13 @@ impl Driver {
 
     /// A cluster for it; ours is installed already.
     pub(crate) async fn cluster(self, cloud: CloudKind) -> Result<World> {
-        match (self, cloud) {
-            (Self::Ours, CloudKind::Simulator) => World::install(Cluster::start(three_nodes()).await?).await,
-            (Self::Go, CloudKind::Simulator) => Ok(World::bare(Cluster::start(three_nodes()).await?)),
-            (Self::Ours, CloudKind::Real) => World::on_real_services(Progress::loud()).await,
-            (Self::Go, CloudKind::Real) => World::bare_on_real_services(Progress::loud()).await,
+        let world = match cloud {
+            CloudKind::Simulator => World::bare(Cluster::start(three_nodes()).await?),
+            CloudKind::Real => World::bare_in_both_zones(Progress::loud()).await?,
+        };
+        match self {
+            Self::Ours => world.with_product().await,
+            Self::Go => Ok(world),
         }
     }
 

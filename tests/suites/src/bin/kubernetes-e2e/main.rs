@@ -100,7 +100,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
 
 /// Runs the suite on one driver in a cluster of its own.
 async fn judge(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<()> {
-    let expected = Expected::read(driver, arguments.cloud)?;
+    let expected = Expected::read(driver)?;
     let world = driver.cluster(arguments.cloud).await?;
     let judged = of_world(&world, driver, tools, arguments, &expected).await;
     if judged.is_err() {

@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use suites::ginkgo::{Outcome, Spec};
 
-use crate::cloud::CloudKind;
 use crate::driver::Driver;
 
 /// What is expected of one driver.
@@ -25,8 +24,6 @@ struct NotRun {
     message: String,
     /// How many say it.
     specs: usize,
-    /// Where; on every cloud where it is not said.
-    cloud: Option<CloudKind>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,8 +32,6 @@ struct Failing {
     spec: String,
     /// Part of what it says.
     message: String,
-    /// Where; on every cloud where it is not said.
-    cloud: Option<CloudKind>,
 }
 
 /// How many specs did what.
@@ -49,19 +44,15 @@ pub(crate) struct Count {
 }
 
 impl Expected {
-    /// Reads what is expected of a driver on a cloud.
-    pub(crate) fn read(driver: Driver, cloud: CloudKind) -> Result<Self> {
+    /// Reads what is expected of a driver.
+    pub(crate) fn read(driver: Driver) -> Result<Self> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/kubernetes-e2e.json");
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
         let mut drivers: BTreeMap<String, Self> =
             serde_json::from_str(&text).with_context(|| format!("{path} is not what this program reads"))?;
-        let mut expected = drivers
+        drivers
             .remove(driver.name())
-            .with_context(|| format!("{path} has no driver {}", driver.name()))?;
-        let is_of = |only: Option<CloudKind>| only.is_none_or(|only| only == cloud);
-        expected.not_run.retain(|one| is_of(one.cloud));
-        expected.failing.retain(|one| is_of(one.cloud));
-        Ok(expected)
+            .with_context(|| format!("{path} has no driver {}", driver.name()))
     }
 
     /// Compares a run with this. With `whole`, everything that is listed must happen, too.
@@ -212,7 +203,7 @@ mod tests {
     #[test]
     fn the_list_of_this_repository_can_be_read() {
         for driver in Driver::ALL {
-            Expected::read(driver, CloudKind::Real).unwrap();
+            Expected::read(driver).unwrap();
         }
     }
 }
