@@ -541,6 +541,24 @@ impl World {
         text
     }
 
+    /// Deletes what a scenario that failed has left.
+    pub async fn delete_what_users_made(&self) -> Result<()> {
+        // Where the kinds of snapshots are not installed, there are none.
+        for (kinds, must) in [
+            ("pods", true),
+            ("volumegroupsnapshots", false),
+            ("volumesnapshots", false),
+            ("pvc", true),
+        ] {
+            let words = ["delete", kinds, "--all", "-n", USERS, "--timeout=60s"];
+            let deleted = self.cluster.kubectl_within(Duration::from_secs(70), &words).await;
+            if must {
+                deleted?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the cluster into the state that the next scenario expects, as far as that goes.
     pub async fn recover(&self) {
         let steps = async {
@@ -550,19 +568,7 @@ impl World {
                 self.cluster.simulator()?.clear_faults().await?;
                 self.latencies(json!({"create": 0, "attach": 0})).await?;
             }
-            // Where the kinds of snapshots are not installed, there are none.
-            for (kinds, must) in [
-                ("pods", true),
-                ("volumegroupsnapshots", false),
-                ("volumesnapshots", false),
-                ("pvc", true),
-            ] {
-                let words = ["delete", kinds, "--all", "-n", USERS, "--timeout=60s"];
-                let deleted = self.cluster.kubectl_within(Duration::from_secs(70), &words).await;
-                if must {
-                    deleted?;
-                }
-            }
+            self.delete_what_users_made().await?;
             self.apply_driver().await?;
             // What a scenario has patched, an apply leaves.
             let good = good_driver();

@@ -26,6 +26,23 @@ pub struct Scenario<World> {
     pub run: for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>,
 }
 
+impl<World> Scenario<World> {
+    /// Runs it, but not for longer than any may take, and says how long it took.
+    pub async fn attempt(&self, world: &World) -> (Result<()>, Duration) {
+        self.attempt_within(LIMIT, world).await
+    }
+
+    async fn attempt_within(&self, limit: Duration, world: &World) -> (Result<()>, Duration) {
+        let begun = Instant::now();
+        let outcome = AssertUnwindSafe((self.run)(world)).catch_unwind();
+        let outcome = match tokio::time::timeout(limit, outcome).await {
+            Ok(ended) => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+            Err(_) => Err(anyhow!("it was ended after {limit:?}")),
+        };
+        (outcome, begun.elapsed())
+    }
+}
+
 /// The list of a suite's scenarios, as paths of functions: `scenarios![life::a_claim_gets_a_volume]`.
 #[macro_export]
 macro_rules! scenarios {
@@ -124,17 +141,11 @@ impl<World> Scenarios<World> {
     /// Runs those that were chosen. After each, `settle` is told how it ended: it says what there is when it failed, and makes
     /// the world ready for the next one. Its error ends the run.
     pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(Ended) -> Result<()>) -> Result<()> {
-        for Scenario { name, run } in &self.chosen {
-            let begun = Instant::now();
-            let outcome = AssertUnwindSafe(run(world)).catch_unwind();
-            let outcome = tokio::time::timeout(self.limit, outcome).await;
-            let time = begun.elapsed();
+        for scenario in &self.chosen {
+            let name = scenario.name;
+            let (outcome, time) = scenario.attempt_within(self.limit, world).await;
             let seconds = time.as_secs_f64();
-            self.not_run.retain(|other| other != name);
-            let outcome = match outcome {
-                Ok(ended) => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
-                Err(_) => Err(anyhow!("it was ended after {:?}", self.limit)),
-            };
+            self.not_run.retain(|other| *other != name);
             let passed = match outcome {
                 Ok(()) => {
                     println!("test {name} ... ok ({seconds:.1} s)");
