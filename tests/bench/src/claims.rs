@@ -83,7 +83,10 @@ struct Claims {
 enum Step {
     Bind,
     Attach,
+    /// Of a pod.
     Ready,
+    /// All that is before the volume can be used: the Go driver's claims are bound before their volumes are there.
+    Use,
     Detach,
     Delete,
 }
@@ -348,6 +351,11 @@ impl Bench<'_> {
             if with_pods {
                 steps.push((Step::Ready, pod.began, pod.done));
             }
+            steps.push((
+                Step::Use,
+                claim.began,
+                if with_pods { pod.done } else { attachment.done },
+            ));
             let mut missing = false;
             for (step, begin, end) in steps {
                 match (begin, end) {

@@ -64,7 +64,7 @@ pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
         Who::Ours => world.with_product().await?,
         Who::Go => {
             let cluster = &world.cluster;
-            let manifests = Manifests::read(&world.login()?.cloud_conf()).await?;
+            let manifests = Manifests::read(&go::cloud_conf(&world)?).await?;
             go::load_images(&manifests, cluster).await?;
             go::apply_snapshots(cluster).await?;
             cluster
