@@ -69,7 +69,11 @@ impl Expected {
                         Some(index) => {
                             failed.insert(index);
                         }
-                        None => wrong.push(format!("fails: {name}\n    {said}")),
+                        // The rest is a whole object, often, and has been reported.
+                        None => wrong.push(format!(
+                            "fails: {name}\n    {}",
+                            said.lines().next().unwrap_or_default()
+                        )),
                     }
                 }
                 Outcome::Skipped(said) => match self.not_run.iter().position(|one| said.contains(&one.message)) {
