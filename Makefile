@@ -48,7 +48,7 @@ e2e: prepare ## The product on two servers of real OpenStack, every scenario (ro
 	E2E_SCENARIOS=all HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test e2e -- $(E2E)
 
 .PHONY: e2e-kubernetes
-e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External Storage) on a cluster with ours (root; ARGS='--cloud real' picks)
+e2e-kubernetes: prepare ## Kubernetes' own tests of storage drivers (External Storage) with ours or the Go driver (root; ARGS='--driver both' picks)
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) run --locked --quiet -p suites --bin kubernetes-e2e -- $(ARGS)
 
 .PHONY: takeover
@@ -56,7 +56,7 @@ takeover: prepare ## From the Go driver, by its own manifests and chart, to ours
 	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked -p suites --test takeover
 
 .PHONY: bench
-bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject operator' picks)
+bench: prepare ## Our driver beside the Go driver, our operator in a large cluster: calls, time, memory (root; BENCH='--subject claims' picks)
 	$(CARGO) run --locked --quiet --release -p bench -- $(BENCH)
 
 .PHONY: openstack-up

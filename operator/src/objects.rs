@@ -102,14 +102,25 @@ pub fn is_applied(object: &Value) -> bool {
 }
 
 /// Whether somebody's program made the object of one that the operator had applied, with all of its metadata: the API server
-/// takes the record of that apply along, and it is older than the object. Not much older is an apply that made the object:
-/// admission webhooks come between the two times, for 30 s at most.
+/// takes the record of that apply along. Of what it tells, that which the maker wrote is the maker's now, and the operator's mark
+/// is among that. And the apply is older than the object. Not much older is an apply that made the object: admission webhooks come
+/// between the two times, for 30 s at most.
 pub fn is_copy(object: &Value) -> bool {
-    let Some(made) = time(&object["metadata"]["creationTimestamp"]) else {
-        return false;
+    let made = time(&object["metadata"]["creationTimestamp"]);
+    let is_older = |entry: &Value| {
+        let times = made.zip(time(&entry["time"]));
+        times.is_some_and(|(made, applied)| made.duration_since(applied) > BETWEEN_TIMES)
     };
-    let is_older = |entry: &Value| time(&entry["time"]).is_some_and(|time| made.duration_since(time) > BETWEEN_TIMES);
-    is_applied(object) && applies(object).all(is_older)
+    is_applied(object) && (applies(object).all(is_older) || is_marked_by_another(object))
+}
+
+/// Whether the instance label is there and no apply of the operator's put it there.
+fn is_marked_by_another(object: &Value) -> bool {
+    let label = format!("f:{INSTANCE_LABEL}");
+    let told = |entry: &Value| entry["fieldsV1"].is_object();
+    let marks = |entry: &Value| entry["fieldsV1"]["f:metadata"]["f:labels"][&label].is_object();
+    object["metadata"]["labels"][INSTANCE_LABEL].is_string()
+        && applies(object).all(|entry| told(entry) && !marks(entry))
 }
 
 /// The longest time from the record of an apply to the creation that it leads to.
@@ -176,6 +187,23 @@ mod tests {
             ],
         }});
         assert_eq!(is_copy(&object), expected);
+    }
+
+    #[rstest]
+    #[case::the_mark(json!({"f:metadata": {"f:labels": {"f:csi.openstack.org/instance": {}}}}), false)]
+    #[case::what_the_maker_left_out(json!({"f:metadata": {"f:annotations": {"f:storageclass.kubernetes.io/is-default-class": {}}}}), true)]
+    fn a_copy_made_at_once_has_its_mark_from_its_maker(#[case] fields: Value, #[case] expected: bool) {
+        let mut object = json!({"metadata": {
+            "creationTimestamp": "2026-01-01T00:00:50Z",
+            "labels": {(INSTANCE_LABEL): "d"},
+            "managedFields": [
+                {"manager": FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields},
+            ],
+        }});
+        assert_eq!(is_copy(&object), expected);
+        // One that was let go of has no mark, whoever made it.
+        object["metadata"]["labels"] = json!({});
+        assert!(!is_copy(&object));
     }
 
     #[test]

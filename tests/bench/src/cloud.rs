@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use serde_json::Value;
 use suites::cloud::Cloud;
 use suites::lab::Lab;
 use suites::real_cloud::RealCloud;
@@ -52,17 +53,7 @@ impl Measured {
             // Cinder's times have no fractions of a second.
             return Ok(BTreeMap::new());
         };
-        let state = simulator.state().await?;
-        let attachments = state["attachments"]
-            .as_array()
-            .context("the state has no attachments")?;
-        Ok(attachments
-            .iter()
-            .filter_map(|attachment| {
-                let volume = attachment["volume_id"].as_str()?;
-                Some((volume.to_owned(), attachment["attached_at"].as_str()?.parse().ok()?))
-            })
-            .collect())
+        attached_at(&simulator.state().await?)
     }
 
     /// Ends it. What the Go driver leaves behind is its own affair here.
@@ -74,8 +65,22 @@ impl Measured {
     }
 }
 
+/// When each volume was attached, by the simulator's state.
+pub(crate) fn attached_at(state: &Value) -> Result<BTreeMap<String, Timestamp>> {
+    let attachments = state["attachments"]
+        .as_array()
+        .context("the state has no attachments")?;
+    Ok(attachments
+        .iter()
+        .filter_map(|attachment| {
+            let volume = attachment["volume_id"].as_str()?;
+            Some((volume.to_owned(), attachment["attached_at"].as_str()?.parse().ok()?))
+        })
+        .collect())
+}
+
 /// A request without what tells one volume or server from the other, and without the first steps that all have in common.
-fn operation(method: &str, path: &str) -> String {
+pub(crate) fn operation(method: &str, path: &str) -> String {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let is_id = |part: &str| part.len() >= 32 && part.chars().all(|char| char.is_ascii_hexdigit() || char == '-');
     let mut parts: Vec<&str> = path

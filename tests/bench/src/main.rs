@@ -1,7 +1,8 @@
 //! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
 //! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios, and what we have set ourselves as
 //! goals. It fails for none of them: figures of a busy machine are compared in one run, and read by somebody who knows it.
-//! Beside them the operator against an API server that holds a large cluster: see [`operator`].
+//! Then both as a cluster runs them, behind the sidecars: see [`claims`]. Beside them the operator against an API server that
+//! holds a large cluster: see [`operator`].
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,9 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
-use harness::{Progress, release_driver, release_operator};
+use harness::{Profile, Progress, release_driver, release_operator};
 use suites::lab::in_lab;
 
+mod claims;
 mod cloud;
 mod measure;
 mod operator;
@@ -26,10 +28,10 @@ use run::Plan;
 #[command(version)]
 struct Args {
     /// What is measured, one after the other.
-    #[arg(long = "subject", value_enum, value_delimiter = ',', default_values_t = [Subject::Drivers, Subject::Operator])]
+    #[arg(long = "subject", value_enum, value_delimiter = ',', default_values_t = [Subject::Drivers, Subject::Claims, Subject::Operator])]
     subjects: Vec<Subject>,
-    /// Clouds to run on, one after the other.
-    #[arg(long = "cloud", value_enum, default_values_t = [Kind::AtOnce, Kind::Simulated, Kind::Real])]
+    /// Clouds to run on, one after the other. Without it the drivers run on all of them, and claims on real services.
+    #[arg(long = "cloud", value_enum)]
     clouds: Vec<Kind>,
     /// Lives one after the other; the figures are of one.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -37,6 +39,12 @@ struct Args {
     /// Volumes at once on one server, in one crowd after the other; 0 leaves crowds out.
     #[arg(long = "crowd", value_delimiter = ',', default_values_t = [40, 100], value_parser = clap::value_parser!(u32).range(0..=200))]
     crowds: Vec<u32>,
+    /// Claims with a pod each, one after the other, of each driver in a cluster.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    claims: u32,
+    /// Claims at once; 0 leaves that out.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=200))]
+    claims_at_once: u32,
     /// Seconds in which each driver is watched with nothing to do; 0 leaves that out.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=600))]
     idle: u32,
@@ -54,8 +62,10 @@ struct Args {
 /// Whose figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Subject {
-    /// Both drivers.
+    /// Both drivers, as processes that are called directly.
     Drivers,
+    /// Both drivers, each in a cluster of its own.
+    Claims,
     /// The operator.
     Operator,
 }
@@ -86,6 +96,7 @@ fn main() -> ExitCode {
     for subject in &args.subjects {
         let measured = match subject {
             Subject::Drivers => drivers(&args),
+            Subject::Claims => claims(&args),
             Subject::Operator => operator(&args),
         };
         if let Err(error) = measured {
@@ -106,7 +117,7 @@ fn drivers(args: &Args) -> Result<()> {
         idle: Duration::from_secs(args.idle.into()),
     };
     let program = build(release_driver)?;
-    for &kind in &args.clouds {
+    for kind in clouds(args, &[Kind::AtOnce, Kind::Simulated, Kind::Real]) {
         eprintln!(
             "bench: {} ({} lives, then {:?} at once, for each driver)",
             kind.title(),
@@ -122,6 +133,36 @@ fn drivers(args: &Args) -> Result<()> {
         });
     }
     Ok(())
+}
+
+fn claims(args: &Args) -> Result<()> {
+    let plan = claims::Plan {
+        alone: args.claims,
+        crowd: args.claims_at_once,
+        idle: Duration::from_secs(args.idle.into()),
+    };
+    for kind in clouds(args, &[Kind::Real]) {
+        eprintln!(
+            "bench: claims, {} ({} one after the other, then {} at once, for each driver)",
+            kind.title(),
+            plan.alone,
+            plan.crowd
+        );
+        let (ours, go) = runtime()?.block_on(claims::both(kind, plan)).context(kind.title())?;
+        println!("{}", claims::render(kind, &ours, &go));
+        if Profile::from_environment()? == Profile::Dev {
+            println!("  Ours is a development build: HARNESS_PROFILE asks for it.");
+        }
+    }
+    Ok(())
+}
+
+/// The clouds that were asked for, or these.
+fn clouds(args: &Args, usual: &[Kind]) -> Vec<Kind> {
+    if args.clouds.is_empty() {
+        return usual.to_vec();
+    }
+    args.clouds.clone()
 }
 
 fn operator(args: &Args) -> Result<()> {
@@ -141,6 +182,9 @@ fn operator(args: &Args) -> Result<()> {
 }
 
 fn build(release: impl AsyncFnOnce(&Progress) -> Result<PathBuf>) -> Result<PathBuf> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot make a runtime")?;
-    runtime.block_on(release(&Progress::loud()))
+    runtime()?.block_on(release(&Progress::loud()))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Runtime::new().context("cannot make a runtime")
 }

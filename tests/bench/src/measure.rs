@@ -76,9 +76,23 @@ impl Lives {
 
     /// The lateness that this many per cent stay under; `None` where the cloud tells no exact times.
     pub(crate) fn late(&self, per_cent: usize) -> Option<Duration> {
-        let last = self.lateness.len().checked_sub(1)?;
-        self.lateness.get((last * per_cent).div_ceil(100)).copied()
+        percentile(&self.lateness, per_cent)
     }
+}
+
+/// The one that this many per cent of a sorted list are not above.
+pub(crate) fn percentile(sorted: &[Duration], per_cent: usize) -> Option<Duration> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((last * per_cent).div_ceil(100)).copied()
+}
+
+/// What was asked for since `before`.
+pub(crate) fn since(mut now: Requests, before: &Requests) -> Requests {
+    for (operation, count) in &mut now {
+        *count -= before.get(operation).copied().unwrap_or_default().min(*count);
+    }
+    now.retain(|_, count| *count > 0);
+    now
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use suites::programs;
 
 use crate::Kind;
 use crate::cloud::Measured;
-use crate::measure::{Figures, Lives, Requests, Roles};
+use crate::measure::{Figures, Lives, Requests, Roles, since};
 use crate::process::{Memory, Processor, memory, processor_time, processor_time_of_threads};
 
 /// How much is done.
@@ -29,8 +29,8 @@ pub(crate) struct Plan {
 }
 
 /// After a load things end by themselves: connections, threads.
-const REST: Duration = Duration::from_secs(2);
-const MINUTE: Duration = Duration::from_mins(1);
+pub(crate) const REST: Duration = Duration::from_secs(2);
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);
 
 /// A driver as a cluster runs it: a process per role.
 #[derive(Debug)]
@@ -217,23 +217,21 @@ impl Start {
     async fn end(self, pair: &Pair, cloud: &Measured, mut lives: Lives) -> Result<Lives> {
         lives.wall = self.at.elapsed();
         let processor = pair.roles(processor_time)?;
-        lives.processor = Roles {
-            controller: growth(processor.controller, self.processor.controller),
-            node: growth(processor.node, self.processor.node),
-        };
-        lives.requests = cloud.requests().await?;
-        for (operation, count) in &mut lives.requests {
-            *count -= self.requests.get(operation).copied().unwrap_or_default().min(*count);
-        }
-        lives.requests.retain(|_, count| *count > 0);
+        lives.processor = growth(processor, self.processor);
+        lives.requests = since(cloud.requests().await?, &self.requests);
         lives.lateness.sort();
         Ok(lives)
     }
 }
 
-fn growth(after: Processor, before: Processor) -> Processor {
-    Processor {
+/// What both roles have used in between.
+pub(crate) fn growth(after: Roles<Processor>, before: Roles<Processor>) -> Roles<Processor> {
+    let of = |after: Processor, before: Processor| Processor {
         own: after.own.saturating_sub(before.own),
         programs: after.programs.saturating_sub(before.programs),
+    };
+    Roles {
+        controller: of(after.controller, before.controller),
+        node: of(after.node, before.node),
     }
 }

@@ -8,17 +8,17 @@ use crate::Kind;
 use crate::measure::{Figures, Lives};
 
 /// A row: what, ours, the Go driver's, and what is wanted.
-struct Row {
-    what: String,
-    ours: Option<f64>,
-    go: Option<f64>,
-    unit: &'static str,
-    goal: Option<Goal>,
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) ours: Option<f64>,
+    pub(crate) go: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) goal: Option<Goal>,
 }
 
 /// What is wanted of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Goal {
+pub(crate) enum Goal {
     /// Ours, in the row's unit.
     AtMost(f64),
     /// Ours in so many-ths of the Go driver's.
@@ -43,12 +43,22 @@ impl Goal {
     }
 }
 
-/// The tables of one cloud. A ratio is ours over the Go driver's: less is better.
+/// The tables of one cloud.
 pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
-    let mut text = format!("\n{}\n", kind.title());
+    let mut text = table(kind.title(), rows(kind, ours, go));
+    calls(&mut text, "one life", &ours.alone, &go.alone);
+    for (ours, go) in ours.crowds.iter().zip(&go.crowds) {
+        calls(&mut text, &format!("{} at once", ours.count), ours, go);
+    }
+    text
+}
+
+/// Rows under a title. A ratio is ours over the Go driver's: less is better.
+pub(crate) fn table(title: &str, rows: Vec<Row>) -> String {
+    let mut text = format!("\n{title}\n");
     line(&mut text, ["measure", "ours", "Go driver", "ratio", "goal", ""]);
     let (mut met, mut judged) = (0, 0);
-    for row in rows(kind, ours, go) {
+    for row in rows {
         let figure =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{} {}", short(value), row.unit));
         let ratio = match (row.ours, row.go) {
@@ -71,10 +81,6 @@ pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
         );
     }
     let _ = writeln!(text, "  goals met: {met} of {judged}");
-    calls(&mut text, "one life", &ours.alone, &go.alone);
-    for (ours, go) in ours.crowds.iter().zip(&go.crowds) {
-        calls(&mut text, &format!("{} at once", ours.count), ours, go);
-    }
     text
 }
 
@@ -84,7 +90,7 @@ fn line(text: &mut String, [what, ours, go, ratio, goal, verdict]: [&str; 6]) {
 }
 
 /// Where the calls went.
-fn calls(text: &mut String, who: &str, ours: &Lives, go: &Lives) {
+pub(crate) fn calls(text: &mut String, who: &str, ours: &Lives, go: &Lives) {
     let _ = writeln!(
         text,
         "\n  {:<52} {:>12} {:>12}",
@@ -225,7 +231,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-fn ms(duration: Duration) -> f64 {
+pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
@@ -234,7 +240,7 @@ pub(crate) fn mib(kib: u64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures of a bench have few digits")]
-fn count(value: usize) -> f64 {
+pub(crate) fn count(value: usize) -> f64 {
     value as f64
 }
 

@@ -31,6 +31,8 @@ use crate::{Command, Image, Progress, Tools, images, programs, wait_for};
 use pki::Pki;
 
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
+/// Where a node looks for the devices of its server.
+const BY_ID: &str = "/dev/disk/by-id";
 
 /// One node.
 #[derive(Debug, Clone)]
@@ -170,8 +172,8 @@ impl Cluster {
             self.simulator = Some(Simulator::start(simulator, &self.nodes, &mut self.daemons, &self.progress).await?);
         }
         if !matches!(config.cloud, CloudConfig::None) {
-            for node in &self.nodes {
-                self.tell_zone(node.name(), node.zone()).await?;
+            for node in &config.nodes {
+                self.tell(node).await?;
             }
         }
         self.wait_until_ready().await
@@ -208,11 +210,7 @@ impl Cluster {
                 None => network::join_first(made.pid()).await?,
                 Some(first) => network::join(number, made.pid(), first).await?,
             }
-            if let Some(by_id) = &node.by_id {
-                ensure_seen_by_nodes(by_id).context("set XDG_CACHE_HOME to a directory elsewhere")?;
-                let place = by_id.to_str().context("the path of a server's devices is not UTF-8")?;
-                made.exec(&["mount", "--bind", place, "/dev/disk/by-id"]).await?;
-            }
+            show_devices(&made, node).await?;
             self.nodes.push(made);
         }
         let all: Vec<_> = self.nodes.iter().map(|node| (node.number(), node.pid())).collect();
@@ -279,9 +277,20 @@ impl Cluster {
             .context("this cluster was started without a simulator")
     }
 
-    /// Starts the metadata service of a node's server anew, as one in this zone.
-    pub async fn tell_zone(&self, node: &str, zone: &str) -> Result<()> {
-        let node = self.node(node)?;
+    /// Makes a node that is there another server: its metadata service tells of that, and that one's devices appear. What runs
+    /// on the node finds out when it starts anew, and Kubernetes when that tells it.
+    pub async fn replace_server(&self, config: &NodeConfig) -> Result<()> {
+        let node = self.node(&config.name)?;
+        if config.by_id.is_some() {
+            node.exec(&["umount", "--lazy", BY_ID]).await?;
+            show_devices(node, config).await?;
+        }
+        self.tell(config).await
+    }
+
+    /// Starts the metadata service of a node's server, or another one in its place.
+    async fn tell(&self, config: &NodeConfig) -> Result<()> {
+        let node = self.node(&config.name)?;
         let program = programs::simulator(&self.progress).await?;
         ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
         let mut services = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
@@ -290,8 +299,8 @@ impl Cluster {
         }
         let listen = SocketAddrV4::new(METADATA_ADDRESS, 80).to_string();
         let mut command = node.command(&program);
-        command.args(["metadata", "--listen", &listen, "--instance-id", node.server_id()]);
-        command.args(["--zone", zone, "--name", node.name()]);
+        command.args(["metadata", "--listen", &listen, "--instance-id", &config.server_id]);
+        command.args(["--zone", &config.zone, "--name", node.name()]);
         let service = Daemon::start("metadata", node.logs(), &mut command)?;
         services.insert(node.name().to_owned(), service);
         Ok(())
@@ -475,6 +484,16 @@ impl Cluster {
         self.metadata().for_each(std::mem::forget);
         kept
     }
+}
+
+/// Has the devices of a real cloud's server appear on its node.
+async fn show_devices(node: &Node, config: &NodeConfig) -> Result<()> {
+    let Some(by_id) = &config.by_id else {
+        return Ok(());
+    };
+    ensure_seen_by_nodes(by_id).context("set XDG_CACHE_HOME to a directory elsewhere")?;
+    let place = by_id.to_str().context("the path of a server's devices is not UTF-8")?;
+    node.exec(&["mount", "--bind", place, BY_ID]).await.map(drop)
 }
 
 impl Drop for Cluster {

@@ -22,6 +22,8 @@ pub struct LogEntry {
     pub request_id: String,
     /// The microversion that was asked for, for instance `3.34`.
     pub micro_version: Option<String>,
+    /// What the client calls itself.
+    pub user_agent: String,
     /// Milliseconds from the request to the answer.
     pub elapsed_ms: u64,
 }

@@ -130,6 +130,7 @@ pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>)
         status: reply.as_ref().map_or(0, |reply| reply.status),
         request_id: request.id.clone(),
         micro_version: call.asked_version(&request),
+        user_agent: request.header("user-agent").unwrap_or_default().to_owned(),
         elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
     let mut reply = reply?;

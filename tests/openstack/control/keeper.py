@@ -82,7 +82,7 @@ class Keeper:
         prepared = layout.prepared()
         is_prepared = (prepared / "complete").exists()
         if is_prepared:
-            for name in ("mariadb", "keystone", "servers", "nova"):
+            for name in layout.KEPT:
                 shutil.copytree(prepared / name, layout.RUN / name)
             shutil.copy(prepared / "cloud.conf", layout.RUN / "cloud.conf")
         services.write_configuration()
@@ -130,6 +130,7 @@ class Keeper:
         manage = [str(layout.venv() / "bin/nova-manage"), "--config-file", str(layout.RUN / "conf/nova.conf")]
         subprocess.run([*manage, "cell_v2", "discover_hosts"], check=True, timeout=60, env=services.environment())
         setup.volume_types()
+        setup.compute_zones()
         setup.servers()
         setup.credential()
         part = pathlib.Path(f"{target}.part")
@@ -138,7 +139,7 @@ class Keeper:
         # A stopped database leaves in its files what one leaves that was killed: it recovers from that by itself.
         self.running["mariadb"].send_signal(signal.SIGSTOP)
         try:
-            for name in ("mariadb", "keystone", "servers", "nova"):
+            for name in layout.KEPT:
                 shutil.copytree(layout.RUN / name, part / name, ignore=shutil.ignore_patterns("socket"))
             shutil.copy(layout.RUN / "cloud.conf", part / "cloud.conf")
         finally:

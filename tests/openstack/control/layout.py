@@ -14,6 +14,8 @@ LOG = CACHE / "openstack-log"
 LOCK = CACHE / "openstack.lock"
 # Written last when the cloud starts, removed first when it ends.
 READY = RUN / "ready.json"
+# What the prepared database belongs with.
+KEPT = ("mariadb", "keystone", "servers", "nova", "nova-far")
 # Process id of the keeper as the machine counts, and the time of its start.
 KEEPER = RUN / "keeper"
 # One line per finished step, or the reason why the cloud could not be started.
@@ -60,13 +62,18 @@ TYPES = {
     "multi": {"volume_backend_name": "one", "multiattach": "<is> True"},
     "other": {"volume_backend_name": "two"},
     "far": {"volume_backend_name": "far"},
-    # Of any backend, and so in every zone.
+    # Of any backend, and so in every zone; a volume of the first is retyped to the second where it is.
     "any": {},
+    "archive": {},
 }
+# What a test takes them for.
+ROLES = {"anywhere": "any", "archive": "archive", "multiattach": "multi"}
 # QoS of a type.
 QOS = {"slow": {"total_iops_sec": "200"}}
 GROUP_TYPE = "consistent"
-SERVERS = ("node-0", "node-1")
+# Nova's hosts, each with a nova-compute and a zone, and the servers, each made in a zone.
+COMPUTES = {"machine": "nova", "far": "zone-far"}
+SERVERS = {"node-0": "nova", "node-1": "nova", "node-far": "zone-far"}
 IMAGE_ID = "5b0dd5b2-6a5f-4b5c-9c5b-6a1f6cd0a001"
 
 

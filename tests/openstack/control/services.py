@@ -71,6 +71,7 @@ def commands():
     serve = [python, str(layout.HERE / "services/serve.py")]
     cinder = ["--config-file", str(conf / "cinder.conf")]
     nova = ["--config-file", str(conf / "nova.conf")]
+    compute = [python, str(layout.HERE / "services/nova_compute.py"), *nova]
     return {
         "mariadb": database_command(),
         "epmd": [shutil.which("epmd", path=PATH)],
@@ -80,7 +81,8 @@ def commands():
         "placement": [*serve, "placement.wsgi.api", str(ports["placement"])],
         "nova-conductor": [python, str(binaries / "nova-conductor"), *nova],
         "nova-scheduler": [python, str(binaries / "nova-scheduler"), *nova],
-        "nova-compute": [python, str(layout.HERE / "services/nova_compute.py"), *nova],
+        "nova-compute": compute,
+        "nova-compute-far": [*compute, "--config-file", str(conf / "nova-far.conf")],
         "cinder-scheduler": [python, str(binaries / "cinder-scheduler"), *cinder],
         "cinder-volume": [python, str(binaries / "cinder-volume"), *cinder],
         "cinder-backup": [python, str(binaries / "cinder-backup"), *cinder],
@@ -107,7 +109,7 @@ LISTENING = {
 def write_configuration():
     """Makes the directories and the files in them."""
     run, ports = layout.RUN, layout.PORTS
-    for name in ("conf", "home", "rabbitmq", "restart", "stop", "pids", "volumes", "cinder/backups", "cinder/lock", "nova/lock", "servers"):
+    for name in ("conf", "home", "rabbitmq", "restart", "stop", "pids", "volumes", "cinder/backups", "cinder/lock", "nova/lock", "nova-far", "servers"):
         (run / name).mkdir(parents=True, exist_ok=True)
     credentials = "\n".join(
         [

@@ -60,14 +60,23 @@ def volume_types():
     session.post("volume", f"/group_types/{group_type['group_type']['id']}/group_specs", specs)
 
 
+def compute_zones():
+    """Nova's zones: a host is in one by an aggregate."""
+    session = api.admin()
+    for host, zone in layout.COMPUTES.items():
+        aggregate = {"name": zone, "availability_zone": zone}
+        aggregate = session.post("compute", "/os-aggregates", {"aggregate": aggregate})["aggregate"]["id"]
+        session.post("compute", f"/os-aggregates/{aggregate}/action", {"add_host": {"host": host}})
+
+
 def servers():
     """Servers with nothing on them, of the suites' project."""
     flavor = {"name": "tiny", "vcpus": 1, "ram": 64, "disk": 1}
     flavor = api.admin().post("compute", "/flavors", {"flavor": flavor})["flavor"]["id"]
     session = api.member()
     ids = []
-    for name in layout.SERVERS:
-        server = {"name": name, "flavorRef": flavor, "imageRef": layout.IMAGE_ID, "networks": "none"}
+    for name, zone in layout.SERVERS.items():
+        server = {"name": name, "availability_zone": zone, "flavorRef": flavor, "imageRef": layout.IMAGE_ID, "networks": "none"}
         ids.append(session.post("compute", "/servers", {"server": server})["server"]["id"])
 
     def active():
@@ -126,7 +135,12 @@ def _write_privately(name, lines):
 def describe():
     """Everything that a test needs to know, but no secret."""
     session = api.member()
-    servers = session.get("compute", "/servers/detail")["servers"]
+    servers = {}
+    for server in sorted(session.get("compute", "/servers/detail")["servers"], key=lambda server: server["name"]):
+        by_id = str(layout.SERVERS_DIR / server["name"] / "by-id")
+        told = {"id": server["id"], "name": server["name"], "by_id": by_id}
+        servers.setdefault(server["OS-EXT-AZ:availability_zone"], []).append(told)
+    first, far = sorted(set(layout.COMPUTES.values()))
     return {
         "auth_url": layout.AUTH_URL,
         "ports": {name: layout.PORTS[name] for name in ("keystone", "cinder", "nova")},
@@ -135,12 +149,11 @@ def describe():
         "cloud_conf": str(layout.RUN / "cloud.conf"),
         "member_conf": str(layout.RUN / "member.conf"),
         "trustee_conf": str(layout.RUN / "trustee.conf"),
-        "servers": [
-            {"id": server["id"], "name": server["name"], "by_id": str(layout.SERVERS_DIR / server["name"] / "by-id")}
-            for server in sorted(servers, key=lambda server: server["name"])
-        ],
+        "servers": servers[first],
+        "far_servers": servers[far],
         "zones": sorted(set(layout.BACKENDS.values())),
         "volume_types": list(layout.TYPES),
+        "roles": layout.ROLES,
         "group_type": layout.GROUP_TYPE,
         "run": str(layout.RUN),
         "log": str(layout.LOG),
@@ -160,11 +173,16 @@ def is_ready(since):
     pools = {pool["name"].split("@")[1].split("#")[0] for pool in session.get("volume", "/scheduler-stats/get_pools")["pools"]}
     if not pools.issuperset(layout.BACKENDS):
         return False
-    workers = {"cinder-scheduler": 1, "cinder-volume": len(layout.BACKENDS), "cinder-backup": 1}
-    for service in session.get("volume", "/os-services")["services"]:
-        if service["state"] == "up" and service["updated_at"][:19] >= since:
-            workers[service["binary"]] -= 1
-    for service in session.get("compute", "/os-services")["services"]:
-        if service["state"] == "up" and (service["updated_at"] or "")[:19] >= since:
-            workers[service["binary"]] = 0
-    return all(workers.get(name, 1) == 0 for name in (*workers, "nova-compute", "nova-conductor", "nova-scheduler"))
+    workers = {
+        "cinder-scheduler": 1,
+        "cinder-volume": len(layout.BACKENDS),
+        "cinder-backup": 1,
+        "nova-compute": len(layout.COMPUTES),
+        "nova-conductor": 1,
+        "nova-scheduler": 1,
+    }
+    for kind in ("volume", "compute"):
+        for service in session.get(kind, "/os-services")["services"]:
+            if service["binary"] in workers and service["state"] == "up" and (service["updated_at"] or "")[:19] >= since:
+                workers[service["binary"]] -= 1
+    return all(missing <= 0 for missing in workers.values())

@@ -1,7 +1,7 @@
 """A Nova virt driver whose servers are directories of this machine.
 
 An attached volume is a loop device, and a link to it in the server's by-id directory, as udev would make it in a guest of
-QEMU. What exists is kept in a file, so that the servers and their devices outlive nova-compute.
+QEMU. What exists is kept in a file for each host, so that the servers and their devices outlive nova-compute.
 """
 
 import json
@@ -47,7 +47,7 @@ class State:
 
 
 class LoopDriver(fake.FakeDriver):
-    """One node, which runs every server."""
+    """One node, which runs every server of its host."""
 
     capabilities = dict(fake.FakeDriver.capabilities, supports_extend_volume=True, supports_multiattach=True)
 
@@ -58,7 +58,7 @@ class LoopDriver(fake.FakeDriver):
     def init_host(self, host):
         super().init_host(host)
         os.makedirs(self._root, exist_ok=True)
-        self._state = State(os.path.join(self._root, "state.json"))
+        self._state = State(os.path.join(self._root, f"{host}.json"))
         for server_id, server in self._state.servers.items():
             self.instances[server_id] = fake.FakeInstance(server["name"], server["power_state"], server_id)
             for volume_id, device in server["devices"].items():

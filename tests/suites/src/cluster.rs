@@ -1,11 +1,13 @@
 //! A cluster with the product on it, ways to ask it, and the scenarios that hold with every cloud.
 
+mod attributes;
 pub mod credentials;
 pub mod growth;
 pub mod life;
 mod login;
 mod objects;
 mod openstack;
+mod servers;
 pub mod snapshots;
 pub mod writers;
 
@@ -60,45 +62,60 @@ impl World {
 
     /// Installs the operator, asks for a driver, and waits until it is available.
     pub async fn install(cluster: Cluster) -> Result<Self> {
-        Self::installed(cluster, None).await
+        Self::bare(cluster).with_product().await
     }
 
     /// Starts a cluster of two nodes that are servers of the real OpenStack, and installs the product.
     pub async fn on_real_services(progress: Progress) -> Result<Self> {
+        Self::bare_on_real_services(progress).await?.with_product().await
+    }
+
+    /// The same, where nothing is installed.
+    pub async fn bare_on_real_services(progress: Progress) -> Result<Self> {
+        Self::begun(progress, Site::cluster).await
+    }
+
+    /// The same with a node in the other zone as well.
+    pub async fn bare_in_both_zones(progress: Progress) -> Result<Self> {
+        Self::begun(progress, Site::cluster_in_both_zones).await
+    }
+
+    async fn begun(progress: Progress, cluster: fn(&Site) -> ClusterConfig) -> Result<Self> {
         let site = Site::take().await?;
         let config = ClusterConfig {
             progress,
-            ..site.cluster()
+            ..cluster(&site)
         };
         let cluster = Cluster::start(config).await?;
-        let openstack = site.open(&cluster).await?;
-        Self::installed(cluster, Some(openstack)).await
+        let openstack = Some(site.open(&cluster).await?);
+        Ok(Self {
+            openstack,
+            ..Self::bare(cluster)
+        })
     }
 
-    async fn installed(cluster: Cluster, openstack: Option<OpenStack>) -> Result<Self> {
-        let logs = cluster.logs()?.to_owned();
-        let product = cluster
+    /// Installs the operator in a cluster that began bare, asks for a driver, and waits until it is available.
+    pub async fn with_product(mut self) -> Result<Self> {
+        let logs = self.cluster.logs()?.to_owned();
+        let product = self
+            .cluster
             .install_product()
             .await
             .with_context(|| format!("the operator is not installed; logs: {}", logs.display()))?;
-        let world = Self {
-            cluster,
-            product: Some(product),
-            openstack,
-        };
+        self.product = Some(product);
         let installed = async {
             let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
-            world.cluster.apply(&users.to_string()).await?;
-            world.ask_for_driver().await
+            self.cluster.apply(&users.to_string()).await?;
+            self.ask_for_driver().await
         };
         if let Err(error) = installed.await {
-            let told = world.describe().await;
+            let told = self.describe().await;
             return Err(error.context(format!(
                 "the product is not installed; logs: {}\n{told}",
                 logs.display()
             )));
         }
-        Ok(world)
+        Ok(self)
     }
 
     /// What is installed. An error in a cluster that began bare.
@@ -529,6 +546,24 @@ impl World {
         text
     }
 
+    /// Deletes what a scenario that failed has left.
+    pub async fn delete_what_users_made(&self) -> Result<()> {
+        // Where the kinds of snapshots are not installed, there are none.
+        for (kinds, must) in [
+            ("pods", true),
+            ("volumegroupsnapshots", false),
+            ("volumesnapshots", false),
+            ("pvc", true),
+        ] {
+            let words = ["delete", kinds, "--all", "-n", USERS, "--timeout=60s"];
+            let deleted = self.cluster.kubectl_within(Duration::from_secs(70), &words).await;
+            if must {
+                deleted?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the cluster into the state that the next scenario expects, as far as that goes.
     pub async fn recover(&self) {
         let steps = async {
@@ -538,28 +573,22 @@ impl World {
                 self.cluster.simulator()?.clear_faults().await?;
                 self.latencies(json!({"create": 0, "attach": 0})).await?;
             }
-            // Where the kinds of snapshots are not installed, there are none.
-            for (kinds, must) in [
-                ("pods", true),
-                ("volumegroupsnapshots", false),
-                ("volumesnapshots", false),
-                ("pvc", true),
-            ] {
-                let words = ["delete", kinds, "--all", "-n", USERS, "--timeout=60s"];
-                let deleted = self.cluster.kubectl_within(Duration::from_secs(70), &words).await;
-                if must {
-                    deleted?;
-                }
-            }
+            self.delete_what_users_made().await?;
             self.apply_driver().await?;
             // What a scenario has patched, an apply leaves.
             let good = good_driver();
             let spec = self.driver().await?["spec"].clone();
             let added = spec.as_object().into_iter().flatten().map(|(field, _)| field);
             let added = added.filter(|field| good["spec"][field.as_str()].is_null());
-            let without: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
-            self.patch_spec(&Value::Object(without)).await?;
-            self.ask_for_driver().await
+            let mut change: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
+            if change.contains_key("snapshots") && snapshots::are_installed(self).await? {
+                // Those who installed the kinds asked for what works on them.
+                self.patch_spec(&json!({"snapshots": null})).await?;
+                change.insert("snapshots".to_owned(), json!({"controller": "Deploy"}));
+            }
+            self.patch_spec(&Value::Object(change)).await?;
+            self.ask_for_driver().await?;
+            self.all_home().await
         };
         if let Err(error) = steps.await {
             println!("    the cluster did not recover: {error:#}");

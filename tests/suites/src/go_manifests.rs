@@ -1,11 +1,14 @@
-//! The Go driver's own manifests and chart: they come with its Go module.
+//! The Go driver in a cluster, from its own manifests or its chart: they come with its Go module.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Command, workspace_root};
+use harness::{Cluster, Command, Image, wait_for, workspace_root};
 use serde_json::{Value, json};
+
+use crate::cluster::{DRIVER, PATIENCE, World};
+use crate::openstack::keys;
 
 /// Where the manifests put it.
 pub const NAMESPACE: &str = "kube-system";
@@ -15,7 +18,35 @@ pub const CONTROLLER: &str = "csi-cinder-controllerplugin";
 pub const NODE: &str = "csi-cinder-nodeplugin";
 /// What the manifests give as `--cluster`.
 pub const CLUSTER_ID: &str = "kubernetes";
+/// Of the snapshot-controller, which every cluster brings along itself.
+const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 const MODULE: &str = "k8s.io/cloud-provider-openstack";
+/// What the Go driver runs on a node, and the configuration of that.
+const TOOLS: [&str; 15] = [
+    "/usr/sbin/mke2fs",
+    "/usr/sbin/e2fsck",
+    "/usr/sbin/dumpe2fs",
+    "/usr/sbin/fsck",
+    "/usr/sbin/xfs_repair",
+    "/usr/sbin/mkfs.xfs",
+    "/usr/sbin/xfs_growfs",
+    "/usr/sbin/xfs_io",
+    "/usr/sbin/resize2fs",
+    "/usr/sbin/blkid",
+    "/usr/sbin/blockdev",
+    "/usr/bin/mount",
+    "/usr/bin/umount",
+    "/usr/bin/findmnt",
+    "/etc/mke2fs.conf",
+];
+
+/// The names by which it calls some of them.
+const LINKS: [(&str, &str); 4] = [
+    ("/usr/sbin/mkfs.ext3", "mke2fs"),
+    ("/usr/sbin/mkfs.ext4", "mke2fs"),
+    ("/usr/sbin/fsck.ext3", "e2fsck"),
+    ("/usr/sbin/fsck.ext4", "e2fsck"),
+];
 
 /// The manifests as they were published, but for the credentials of a cloud and for images that cannot be pulled here.
 #[derive(Debug)]
@@ -101,4 +132,173 @@ async fn module() -> Result<PathBuf> {
         .await
         .with_context(|| format!("cannot find the module {MODULE}"))?;
     Ok(PathBuf::from(directory.trim()))
+}
+
+/// How the Go driver logs in to the cloud of a cluster. On real services it does so as the project's member: it asks for more than
+/// the access rules of the application credential allow.
+pub fn cloud_conf(world: &World) -> Result<String> {
+    let Ok(openstack) = world.openstack() else {
+        return Ok(world.login()?.cloud_conf());
+    };
+    let mut keys = keys(openstack.member_conf())?;
+    keys.insert("auth-url".to_owned(), openstack.auth_url());
+    let lines: Vec<_> = keys.iter().map(|(key, value)| format!("{key} = \"{value}\"")).collect();
+    Ok(format!("[Global]\n{}\n", lines.join("\n")))
+}
+
+/// Makes images of those names, of programs that were built here.
+pub async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+    let mut of_nodes = Vec::new();
+    for name in manifests.images() {
+        let program = name.rsplit('/').next().unwrap_or(name);
+        let program = program.split(':').next().unwrap_or(program);
+        match program {
+            "livenessprobe" | "csi-node-driver-registrar" => of_nodes.push(name),
+            "cinder-csi-plugin" => cluster.import(&driver_image(cluster, name).await?).await?,
+            sidecar => {
+                let path = format!("/{sidecar}");
+                let image = Image::new(name)
+                    .file(cluster.tools().path(sidecar)?, &path)
+                    .entrypoint(path);
+                cluster.import(&image).await?;
+            }
+        }
+    }
+    cluster.load_node_sidecars(&of_nodes).await
+}
+
+/// Applies them as an administrator does, and what the sidecars need that were built here: they are newer than those that the
+/// manifests name.
+pub async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "newer-sidecars"},
+        "rules": [
+            {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattributesclasses"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["snapshot.storage.k8s.io"], "resources": ["volumesnapshots"], "verbs": ["watch", "update"]},
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "newer-sidecars"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "newer-sidecars"},
+        "subjects": [{"kind": "ServiceAccount", "name": "csi-cinder-controller-sa", "namespace": NAMESPACE}],
+    });
+    let all = json!({"apiVersion": "v1", "kind": "List",
+            "items": manifests.objects().iter().chain([&role, &binding]).collect::<Vec<_>>()});
+    cluster.apply(&all.to_string()).await.map(drop)
+}
+
+/// Applies the kinds of snapshots and a snapshot-controller, which the manifests expect of a cluster.
+pub async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
+    let kinds = cluster.tools().path("snapshot-crds")?;
+    let kinds = kinds.to_str().context("the path of the CRDs is not UTF-8")?;
+    cluster.kubectl(&["apply", "-f", kinds]).await?;
+    let image = format!("registry.k8s.io/sig-storage/{SNAPSHOT_CONTROLLER}:v8.6.0");
+    let program = format!("/{SNAPSHOT_CONTROLLER}");
+    let packed = Image::new(&image)
+        .file(cluster.tools().path(SNAPSHOT_CONTROLLER)?, &program)
+        .entrypoint(program);
+    cluster.import(&packed).await?;
+    let labels = json!({"app": SNAPSHOT_CONTROLLER});
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": SNAPSHOT_CONTROLLER},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}]},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}, "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"serviceAccountName": SNAPSHOT_CONTROLLER, "containers": [{
+                "name": SNAPSHOT_CONTROLLER, "image": image, "args": ["--leader-election=true"]}]}}}},
+    ]});
+    cluster.apply(&objects.to_string()).await.map(drop)
+}
+
+/// Deletes all of it, and waits for the end of its pods.
+pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+    for object in manifests.objects() {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        let mut words = vec![
+            "delete",
+            kind.as_str().unwrap_or_default(),
+            name.as_str().unwrap_or_default(),
+            "--ignore-not-found",
+            "--cascade=foreground",
+            "--timeout=90s",
+        ];
+        if object["metadata"]["namespace"].is_string() {
+            words.extend(["-n", NAMESPACE]);
+        }
+        cluster.kubectl_within(PATIENCE, &words).await?;
+    }
+    Ok(())
+}
+
+/// The Go driver with the file systems' tools, as its own image has them. No entry point: the manifests' arguments begin with the
+/// program.
+async fn driver_image(cluster: &Cluster, name: &str) -> Result<Image> {
+    let mut image = Image::new(name)
+        .program(cluster.tools().path("cinder-csi-plugin")?, "/bin/cinder-csi-plugin")
+        .await?;
+    for (name, tool) in LINKS {
+        image = image.link(name, tool);
+    }
+    for tool in TOOLS {
+        image = image.program(Path::new(tool), tool).await?;
+    }
+    Ok(image)
+}
+
+/// Waits until the Go driver's pods, those of the manifests, are Ready and every node's kubelet knows the driver from its registrar.
+pub async fn serves(cluster: &Cluster) -> Result<()> {
+    serves_as(cluster, CONTROLLER, NODE).await
+}
+
+/// The same for a Deployment and a DaemonSet of these names.
+pub async fn serves_as(cluster: &Cluster, controller: &str, node: &str) -> Result<()> {
+    wait_for("the Go driver's pods", PATIENCE, async || {
+        for (kind, name, wanted, have) in [
+            ("deployment", controller, "/spec/replicas", "/status/availableReplicas"),
+            (
+                "daemonset",
+                node,
+                "/status/desiredNumberScheduled",
+                "/status/numberReady",
+            ),
+        ] {
+            let object = cluster.get(&[kind, name, "-n", NAMESPACE]).await?;
+            let (wanted, have) = (object.pointer(wanted), object.pointer(have));
+            ensure!(
+                wanted == have && wanted.and_then(Value::as_u64) > Some(0),
+                "{kind} {name}: {}",
+                object["status"]
+            );
+            ensure!(
+                object["metadata"]["generation"] == object["status"]["observedGeneration"],
+                "{kind} {name} is not seen yet"
+            );
+            let updated = object
+                .pointer("/status/updatedReplicas")
+                .or(object.pointer("/status/updatedNumberScheduled"));
+            ensure!(
+                updated == wanted,
+                "{kind} {name} is being updated: {}",
+                object["status"]
+            );
+        }
+        for node in cluster.nodes() {
+            registered(cluster, node.name()).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Fails unless a node's kubelet knows the driver.
+pub async fn registered(cluster: &Cluster, node: &str) -> Result<()> {
+    let entry = cluster.get(&["csinode", node]).await?;
+    let drivers = entry["spec"]["drivers"].as_array().cloned().unwrap_or_default();
+    ensure!(
+        drivers.iter().any(|driver| driver["name"] == DRIVER),
+        "the CSINode of {node} does not name the driver"
+    );
+    Ok(())
 }

@@ -14,6 +14,7 @@ pub mod ginkgo;
 pub mod go_manifests;
 pub mod host_commands;
 pub mod issues;
+pub mod keystone;
 pub mod lab;
 pub mod life;
 pub mod mkfs;

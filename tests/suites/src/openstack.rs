@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cloud::client;
+use crate::keystone::Keystone;
 
 /// What this client calls itself.
 pub const USER_AGENT: &str = "suites";
@@ -64,8 +64,7 @@ impl Answer {
 /// A session of a cloud's user.
 #[derive(Clone)]
 pub struct Api {
-    http: reqwest::Client,
-    token: String,
+    keystone: Keystone,
     endpoints: BTreeMap<&'static str, String>,
 }
 
@@ -81,36 +80,12 @@ impl std::fmt::Debug for Api {
 impl Api {
     /// Logs in as `cloud.conf` says, with a password or an application credential.
     pub async fn login(cloud_conf: &Path) -> Result<Self> {
-        let keys = keys(cloud_conf)?;
-        let key = |name: &str| {
-            keys.get(name)
-                .map(String::as_str)
-                .with_context(|| format!("{} has no {name}", cloud_conf.display()))
-        };
-        let http = client()?;
-        let url = format!("{}/auth/tokens", key("auth-url")?);
-        let answer = http
-            .post(&url)
-            .header("User-Agent", USER_AGENT)
-            .json(&json!({ "auth": auth(&key)? }))
-            .send()
-            .await
-            .with_context(|| format!("{url} does not answer"))?;
-        if !answer.status().is_success() {
-            bail!("{url}: {}", answer.status());
-        }
-        let token = answer
-            .headers()
-            .get("X-Subject-Token")
-            .and_then(|token| token.to_str().ok())
-            .context("Keystone answers without a token")?
-            .to_owned();
-        let body: Value = answer.json().await.context("the token is no JSON")?;
+        let keystone = Keystone::login(cloud_conf).await?;
         let mut endpoints = BTreeMap::new();
         for service in [Service::Volume, Service::Compute] {
-            endpoints.insert(service.name(), endpoint(&body["token"]["catalog"], service)?);
+            endpoints.insert(service.name(), endpoint(keystone.catalog(), service)?);
         }
-        Ok(Self { http, token, endpoints })
+        Ok(Self { keystone, endpoints })
     }
 
     /// Sends one request; the microversion is one such as `3.71`.
@@ -125,10 +100,11 @@ impl Api {
         let endpoint = self.endpoints.get(service.name()).context("no such service")?;
         let url = format!("{endpoint}{path}");
         let mut request = self
+            .keystone
             .http
             .request(method.clone(), &url)
             .header("User-Agent", USER_AGENT)
-            .header("X-Auth-Token", &self.token)
+            .header("X-Auth-Token", self.keystone.token())
             .header("OpenStack-API-Version", format!("{} {microversion}", service.name()));
         if let Some(body) = body {
             request = request.json(body);
@@ -183,24 +159,6 @@ pub fn keys(cloud_conf: &Path) -> Result<BTreeMap<String, String>> {
     let lines = text.lines().filter_map(|line| line.split_once('='));
     let keys = lines.map(|(key, value)| (key.trim().to_owned(), value.trim().trim_matches('"').to_owned()));
     Ok(keys.collect())
-}
-
-fn auth<'a>(key: &impl Fn(&str) -> Result<&'a str>) -> Result<Value> {
-    if let Ok(id) = key("application-credential-id") {
-        let secret = key("application-credential-secret")?;
-        return Ok(json!({ "identity": {
-            "methods": ["application_credential"],
-            "application_credential": { "id": id, "secret": secret },
-        }}));
-    }
-    let domain = json!({ "name": key("domain-name")? });
-    Ok(json!({
-        "identity": {
-            "methods": ["password"],
-            "password": { "user": { "name": key("username")?, "password": key("password")?, "domain": domain } },
-        },
-        "scope": { "project": { "name": key("tenant-name")?, "domain": domain } },
-    }))
 }
 
 fn endpoint(catalog: &Value, service: Service) -> Result<String> {

@@ -1,5 +1,6 @@
 //! Real Keystone, Cinder and Nova in a lab: `tests/openstack`, of which there is one on a machine.
 
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +22,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_mins(40);
 const UP_TIMEOUT: Duration = Duration::from_mins(15);
 /// The zone of both servers, and of the first backends.
 pub const ZONE: &str = "nova";
+/// The other zone, with a server and a backend of its own.
+pub const FAR_ZONE: &str = "zone-far";
 
 /// What `tests/openstack/cloud` tells about the cloud.
 #[derive(Debug, Deserialize)]
@@ -29,13 +32,23 @@ pub(crate) struct Description {
     auth_url: String,
     pub(crate) region: String,
     pub(crate) cloud_conf: PathBuf,
-    /// One that was started by an earlier version has neither of these.
+    /// What has a default, one that was started by an earlier version does not tell.
     #[serde(default)]
     pub(crate) member_conf: PathBuf,
     #[serde(default)]
     trustee_conf: PathBuf,
     pub(crate) servers: Vec<Server>,
-    log: PathBuf,
+    /// Servers of the other zone.
+    #[serde(default)]
+    pub(crate) far_servers: Vec<Server>,
+    #[serde(default)]
+    pub(crate) zones: Vec<String>,
+    /// Volume types by what they are for.
+    #[serde(default)]
+    pub(crate) roles: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) group_type: String,
+    pub(crate) log: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]

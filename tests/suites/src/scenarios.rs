@@ -14,6 +14,9 @@ use anyhow::{Context as _, Result, anyhow};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
+/// Far longer than any takes. Each wait in a scenario has a limit of its own, of which it says what it waited for.
+const LIMIT: Duration = Duration::from_mins(20);
+
 /// A function of the suite, under its path as its name.
 #[derive(Debug)]
 pub struct Scenario<World> {
@@ -21,6 +24,23 @@ pub struct Scenario<World> {
     pub name: &'static str,
     /// The function.
     pub run: for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+impl<World> Scenario<World> {
+    /// Runs it, but not for longer than any may take, and says how long it took.
+    pub async fn attempt(&self, world: &World) -> (Result<()>, Duration) {
+        self.attempt_within(LIMIT, world).await
+    }
+
+    async fn attempt_within(&self, limit: Duration, world: &World) -> (Result<()>, Duration) {
+        let begun = Instant::now();
+        let outcome = AssertUnwindSafe((self.run)(world)).catch_unwind();
+        let outcome = match tokio::time::timeout(limit, outcome).await {
+            Ok(ended) => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+            Err(_) => Err(anyhow!("it was ended after {limit:?}")),
+        };
+        (outcome, begun.elapsed())
+    }
 }
 
 /// The list of a suite's scenarios, as paths of functions: `scenarios![life::a_claim_gets_a_volume]`.
@@ -96,6 +116,7 @@ fn finish<World>(
 #[derive(Debug)]
 pub struct Scenarios<World> {
     chosen: Vec<Scenario<World>>,
+    limit: Duration,
     not_run: Vec<&'static str>,
     passed: usize,
     failed: Vec<(&'static str, String)>,
@@ -110,6 +131,7 @@ impl<World> Scenarios<World> {
         let chosen = all.into_iter().filter(|scenario| is_chosen(scenario.name)).collect();
         Self {
             chosen,
+            limit: LIMIT,
             not_run,
             passed: 0,
             failed: Vec::new(),
@@ -119,13 +141,12 @@ impl<World> Scenarios<World> {
     /// Runs those that were chosen. After each, `settle` is told how it ended: it says what there is when it failed, and makes
     /// the world ready for the next one. Its error ends the run.
     pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(Ended) -> Result<()>) -> Result<()> {
-        for Scenario { name, run } in &self.chosen {
-            let begun = Instant::now();
-            let outcome = AssertUnwindSafe(run(world)).catch_unwind().await;
-            let time = begun.elapsed();
+        for scenario in &self.chosen {
+            let name = scenario.name;
+            let (outcome, time) = scenario.attempt_within(self.limit, world).await;
             let seconds = time.as_secs_f64();
-            self.not_run.retain(|other| other != name);
-            let passed = match outcome.unwrap_or_else(|panic| Err(told(panic.as_ref()))) {
+            self.not_run.retain(|other| *other != name);
+            let passed = match outcome {
                 Ok(()) => {
                     println!("test {name} ... ok ({seconds:.1} s)");
                     self.passed += 1;
@@ -240,6 +261,21 @@ mod tests {
             "not run: good\nfailed: bad\n    a reason\nfailed: broken\n    it panicked: an index\n0 passed, 2 failed, 1 not run"
         );
         assert!(!end.is_good());
+    }
+
+    #[tokio::test]
+    async fn one_that_does_not_end_fails() {
+        async fn endless(_: &World) -> Result<()> {
+            std::future::pending().await
+        }
+
+        let mut scenarios = Scenarios::choose(scenarios![endless, good], &[], |_| true);
+        scenarios.limit = Duration::from_millis(10);
+        let outcome = scenarios.run(&World::default(), async |_| Ok(())).await;
+        assert_eq!(
+            scenarios.end(outcome).to_string(),
+            "failed: endless\n    it was ended after 10ms\n1 passed, 1 failed"
+        );
     }
 
     #[tokio::test]

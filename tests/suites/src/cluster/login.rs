@@ -29,6 +29,14 @@ impl Login {
         }}});
         clouds.to_string()
     }
+
+    /// A cloud.conf that logs in with the same credential.
+    pub fn cloud_conf(&self) -> String {
+        format!(
+            "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {}\napplication-credential-secret = {}\n",
+            self.auth_url, self.region, self.id, self.secret
+        )
+    }
 }
 
 impl std::fmt::Debug for Login {

@@ -3,12 +3,13 @@
 //! The services listen on the machine's loopback, and their catalog says so. The cluster reaches them at the same ports of its
 //! first node through a gateway, which tells its clients that address instead of the loopback's, and counts what they ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{CloudConfig, Cluster, ClusterConfig, NodeConfig};
+use harness::{CloudConfig, Cluster, ClusterConfig, Node, NodeConfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::Method;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::Login;
 use crate::gateway::{Door, Exchange, Gateway};
 use crate::openstack::{Api, Service, keys};
-use crate::real_cloud::{Description, Server, Turn, ZONE, control, log_in_to_a_clean_cloud, take};
+use crate::real_cloud::{Description, FAR_ZONE, Server, Turn, ZONE, control, log_in_to_a_clean_cloud, take};
 
 /// The port where Keystone answers with TLS as well.
 pub const SECURE_KEYSTONE: u16 = 28543;
@@ -41,19 +42,24 @@ impl Site {
         Ok(Self { description, api, turn })
     }
 
-    /// A cluster with a node for each server.
+    /// A cluster with a node for each server of the first zone.
     pub(super) fn cluster(&self) -> ClusterConfig {
-        let node = |(number, server): (usize, &Server)| NodeConfig {
-            name: format!("node{number}"),
-            server_id: server.id.clone(),
-            zone: ZONE.to_owned(),
-            by_id: Some(server.by_id.clone()),
-        };
+        let node = |(number, server): (usize, &Server)| node(&format!("node{number}"), server, ZONE);
         ClusterConfig {
             nodes: (1..).zip(&self.description.servers).map(node).collect(),
             cloud: CloudConfig::Real,
             ..ClusterConfig::default()
         }
+    }
+
+    /// The same with nodes for the servers of the other zone.
+    pub(super) fn cluster_in_both_zones(&self) -> ClusterConfig {
+        let mut config = self.cluster();
+        for server in &self.description.far_servers {
+            let name = format!("node{}", config.nodes.len() + 1);
+            config.nodes.push(node(&name, server, FAR_ZONE));
+        }
+        config
     }
 
     /// Makes the way from the cluster to the services.
@@ -117,9 +123,9 @@ impl OpenStack {
         &self.api
     }
 
-    /// How the project's member logs in by its password, as keys of a cloud.conf for use beside the cluster.
-    pub fn member(&self) -> Result<BTreeMap<String, String>> {
-        keys(&self.description.member_conf)
+    /// How the project's member logs in by its password, as a cloud.conf for use beside the cluster.
+    pub fn member_conf(&self) -> &Path {
+        &self.description.member_conf
     }
 
     pub(super) fn login(&self) -> Result<Login> {
@@ -142,6 +148,26 @@ impl OpenStack {
         self.gateway.log()
     }
 
+    /// Cinder's zones.
+    pub fn zones(&self) -> &[String] {
+        &self.description.zones
+    }
+
+    /// The volume type for a purpose: `anywhere`, `archive` for what is retyped from there, `multiattach`.
+    pub fn volume_type(&self, purpose: &str) -> Option<&str> {
+        self.description.roles.get(purpose).map(String::as_str)
+    }
+
+    /// The group type whose groups are cut at one moment.
+    pub fn group_type(&self) -> &str {
+        &self.description.group_type
+    }
+
+    /// Where the services log.
+    pub fn log(&self) -> &Path {
+        &self.description.log
+    }
+
     /// What the project has in Cinder of one kind.
     pub async fn list(&self, kind: &str) -> Result<Vec<Value>> {
         self.api.list(kind).await
@@ -151,7 +177,7 @@ impl OpenStack {
     pub async fn nothing_left(&self) -> Result<()> {
         let left = self.api.block_storage().await?;
         ensure!(left.is_empty(), "left in Cinder: {left:?}");
-        for server in &self.description.servers {
+        for server in self.description.servers.iter().chain(&self.description.far_servers) {
             let path = format!("/servers/{}/os-volume_attachments", server.id);
             let answer = self
                 .api
@@ -170,6 +196,32 @@ impl OpenStack {
             ensure!(devices == 0, "{} still has {devices} devices", server.name);
         }
         Ok(())
+    }
+
+    /// What a node is as the server of the other zone.
+    pub(super) fn far(&self, name: &str) -> Result<NodeConfig> {
+        let server = self.description.far_servers.first();
+        let server =
+            server.context("the cloud has one zone: it was started by an earlier version; make openstack-down")?;
+        Ok(node(name, server, FAR_ZONE))
+    }
+
+    /// What a node began as.
+    pub(super) fn near(&self, started: &Node) -> Result<NodeConfig> {
+        let mut servers = self.description.servers.iter();
+        let server = servers.find(|server| server.id == started.server_id());
+        let server = server.with_context(|| format!("the cloud has no server of {}", started.name()))?;
+        Ok(node(started.name(), server, started.zone()))
+    }
+
+    /// The zone that Nova says a server is in.
+    pub async fn zone_of(&self, server_id: &str) -> Result<Value> {
+        let path = format!("/servers/{server_id}");
+        let answer = self
+            .api
+            .call(Method::GET, Service::Compute, &path, COMPUTE, None)
+            .await?;
+        Ok(answer.accepted()?["server"]["OS-EXT-AZ:availability_zone"].take())
     }
 
     /// Ends a service, such as `cinder-api`. It stays away until [`OpenStack::start_service`].
@@ -203,6 +255,15 @@ impl OpenStack {
         let left = self.nothing_left().await;
         drop(self.turn);
         left
+    }
+}
+
+fn node(name: &str, server: &Server, zone: &str) -> NodeConfig {
+    NodeConfig {
+        name: name.to_owned(),
+        server_id: server.id.clone(),
+        zone: zone.to_owned(),
+        by_id: Some(server.by_id.clone()),
     }
 }
 

@@ -118,6 +118,13 @@ pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) 
     Ok(())
 }
 
+/// Whether the kinds of snapshots are installed.
+pub(super) async fn are_installed(world: &World) -> Result<bool> {
+    let kind = "volumesnapshots.snapshot.storage.k8s.io";
+    let words = ["get", "crd", kind, "--ignore-not-found", "-o", "name"];
+    Ok(!world.cluster.kubectl(&words).await?.is_empty())
+}
+
 /// Whether the controller is to have csi-snapshotter beside the driver.
 async fn has_snapshotter(world: &World) -> Result<bool> {
     let words = ["deployment", "cinder-csi-controller", "-n", NAMESPACE];

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use serde_json::{Value, json};
 
-use crate::world::{PATIENCE, USERS, World, claim};
+use crate::world::{PATIENCE, World, claim};
 
 const MARK: &str = "storageclass.kubernetes.io/is-default-class";
 
@@ -100,17 +100,8 @@ pub(crate) async fn a_volume_changes_its_attributes_and_their_class_waits_until_
     world.ready("changes").await?;
     ensure!(volume_type(world).await? == "fast", "the volume does not begin as fast");
 
-    let patch = json!({"spec": {"volumeAttributesClassName": "archive"}}).to_string();
-    let words = ["patch", "pvc", "changes", "-n", USERS, "--type=merge", "-p", &patch];
-    world.cluster.kubectl(&words).await?;
-    wait_for("the change of the volume", PATIENCE, async || {
-        let claim = world.cluster.get(&["pvc", "changes", "-n", USERS]).await?;
-        let status = &claim["status"];
-        ensure!(status["currentVolumeAttributesClassName"] == "archive", "{status}");
-        ensure!(volume_type(world).await? == "slow", "the cloud has another type");
-        Ok(())
-    })
-    .await?;
+    world.change_attributes("changes", "archive").await?;
+    ensure!(volume_type(world).await? == "slow", "the cloud has another type");
 
     world.patch_spec(&class("fast")).await?;
     world

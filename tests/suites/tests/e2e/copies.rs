@@ -7,6 +7,7 @@ use suites::cluster::{CLASS, PATIENCE, USERS, World, claim};
 
 const BACKUPS: &str = "backups";
 const GROUP: &str = "volumegroupsnapshot";
+const TOGETHER: &str = "together";
 
 pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &World) -> Result<()> {
     let classes = json!({"snapshots": {"classes": [{"name": CLASS}, {"name": BACKUPS, "type": "backup"}]}});
@@ -54,6 +55,12 @@ pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &Wor
 }
 
 pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<()> {
+    // Which types of groups are cut at one moment, Cinder tells administrators alone.
+    let class = json!({"name": TOGETHER, "groupType": world.openstack()?.group_type()});
+    world
+        .patch_spec(&json!({"snapshots": {"groupClasses": [class]}}))
+        .await?;
+    world.healthy().await?;
     let names = ["left", "right"];
     for name in names {
         let mut claim = claim(name, "Filesystem");
@@ -67,7 +74,7 @@ pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<(
     let group = json!({
         "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot",
         "metadata": {"name": "pair", "namespace": USERS},
-        "spec": {"volumeGroupSnapshotClassName": CLASS, "source": {"selector": {"matchLabels": {"group": "pair"}}}},
+        "spec": {"volumeGroupSnapshotClassName": TOGETHER, "source": {"selector": {"matchLabels": {"group": "pair"}}}},
     });
     world.cluster.apply(&group.to_string()).await?;
     wait_for("the group snapshot", PATIENCE, async || {
@@ -104,5 +111,7 @@ pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<(
         Ok(())
     })
     .await?;
-    world.delete_all().await
+    world.delete_all().await?;
+    world.patch_spec(&json!({"snapshots": {"groupClasses": null}})).await?;
+    world.healthy().await
 }

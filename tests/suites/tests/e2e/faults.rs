@@ -1,8 +1,8 @@
 //! The driver's processes, killed in the middle of their work.
 
-use anyhow::{Context as _, Result, ensure};
-use harness::{Node, wait_for};
-use suites::cluster::{CLASS, DRIVER_CONTAINER, NAMESPACE, PATIENCE, World};
+use anyhow::{Result, ensure};
+use harness::wait_for;
+use suites::cluster::{CLASS, PATIENCE, World};
 
 const MANY: usize = 5;
 
@@ -38,9 +38,9 @@ pub(crate) async fn the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_
         Ok(())
     })
     .await?;
-    kill_plugin(node).await?;
+    world.kill_plugin(node).await?;
     world.ready("survives").await?;
-    kill_plugin(node).await?;
+    world.kill_plugin(node).await?;
     world.sh("survives", "echo alive > /data/alive && sync").await?;
     world.delete_pod("survives").await?;
     world.start_pod_on("survives", node.name(), CLASS).await?;
@@ -48,21 +48,4 @@ pub(crate) async fn the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_
     let alive = world.sh("survives", "cat /data/alive").await?;
     ensure!(alive.trim() == "alive", "the file holds {alive:?}");
     world.delete_pod_and_volume("survives").await
-}
-
-/// Kills the node plugin and waits for its next process.
-async fn kill_plugin(node: &Node) -> Result<()> {
-    let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
-    let plugin = containers.iter().find(|container| container.pod.contains("node"));
-    let plugin = plugin.context("no node plugin runs")?;
-    node.signal(plugin, "SIGKILL").await?;
-    wait_for("the node plugin's new process", PATIENCE, async || {
-        let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
-        let is_new = containers
-            .iter()
-            .any(|new| new.pod == plugin.pod && new.pid != plugin.pid);
-        ensure!(is_new, "it has not started again");
-        Ok(())
-    })
-    .await
 }

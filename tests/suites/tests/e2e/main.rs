@@ -4,6 +4,7 @@
 //! left in Cinder, in Nova or on the nodes. Names given as arguments choose scenarios that contain them. With no names and
 //! without `E2E_SCENARIOS=all`, which `make e2e` sets, those run that every change waits for; the others are named.
 
+mod beside;
 mod copies;
 mod credentials;
 mod faults;
@@ -14,6 +15,7 @@ mod zones;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use beside::Theirs;
 use harness::Progress;
 use suites::cluster::{World, growth, life, snapshots};
 use suites::scenarios;
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
         services::rabbitmq_comes_back,
         services::the_database_comes_back,
     ];
-    let whole = std::env::var("E2E_SCENARIOS").is_ok_and(|value| value == "all");
+    let whole = is_whole();
     if !whole {
         println!(
             "every change waits for {} of these scenarios; make e2e runs all",
@@ -67,11 +69,17 @@ fn main() -> ExitCode {
     scenarios::main_of_some(all, |name| whole || EVERY_CHANGE.contains(&name), run)
 }
 
-/// What a scenario took.
+/// Whether more is asked for than what every change waits for.
+fn is_whole() -> bool {
+    std::env::var("E2E_SCENARIOS").is_ok_and(|value| value == "all")
+}
+
+/// What a scenario took: calls of our driver and our operator, and how the Go driver did.
 struct Row {
     ended: Ended,
     driver: usize,
     operator: usize,
+    theirs: Option<Theirs>,
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
@@ -85,6 +93,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
                 ended,
                 driver: after.0 - before.0,
                 operator: after.1 - before.1,
+                theirs: None,
             });
             if !ended.passed {
                 println!("{}", world.describe().await);
@@ -100,9 +109,25 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
             Err(error) => println!("not all logs could be collected: {error:#}"),
         }
     }
+    let beside = if is_whole() {
+        beside(&world, &mut rows).await
+    } else {
+        Ok(())
+    };
     let ended = world.stop().await;
     print(&rows);
-    outcome.and(ended)
+    outcome.and(beside).and(ended)
+}
+
+/// Has the Go driver run what it can of that which passed.
+async fn beside(world: &World, rows: &mut [Row]) -> Result<()> {
+    let passed = rows.iter().filter(|row| row.ended.passed);
+    let names: Vec<_> = passed.map(|row| row.ended.name).collect();
+    let mut theirs = beside::run(world, &names).await?;
+    for row in rows {
+        row.theirs = theirs.remove(row.ended.name);
+    }
+    Ok(())
 }
 
 /// What driver and operator have asked OpenStack for so far.
@@ -115,16 +140,23 @@ fn calls(world: &World) -> Result<(usize, usize)> {
 fn print(rows: &[Row]) {
     let width = rows.iter().map(|row| row.ended.name.len()).max().unwrap_or_default();
     println!(
-        "\n{:width$}  result  seconds  OpenStack calls: driver  operator",
+        "\n{:width$}  result  seconds  OpenStack calls: driver  operator  Go driver: seconds  calls",
         "scenario"
     );
     for row in rows {
         let result = if row.ended.passed { "ok" } else { "FAILED" };
         let seconds = row.ended.time.as_secs_f64();
+        let (time, calls) = row
+            .theirs
+            .as_ref()
+            .map_or_else(|| ("-".to_owned(), "-".to_owned()), Theirs::words);
         println!(
-            "{:width$}  {result:6}  {seconds:7.1}  {:23}  {:8}",
+            "{:width$}  {result:6}  {seconds:7.1}  {:23}  {:8}  {time:>18}  {calls:>5}",
             row.ended.name, row.driver, row.operator
         );
     }
     println!("Looks of others at the cloud, those of the scenarios themselves, are not counted.");
+    println!(
+        "The Go driver has our place at the end, on the same cluster and cloud, in the scenarios that need none of our operator."
+    );
 }

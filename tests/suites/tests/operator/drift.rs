@@ -5,7 +5,7 @@ use harness::wait_for;
 use serde_json::{Value, json};
 
 use crate::api::Object;
-use crate::world::{DAEMON_SET, DEPLOYMENT, PATIENCE, World, owned};
+use crate::world::{CLASS, DAEMON_SET, DEPLOYMENT, PATIENCE, World, owned};
 
 /// How many fields of one object change at once: as many as an event names.
 const AT_ONCE: usize = 5;
@@ -286,4 +286,39 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
     }
     operator.process.stop().await?;
     Ok(())
+}
+
+/// As External Storage makes its classes of others: with all their metadata but the mark of the default, soon after the operator has
+/// applied them. The API server keeps the record of the apply then, for the mark alone.
+pub(crate) async fn a_copy_of_the_default_class_stays(world: &World) -> Result<()> {
+    const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+    let operator = world.installed("copy", &[], json!({})).await?;
+    let mut class = world.api.get(CLASS).await?;
+    class["metadata"]["name"] = json!("copy");
+    class["metadata"]["resourceVersion"] = json!("");
+    let marks = class["metadata"]["annotations"].as_object_mut();
+    let mark = marks.and_then(|marks| marks.remove(&MARK.replace("~1", "/")));
+    ensure!(mark.is_some(), "{CLASS} is not the default");
+    let copy = world.api.create(CLASSES, &class).await?;
+    ensure!(
+        owned(&copy).is_some(),
+        "no record of the apply is left in the copy: {}",
+        copy["metadata"]["managedFields"]
+    );
+    // What is put right after that shows that the operator has seen the copy.
+    let spoilt = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
+    world.api.merge(CLASS, &spoilt).await?;
+    wait_for("the repair", PATIENCE, async || {
+        let labels = &world.api.get(CLASS).await?["metadata"]["labels"];
+        ensure!(
+            labels["app.kubernetes.io/managed-by"] == "cinder-csi-operator",
+            "{labels}"
+        );
+        Ok(())
+    })
+    .await?;
+    operator.process.stop().await?;
+    let path = format!("{CLASSES}/copy");
+    ensure!(world.api.find(&path).await?.is_some(), "the operator deleted the copy");
+    world.api.delete(&path).await
 }

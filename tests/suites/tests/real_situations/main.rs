@@ -7,7 +7,6 @@
 
 mod calls;
 mod cloud;
-mod keystone;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use harness::{wait_for_some, workspace_root};
 use serde_json::{Value, json};
 use suites::cloud::LoggedIn;
 use suites::drivers::{Ours, Role};
+use suites::keystone::Keystone;
 use suites::lab::in_lab;
 use suites::life::Life;
 use suites::openstack::keys;
@@ -30,7 +30,6 @@ use tonic::{Code, Status};
 
 use calls::{Calls, several, single, within};
 use cloud::{act, attached, reach, show};
-use keystone::Keystone;
 
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -40,9 +39,9 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
         let cloud = RealCloud::start(&lab).await?;
         let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
         let member = keys(cloud.member_conf())?;
-        let keystone = Keystone::login(&cloud, &member).await?;
-        let trust = keystone.trust(&cloud).await?;
-        let trustee = keys(cloud.trustee_conf())?;
+        let keystone = Keystone::login(cloud.member_conf()).await?;
+        let (trust, trustee) = trust(&cloud, &keystone).await?;
+        let trustee_password = &keys(cloud.trustee_conf())?["password"];
         let global = format!(
             "[Global]\nauth-url = {}\nregion = {}\n",
             cloud.auth_url(),
@@ -55,14 +54,15 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
             ),
             (
                 "token",
-                format!("token = {}\ntenant-id = {}\n", keystone.token, keystone.project),
+                format!(
+                    "token = {}\ntenant-id = {}\n",
+                    keystone.token(),
+                    keystone.id("project")?
+                ),
             ),
             (
                 "trust",
-                format!(
-                    "trust-id = {trust}\ntrustee-id = {}\ntrustee-password = {}\n",
-                    keystone.trustee, trustee["password"]
-                ),
+                format!("trust-id = {trust}\ntrustee-id = {trustee}\ntrustee-password = {trustee_password}\n"),
             ),
         ] {
             let conf = lab.path(&format!("{way}.conf"));
@@ -325,11 +325,11 @@ fn a_right_that_is_lacking_is_named() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let member = keys(cloud.member_conf())?;
-        let keystone = Keystone::login(&cloud, &member).await?;
+        let keystone = Keystone::login(cloud.member_conf()).await?;
         let path = workspace_root().join("config/openstack/access-rules.json");
         let mut rules: Vec<Value> = serde_json::from_slice(&std::fs::read(path)?)?;
         rules.retain(|rule| !(rule["method"] == "DELETE" && rule["path"] == "/v3/*/volumes/*"));
-        let (id, secret) = keystone.application_credential(&cloud, "lacks-one", &rules).await?;
+        let (id, secret) = keystone.application_credential("lacks-one", Some(&rules)).await?;
         let conf = lab.path("lacks-one.conf");
         let text = format!(
             "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {id}\napplication-credential-secret = {secret}\n",
@@ -358,6 +358,18 @@ fn a_right_that_is_lacking_is_named() {
         driver.stop().await?;
         cloud.stop().await
     });
+}
+
+/// The member's role in its project, for the trustee: the trust's id and the trustee's.
+async fn trust(cloud: &RealCloud, member: &Keystone) -> Result<(String, String)> {
+    let trustee = Keystone::login_unscoped(cloud.trustee_conf()).await?;
+    let trustee = trustee.id("user")?.to_owned();
+    let body = json!({ "trust": {
+        "trustor_user_id": member.id("user")?, "trustee_user_id": trustee, "project_id": member.id("project")?,
+        "impersonation": true, "roles": [{ "name": "member" }],
+    }});
+    let made = member.post("OS-TRUST/trusts", &body).await?;
+    Ok((made["trust"]["id"].as_str().context("no trust")?.to_owned(), trustee))
 }
 
 /// The refusal can be repeated, and names the server, the lock and what to do.

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use harness::Cluster;
 use serde_json::json;
-use suites::cluster::PATIENCE;
-use suites::{go_manifests, programs};
-
-use crate::go;
+use suites::cluster::{PATIENCE, World};
+use suites::go_manifests as go;
+use suites::programs;
 
 /// The release's name.
 const NAME: &str = "cinder-csi";
@@ -27,15 +26,16 @@ impl<'a> Release<'a> {
         Ok(Self {
             cluster,
             helm: programs::helm()?,
-            chart: go_manifests::chart().await?,
+            chart: go::chart().await?,
         })
     }
 
     /// Installs the chart. Its values say how the credentials come to it and nothing else.
-    pub(crate) async fn install(cluster: &'a Cluster) -> Result<Self> {
+    pub(crate) async fn install(world: &'a World) -> Result<Self> {
+        let cluster = &world.cluster;
         let release = Self::of(cluster).await?;
         let values = json!({
-            "secret": {"enabled": true, "create": true, "name": "cloud-config", "data": {"cloud.conf": go::cloud_conf(cluster)?}},
+            "secret": {"enabled": true, "create": true, "name": "cloud-config", "data": {"cloud.conf": go::cloud_conf(world)?}},
             // Without the directory with a CA of the machine, which is one of the defaults.
             "csi": {"plugin": {
                 "volumes": [],

@@ -5,7 +5,6 @@
 //! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
 
 mod chart;
-mod go;
 mod registry;
 mod site;
 
@@ -16,6 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use harness::{Cluster, ClusterConfig, Progress, wait_for, workspace_root};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
+use suites::go_manifests as go;
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 
@@ -225,7 +225,7 @@ async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     // Both have roles and accounts of the same names.
     go::delete(&site.manifests, cluster).await?;
-    let release = Release::install(cluster).await?;
+    let release = Release::install(&site.world).await?;
     release.serves().await?;
     site.a_life("of-the-chart").await?;
     site.undisturbed().await?;

@@ -8,9 +8,8 @@ use harness::{Cluster, Command, Product, Profile, wait_for};
 use serde_json::{Value, json};
 use suites::cluster::writers::Writers;
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, USERS, World};
+use suites::go_manifests::{self as go, Manifests};
 use tokio::task::JoinHandle;
-
-use crate::go::{self, Manifests};
 
 /// The administrator's own StorageClass and VolumeSnapshotClass, with names that the operator does not use.
 pub(crate) const CLASS: &str = "standard";
@@ -31,9 +30,9 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        let manifests = Manifests::read(&go::cloud_conf(cluster)?).await?;
+        let manifests = Manifests::read(&go::cloud_conf(&world)?).await?;
         go::load_images(&manifests, cluster).await?;
-        snapshots(cluster).await?;
+        go::apply_snapshots(cluster).await?;
         cluster
             .progress()
             .say("installing the Go driver from its own manifests");
@@ -134,32 +133,6 @@ impl Site {
     pub(crate) async fn watch_pods(&self) -> Result<Watch> {
         Watch::start(self.cluster()).await
     }
-}
-
-/// The kinds of snapshots, and a snapshot-controller for them.
-async fn snapshots(cluster: &Cluster) -> Result<()> {
-    const NAME: &str = "snapshot-controller";
-    let crds = cluster.tools().path("snapshot-crds")?.to_owned();
-    cluster
-        .kubectl(&[
-            "apply",
-            "-f",
-            crds.to_str().context("the path of the CRDs is not UTF-8")?,
-        ])
-        .await?;
-    let labels = json!({"app": NAME});
-    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": go::NAMESPACE}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": NAME},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": go::NAMESPACE}]},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "namespace": go::NAMESPACE}, "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"serviceAccountName": NAME, "containers": [{
-                "name": NAME, "image": "registry.k8s.io/sig-storage/snapshot-controller:v8.6.0",
-                "args": ["--leader-election=true"]}]}}}},
-    ]});
-    cluster.apply(&objects.to_string()).await.map(drop)
 }
 
 async fn classes(cluster: &Cluster) -> Result<()> {

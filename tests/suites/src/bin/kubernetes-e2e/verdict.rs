@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use suites::ginkgo::{Outcome, Spec};
 
+use crate::driver::Driver;
+
 /// What is expected of one driver.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Expected {
@@ -43,14 +45,14 @@ pub(crate) struct Count {
 
 impl Expected {
     /// Reads what is expected of a driver.
-    pub(crate) fn read(driver: &str) -> Result<Self> {
+    pub(crate) fn read(driver: Driver) -> Result<Self> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/kubernetes-e2e.json");
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
         let mut drivers: BTreeMap<String, Self> =
             serde_json::from_str(&text).with_context(|| format!("{path} is not what this program reads"))?;
         drivers
-            .remove(driver)
-            .with_context(|| format!("{path} has no driver {driver}"))
+            .remove(driver.name())
+            .with_context(|| format!("{path} has no driver {}", driver.name()))
     }
 
     /// Compares a run with this. With `whole`, everything that is listed must happen, too.
@@ -58,7 +60,7 @@ impl Expected {
         let mut wrong = Vec::new();
         let mut counted = vec![0; self.not_run.len()];
         let mut failed = BTreeSet::new();
-        for Spec { name, outcome, .. } in chosen(specs) {
+        for Spec { name, outcome, .. } in specs {
             match outcome {
                 Outcome::Passed => {}
                 Outcome::Failed(said) => {
@@ -67,7 +69,11 @@ impl Expected {
                         Some(index) => {
                             failed.insert(index);
                         }
-                        None => wrong.push(format!("fails: {name}\n    {said}")),
+                        // The rest is a whole object, often, and has been reported.
+                        None => wrong.push(format!(
+                            "fails: {name}\n    {}",
+                            said.lines().next().unwrap_or_default()
+                        )),
                     }
                 }
                 Outcome::Skipped(said) => match self.not_run.iter().position(|one| said.contains(&one.message)) {
@@ -95,23 +101,57 @@ impl Expected {
 }
 
 /// The specs that were chosen: ginkgo reports the others as skipped for no reason.
-pub(crate) fn chosen(specs: &[Spec]) -> impl Iterator<Item = &Spec> {
+pub(crate) fn chosen(mut specs: Vec<Spec>) -> Vec<Spec> {
+    specs.retain(|spec| spec.outcome != Outcome::Skipped(String::new()));
     specs
-        .iter()
-        .filter(|spec| spec.outcome != Outcome::Skipped(String::new()))
 }
 
-pub(crate) fn count(specs: &[Spec]) -> Count {
-    let mut count = Count::default();
-    for spec in chosen(specs) {
-        count.selected += 1;
-        match spec.outcome {
-            Outcome::Passed => count.passed += 1,
-            Outcome::Failed(_) => count.failed += 1,
-            Outcome::Skipped(_) | Outcome::Pending => count.not_run += 1,
+impl Count {
+    pub(crate) fn of<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
+        let mut count = Self::default();
+        for spec in specs {
+            count.selected += 1;
+            match spec.outcome {
+                Outcome::Passed => count.passed += 1,
+                Outcome::Failed(_) => count.failed += 1,
+                Outcome::Skipped(_) | Outcome::Pending => count.not_run += 1,
+            }
+        }
+        count
+    }
+
+    /// The cells of a table in Markdown.
+    pub(crate) fn cells(&self) -> String {
+        if self.selected == 0 {
+            return " – | – | – |".to_owned();
+        }
+        format!(" {} | {} | {} |", self.passed, self.failed, self.not_run)
+    }
+}
+
+/// Prints what was seen: failures, what was not run by its reasons, the slowest specs, and the sums.
+pub(crate) fn report(specs: &[Spec]) {
+    let mut reasons = BTreeMap::<&str, usize>::new();
+    for spec in specs {
+        match &spec.outcome {
+            Outcome::Failed(said) => println!("FAILED {} ({:.0} s)\n    {said}", spec.name, spec.seconds),
+            Outcome::Skipped(said) => *reasons.entry(said).or_default() += 1,
+            Outcome::Passed | Outcome::Pending => {}
         }
     }
-    count
+    for (reason, count) in reasons {
+        println!("not run: {count} × {reason}");
+    }
+    let mut slowest: Vec<_> = specs.iter().collect();
+    slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    for spec in slowest.iter().take(10) {
+        println!("{:6.0} s {}", spec.seconds, spec.name);
+    }
+    let count = Count::of(specs);
+    println!(
+        "{} selected: {} passed, {} failed, {} not run",
+        count.selected, count.passed, count.failed, count.not_run
+    );
 }
 
 #[cfg(test)]
@@ -142,8 +182,9 @@ mod tests {
             spec("winds", Outcome::Skipped("no tape here".into())),
             spec("of another suite", Outcome::Skipped(String::new())),
         ];
+        let specs = chosen(specs.into());
         expected().compare(&specs, true).unwrap();
-        let count = count(&specs);
+        let count = Count::of(&specs);
         assert_eq!(
             (count.selected, count.passed, count.failed, count.not_run),
             (3, 1, 1, 1)
@@ -165,6 +206,8 @@ mod tests {
 
     #[test]
     fn the_list_of_this_repository_can_be_read() {
-        Expected::read("ours").unwrap();
+        for driver in Driver::ALL {
+            Expected::read(driver).unwrap();
+        }
     }
 }

@@ -1,0 +1,273 @@
+//! What the API server tells of objects, with the moments at which it was told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Cluster, wait_for_some};
+use jiff::Timestamp;
+use serde_json::Value;
+use suites::cluster::USERS;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// PersistentVolumeClaims of the users.
+    Claim,
+    /// PersistentVolumes.
+    Volume,
+    /// VolumeAttachments.
+    Attachment,
+    /// Pods of the users.
+    Pod,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Claim, Self::Volume, Self::Attachment, Self::Pod];
+
+    fn path(self) -> String {
+        match self {
+            Self::Claim => format!("/api/v1/namespaces/{USERS}/persistentvolumeclaims"),
+            Self::Volume => "/api/v1/persistentvolumes".to_owned(),
+            Self::Attachment => "/apis/storage.k8s.io/v1/volumeattachments".to_owned(),
+            Self::Pod => format!("/api/v1/namespaces/{USERS}/pods"),
+        }
+    }
+
+    /// Whether an object is what it was made for.
+    fn is_done(self, object: &Value) -> bool {
+        let status = &object["status"];
+        match self {
+            Self::Claim | Self::Volume => status["phase"] == "Bound",
+            Self::Attachment => status["attached"] == true,
+            Self::Pod => {
+                let mut conditions = status["conditions"].as_array().into_iter().flatten();
+                conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+            }
+        }
+    }
+}
+
+/// An object's way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Story {
+    /// When it was made.
+    pub(super) began: Option<Timestamp>,
+    /// When it was bound, attached or ready.
+    pub(super) done: Option<Timestamp>,
+    /// When somebody wanted its end.
+    pub(super) ending: Option<Timestamp>,
+    /// When it was gone.
+    pub(super) gone: Option<Timestamp>,
+    /// The failed attempts that its status told of, by their times.
+    pub(super) failures: BTreeSet<String>,
+    /// How it was last.
+    pub(super) object: Value,
+}
+
+type Stories = BTreeMap<(Kind, String), Story>;
+
+/// Notes an event of a watch. Answers whether all that was there before has been told.
+fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> Result<bool> {
+    let object = event["object"].take();
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    match event["type"].as_str() {
+        Some("BOOKMARK") => return Ok(true),
+        Some("ADDED" | "MODIFIED" | "DELETED") => {}
+        _ => anyhow::bail!("the watch of {kind:?} was told {event} {object}"),
+    }
+    let story = stories.entry((kind, name)).or_default();
+    story.began.get_or_insert(at);
+    if kind.is_done(&object) {
+        story.done.get_or_insert(at);
+    }
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        story.ending.get_or_insert(at);
+    }
+    if event["type"] == "DELETED" {
+        story.ending.get_or_insert(at);
+        story.gone.get_or_insert(at);
+    }
+    for error in ["attachError", "detachError"] {
+        if let Some(time) = object["status"][error]["time"].as_str() {
+            story.failures.insert(format!("{error} {time}"));
+        }
+    }
+    story.object = object;
+    Ok(false)
+}
+
+/// What the watches have told so far.
+#[derive(Debug, Default)]
+struct Told {
+    stories: Stories,
+    synced: BTreeSet<Kind>,
+    ended: Option<anyhow::Error>,
+}
+
+/// Watches of all kinds. They end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    told: Arc<Mutex<Told>>,
+    _running: Vec<Child>,
+}
+
+impl Watch {
+    /// Starts them and waits until they are told what is there.
+    pub(super) async fn start(cluster: &Cluster) -> Result<Self> {
+        let told = Arc::new(Mutex::new(Told::default()));
+        let mut running = Vec::new();
+        for kind in Kind::ALL {
+            let path = format!(
+                "{}?watch=true&timeoutSeconds=7200&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+                kind.path()
+            );
+            let mut child = Command::new("nsenter")
+                .args(["--target", &cluster.first_node()?.pid().to_string(), "--net", "--"])
+                .arg(cluster.tools().path("kubectl")?)
+                .args(["get", "--raw", &path])
+                .env("KUBECONFIG", cluster.kubeconfig()?)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .process_group(0)
+                .kill_on_drop(true)
+                .spawn()
+                .context("cannot start a watch")?;
+            let output = child.stdout.take().context("a watch without an output")?;
+            tokio::spawn(read(kind, output, told.clone()));
+            running.push(child);
+        }
+        let watch = Self {
+            told,
+            _running: running,
+        };
+        wait_for_some("the watches", START_TIMEOUT, async || {
+            watch.check()?;
+            Ok((watch.told().synced.len() == Kind::ALL.len()).then_some(()))
+        })
+        .await?;
+        Ok(watch)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<()> {
+        let told = self.told();
+        let ended = told.ended.as_ref().map(|error| format!("{error:#}"));
+        ensure!(ended.is_none(), "a watch ended: {}", ended.unwrap_or_default());
+        Ok(())
+    }
+
+    /// The way of an object so far.
+    pub(super) fn story(&self, kind: Kind, name: &str) -> Story {
+        let told = self.told();
+        told.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// The way so far of the VolumeAttachment of a PersistentVolume, with its name.
+    pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, Story)> {
+        let told = self.told();
+        let mut all = told.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
+        all.find(|(_, story)| story.object["spec"]["source"]["persistentVolumeName"] == volume)
+            .map(|((_, name), story)| (name.clone(), story.clone()))
+    }
+
+    /// Waits until all of these objects have come to a point, and no longer than the limit; answers those that have.
+    pub(super) async fn reached(
+        &self,
+        kind: Kind,
+        names: &[String],
+        point: fn(&Story) -> Option<Timestamp>,
+        limit: Duration,
+    ) -> Result<Vec<String>> {
+        let have = || -> Vec<String> {
+            let there = |name: &&String| point(&self.story(kind, name)).is_some();
+            names.iter().filter(there).cloned().collect()
+        };
+        // Those that have not come there are missing in the answer.
+        let _ = wait_for_some("objects", limit, async || {
+            self.check()?;
+            Ok((have().len() == names.len()).then_some(()))
+        })
+        .await;
+        self.check()?;
+        Ok(have())
+    }
+}
+
+/// Reads a watch to its end, which is an error: it is ended by the end of this program's interest.
+async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<Told>>) {
+    let lock = || told.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines = async {
+        let mut lines = BufReader::new(output).lines();
+        while let Some(line) = lines.next_line().await.context("cannot read it")? {
+            let at = Timestamp::now();
+            let mut event = serde_json::from_str(&line).with_context(|| format!("it told {line}"))?;
+            let mut told = lock();
+            if note(&mut told.stories, kind, &mut event, at)? {
+                told.synced.insert(kind);
+            }
+        }
+        anyhow::bail!("the API server has ended it")
+    };
+    let ended: Result<()> = lines.await;
+    lock().ended = ended.with_context(|| format!("the watch of {}", kind.path())).err();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_attachments_way_is_told_by_its_events() {
+        let mut stories = Stories::new();
+        let moment = |second: i64| Timestamp::from_second(second).unwrap();
+        let failure = json!({"time": "2026-01-01T00:00:00Z", "message": "no"});
+        let events = [
+            ("ADDED", json!({}), json!(null)),
+            (
+                "MODIFIED",
+                json!({"attached": false, "attachError": failure}),
+                json!(null),
+            ),
+            (
+                "MODIFIED",
+                json!({"attached": false, "attachError": failure}),
+                json!(null),
+            ),
+            ("MODIFIED", json!({"attached": true}), json!(null)),
+            ("MODIFIED", json!({"attached": true}), json!("2026-01-01T00:00:09Z")),
+            ("DELETED", json!({"attached": true}), json!("2026-01-01T00:00:09Z")),
+        ];
+        for (second, (what, status, deletion)) in (1..).zip(events) {
+            let object = json!({"metadata": {"name": "a", "deletionTimestamp": deletion}, "status": status});
+            let mut event = json!({"type": what, "object": object});
+            assert!(!note(&mut stories, Kind::Attachment, &mut event, moment(second)).unwrap());
+        }
+
+        let story = &stories[&(Kind::Attachment, "a".to_owned())];
+        let moments = [story.began, story.done, story.ending, story.gone];
+        assert_eq!(moments, [1, 4, 5, 6].map(|second| Some(moment(second))));
+        assert_eq!(story.failures.len(), 1);
+    }
+
+    #[test]
+    fn a_bookmark_ends_what_was_there_before_and_an_error_is_none() {
+        let told = |what: &str| {
+            let mut event = json!({"type": what, "object": {"metadata": {}}});
+            note(&mut Stories::new(), Kind::Pod, &mut event, Timestamp::UNIX_EPOCH)
+        };
+        assert!(told("BOOKMARK").unwrap());
+        assert!(told("ERROR").is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! The OpenStack below the cluster, and what classes take from it.
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use harness::{CloudConfig, ClusterConfig, SimulatorConfig};
+use suites::cluster::World;
+use suites::simulator::REAL_LATENCIES;
+
+/// Which OpenStack the nodes are servers of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CloudKind {
+    /// The simulator, with loop devices and the latencies of real services.
+    Simulator,
+    /// Keystone, Cinder and Nova of `tests/openstack`.
+    Real,
+}
+
+impl CloudKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Simulator => "simulator",
+            Self::Real => "real",
+        }
+    }
+}
+
+/// What classes name of a cloud.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    /// A zone with several nodes.
+    zone: String,
+    /// A volume type for every zone.
+    anywhere: String,
+    /// What a volume of that type can be retyped to.
+    archive: String,
+    /// A volume type whose volumes may be on several servers.
+    multiattach: String,
+    /// A group type whose groups are cut at one moment.
+    group_type: String,
+}
+
+impl Offer {
+    /// What the simulator is started with.
+    fn of_simulator() -> Self {
+        Self {
+            zone: "nova".to_owned(),
+            anywhere: "fast".to_owned(),
+            archive: "slow".to_owned(),
+            multiattach: "multi".to_owned(),
+            group_type: "consistent".to_owned(),
+        }
+    }
+
+    /// What the cloud below a cluster tells of itself.
+    pub(crate) fn of(world: &World, cloud: CloudKind) -> Result<Self> {
+        if cloud == CloudKind::Simulator {
+            return Ok(Self::of_simulator());
+        }
+        let openstack = world.openstack()?;
+        let zone = world.cluster.first_node()?.zone().to_owned();
+        let zones = openstack.zones();
+        ensure!(
+            zones.contains(&zone),
+            "Cinder has no zone {zone}, where the first node is; it has {zones:?}"
+        );
+        let role = |role: &str| {
+            let found = openstack.volume_type(role).map(str::to_owned);
+            found.with_context(|| {
+                format!("the cloud does not tell which volume type is for `{role}`: it was started by an earlier version; run make openstack-down")
+            })
+        };
+        Ok(Self {
+            zone,
+            anywhere: role("anywhere")?,
+            archive: role("archive")?,
+            multiattach: role("multiattach")?,
+            group_type: openstack.group_type().to_owned(),
+        })
+    }
+
+    /// A manifest with the cloud's names in the place of the words for them.
+    pub(crate) fn fill(&self, manifest: &str) -> String {
+        let words = [
+            ("$ZONE", &self.zone),
+            ("$ANYWHERE", &self.anywhere),
+            ("$ARCHIVE", &self.archive),
+            ("$MULTIATTACH", &self.multiattach),
+            ("$GROUP_TYPE", &self.group_type),
+        ];
+        let filled = |text: String, (word, name): (&str, &String)| text.replace(word, name);
+        words.into_iter().fold(manifest.to_owned(), filled)
+    }
+}
+
+/// Two nodes in one zone and one in another, so that there is something to choose, on the simulator.
+pub(crate) fn three_nodes() -> ClusterConfig {
+    let Offer {
+        zone,
+        anywhere,
+        archive,
+        multiattach,
+        ..
+    } = Offer::of_simulator();
+    let mut config = ClusterConfig::with_nodes(3);
+    if let Some(last) = config.nodes.last_mut() {
+        "far".clone_into(&mut last.zone);
+    }
+    let mut args = vec!["--latency".to_owned(), REAL_LATENCIES.to_owned()];
+    for zone in [&zone, "far"] {
+        args.extend(["--zone".to_owned(), zone.to_owned()]);
+    }
+    for volume_type in [anywhere, archive, format!("{multiattach},multiattach")] {
+        args.extend(["--volume-type".to_owned(), volume_type]);
+    }
+    config.cloud = CloudConfig::Simulator(SimulatorConfig { args });
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifests_have_no_other_words_than_those_that_are_filled_in() {
+        for manifest in ["ours/driver", "go/classes"] {
+            let path = format!("{}/external-storage/{manifest}.yaml", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let filled = Offer::of_simulator().fill(&text);
+            let left: Vec<_> = filled
+                .lines()
+                .filter(|line| !line.starts_with('#') && line.contains('$'))
+                .collect();
+            assert!(left.is_empty(), "{manifest}: {left:?}");
+            assert!(filled.contains(" fast\n") && filled.contains("[nova]"), "{filled}");
+        }
+    }
+}

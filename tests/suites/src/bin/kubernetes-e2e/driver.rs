@@ -1,0 +1,118 @@
+//! The drivers that the suite is run on, each in a cluster of its own.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use harness::{Cluster, Progress, wait_for, workspace_root};
+use suites::cluster::{PATIENCE, World};
+use suites::go_manifests::{self as go, Manifests};
+
+use crate::cloud::{CloudKind, Offer, three_nodes};
+use crate::text;
+
+/// How many volumes a node takes: one spec fills a node up to its limit. `ours/driver.yaml` says the same.
+const LIMIT: u8 = 24;
+
+/// A driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Driver {
+    /// Ours, installed by our operator.
+    Ours,
+    /// The Go driver, installed from its own manifests.
+    Go,
+}
+
+impl Driver {
+    /// Both.
+    pub(crate) const ALL: [Self; 2] = [Self::Ours, Self::Go];
+
+    /// The folder of its descriptions, and its key in the list of what is expected.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Go => "go",
+        }
+    }
+
+    /// What a reader is told.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Ours => "our driver",
+            Self::Go => "the Go driver",
+        }
+    }
+
+    /// One of its files.
+    pub(crate) fn file(self, name: &str) -> PathBuf {
+        workspace_root().join(format!("tests/suites/external-storage/{}/{name}.yaml", self.name()))
+    }
+
+    /// A cluster for it; ours is installed already.
+    pub(crate) async fn cluster(self, cloud: CloudKind) -> Result<World> {
+        let world = match cloud {
+            CloudKind::Simulator => World::bare(Cluster::start(three_nodes()).await?),
+            CloudKind::Real => World::bare_in_both_zones(Progress::loud()).await?,
+        };
+        match self {
+            Self::Ours => world.with_product().await,
+            Self::Go => Ok(world),
+        }
+    }
+
+    /// Asks for the driver and everything that its descriptions name, and waits until it is there.
+    pub(crate) async fn prepare(self, world: &World, cloud: CloudKind) -> Result<()> {
+        let offer = Offer::of(world, cloud)?;
+        let progress = world.cluster.progress();
+        progress.say(format!("asking for {} with all its classes", self.title()));
+        match self {
+            Self::Ours => ours(world, &offer).await,
+            Self::Go => the_go_driver(world, &offer).await,
+        }
+    }
+
+    async fn apply(self, world: &World, name: &str, offer: &Offer) -> Result<()> {
+        let path = self.file(name);
+        let manifest = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        world.cluster.apply(&offer.fill(&manifest)).await.map(drop)
+    }
+}
+
+async fn ours(world: &World, offer: &Offer) -> Result<()> {
+    let cluster = &world.cluster;
+    let kinds = text(cluster.tools().path("snapshot-crds")?)?;
+    cluster.kubectl(&["apply", "-f", kinds]).await?;
+    Driver::Ours.apply(world, "driver", offer).await?;
+    world.healthy().await?;
+    world
+        .condition("SnapshotsReady", "True", |found| found["reason"] == "AsExpected")
+        .await?;
+    wait_for("the classes", PATIENCE, async || {
+        for name in [
+            "storageclass/ordinary",
+            "volumegroupsnapshotclass/together",
+            "volumeattributesclass/archive",
+        ] {
+            cluster.kubectl(&["get", name]).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn the_go_driver(world: &World, offer: &Offer) -> Result<()> {
+    let cluster = &world.cluster;
+    let login = go::cloud_conf(world)?;
+    ensure!(
+        !login.contains("[BlockStorage]"),
+        "the login brings a section that is written here"
+    );
+    let conf = format!("{login}\n[BlockStorage]\nnode-volume-attach-limit = {LIMIT}\n");
+    let manifests = Manifests::read(&conf).await?;
+    go::load_images(&manifests, cluster).await?;
+    go::apply_snapshots(cluster).await?;
+    go::apply(&manifests, cluster).await?;
+    Driver::Go.apply(world, "classes", offer).await?;
+    go::serves(cluster).await
+}

@@ -1,0 +1,207 @@
+//! What runs have shown, kept below `target` so that the drivers can be set side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use harness::workspace_root;
+use serde::{Deserialize, Serialize};
+use suites::ginkgo::{Outcome, Spec};
+
+use crate::cloud::CloudKind;
+use crate::driver::Driver;
+use crate::verdict::Count;
+
+/// One run of the suite.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// What it was asked for; all where there is none.
+    pub(crate) focus: Option<String>,
+    /// How many specs at a time.
+    pub(crate) procs: u8,
+    /// How long it took.
+    pub(crate) seconds: u64,
+    /// How many specs it chose.
+    pub(crate) specs: usize,
+}
+
+/// What is known of a driver on a cloud.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// The runs, oldest first.
+    runs: Vec<Run>,
+    /// What each spec did when it was last run, by its name.
+    specs: BTreeMap<String, Spec>,
+}
+
+impl Kept {
+    /// What earlier runs have left.
+    pub(crate) fn read(driver: Driver, cloud: CloudKind) -> Result<Self> {
+        let path = path(driver, cloud);
+        match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{} is not what this program writes: remove it", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// Adds a run; one of all specs takes the place of all before it.
+    pub(crate) fn add(&mut self, run: Run, specs: &[Spec]) {
+        if run.focus.is_none() {
+            *self = Self::default();
+        }
+        self.runs.push(run);
+        let named = |spec: &Spec| (spec.name.clone(), spec.clone());
+        self.specs.extend(specs.iter().map(named));
+    }
+
+    /// Leaves it for later runs.
+    pub(crate) fn write(&self, driver: Driver, cloud: CloudKind) -> Result<()> {
+        let path = path(driver, cloud);
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        let text = serde_json::to_vec_pretty(self).context("the results are no JSON")?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn count(&self, group: Option<&str>) -> Count {
+        let of_group = |spec: &&Spec| group.is_none_or(|group| suite_of(&spec.name) == group);
+        Count::of(self.specs.values().filter(of_group))
+    }
+
+    fn failed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.specs.values().filter_map(|spec| match &spec.outcome {
+            Outcome::Failed(said) => Some((spec.name.as_str(), said.lines().next().unwrap_or_default())),
+            _ => None,
+        })
+    }
+}
+
+fn path(driver: Driver, cloud: CloudKind) -> PathBuf {
+    workspace_root().join(format!("target/kubernetes-e2e/{}-{}.json", driver.name(), cloud.name()))
+}
+
+/// Which of Kubernetes' test suites a spec is of: the first word after its pattern that is no tag.
+fn suite_of(name: &str) -> &str {
+    let after = name.split_once("[Testpattern:").map_or(name, |(_, rest)| rest);
+    let after = after.split_once(']').map_or(after, |(_, rest)| rest);
+    let word = after.split_whitespace().find(|word| !word.starts_with('['));
+    word.unwrap_or_default()
+}
+
+/// Both drivers in one table, in Markdown, with the runs that it is made of and the specs that fail.
+pub(crate) fn table(cloud: CloudKind, drivers: &[(Driver, Kept)]) -> String {
+    let kept = || drivers.iter().map(|(_, kept)| kept);
+    let titles: Vec<_> = drivers.iter().map(|(driver, _)| driver.title()).collect();
+    let heads = titles
+        .iter()
+        .map(|title| format!(" {title}: passed | failed | not run |"));
+    let mut lines = vec![
+        format!("| specs of | selected |{}", heads.collect::<Vec<_>>().concat()),
+        format!("|---|---|{}", "---|---|---|".repeat(drivers.len())),
+    ];
+    let names: BTreeSet<&str> = kept().flat_map(|kept| kept.specs.keys().map(String::as_str)).collect();
+    let suites: BTreeSet<&str> = names.iter().map(|name| suite_of(name)).collect();
+    for suite in suites.into_iter().map(Some).chain([None]) {
+        let selected = names
+            .iter()
+            .filter(|name| suite.is_none_or(|suite| suite_of(name) == suite));
+        let counts: Vec<_> = kept().map(|kept| kept.count(suite).cells()).collect();
+        let title = suite.unwrap_or("**all**");
+        lines.push(format!("| {title} | {} |{}", selected.count(), counts.concat()));
+    }
+    for (title, kept) in titles.iter().zip(kept()) {
+        lines.push(String::new());
+        if kept.runs.is_empty() {
+            lines.push(format!("{title}: not run ({})", cloud.name()));
+        }
+        for run in &kept.runs {
+            let focus = run.focus.as_deref().unwrap_or("everything");
+            let Run {
+                specs, procs, seconds, ..
+            } = run;
+            lines.push(format!(
+                "{title}: {specs} specs of {focus}, {procs} at a time, {seconds} s ({})",
+                cloud.name()
+            ));
+        }
+        lines.extend(
+            kept.failed()
+                .map(|(name, said)| format!("* {title} fails: {name}: {said}")),
+        );
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, outcome: Outcome) -> Spec {
+        Spec {
+            name: format!("External Storage [Driver: d] [Testpattern: Dynamic PV (xfs)] [Slow] {name}"),
+            outcome,
+            seconds: 1.0,
+        }
+    }
+
+    fn run(focus: Option<&str>) -> Run {
+        Run {
+            focus: focus.map(str::to_owned),
+            procs: 4,
+            seconds: 9,
+            specs: 2,
+        }
+    }
+
+    #[test]
+    fn a_run_of_a_part_adds_to_what_is_known_and_one_of_all_replaces_it() {
+        let mut kept = Kept::default();
+        kept.add(
+            run(None),
+            &[spec("volumes a", Outcome::Passed), spec("volumes b", Outcome::Pending)],
+        );
+        kept.add(run(Some("b")), &[spec("volumes b", Outcome::Passed)]);
+        let count = kept.count(None);
+        assert_eq!((count.selected, count.passed, kept.runs.len()), (2, 2, 2));
+        kept.add(run(None), &[spec("volumes a", Outcome::Passed)]);
+        assert_eq!((kept.count(None).selected, kept.runs.len()), (1, 1));
+    }
+
+    #[test]
+    fn both_drivers_stand_in_one_row_for_each_suite() {
+        let mut ours = Kept::default();
+        ours.add(
+            run(None),
+            &[spec("volumes a", Outcome::Passed), spec("subPath b", Outcome::Passed)],
+        );
+        let mut go = Kept::default();
+        let skipped = Outcome::Skipped("cannot".into());
+        go.add(
+            run(Some("x")),
+            &[
+                spec("volumes a", Outcome::Failed("why\nmore".into())),
+                spec("subPath b", skipped),
+            ],
+        );
+        let text = table(CloudKind::Simulator, &[(Driver::Ours, ours), (Driver::Go, go)]);
+        assert!(text.contains("| volumes | 1 | 1 | 0 | 0 | 0 | 1 | 0 |\n"), "{text}");
+        assert!(text.contains("| subPath | 1 | 1 | 0 | 0 | 0 | 0 | 1 |\n"), "{text}");
+        assert!(text.contains("| **all** | 2 | 2 | 0 | 0 | 0 | 1 | 1 |\n"), "{text}");
+        assert!(
+            text.contains("the Go driver: 2 specs of x, 4 at a time, 9 s") && text.ends_with("volumes a: why"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_a_driver_was_not_asked_is_not_counted_as_anything() {
+        let mut ours = Kept::default();
+        ours.add(run(None), &[spec("volumes a", Outcome::Passed)]);
+        let text = table(CloudKind::Real, &[(Driver::Ours, ours), (Driver::Go, Kept::default())]);
+        assert!(text.contains("| volumes | 1 | 1 | 0 | 0 | – | – | – |\n"), "{text}");
+        assert!(text.contains("the Go driver: not run (real)"), "{text}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The run: `e2e.test` under ginkgo, inside the cluster.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Command, Tools};
+use suites::cluster::World;
+use suites::ginkgo::{self, Spec};
+
+use crate::driver::Driver;
+use crate::kept::Run;
+use crate::{Arguments, images, text, verdict};
+
+/// The whole selection takes 25 minutes; this is the point where something hangs.
+const LIMIT: Duration = Duration::from_mins(75);
+/// What ginkgo is given to end by itself before it is ended.
+const GRACE: Duration = Duration::from_mins(3);
+
+/// The descriptions of a driver, and what a run chooses of the specs that each of them makes.
+const DESCRIPTIONS: [(&str, &str); 4] = [
+    ("ordinary", r"\] \[Testpattern"),
+    (
+        "shared",
+        r".*\[Class: shared\] .*(\(block volmode\)\] multiVolume .*from pods on different node|ROX mode)",
+    ),
+    ("one-zone", r".*\[Class: one-zone\] .* volumegroupsnapshot"),
+    ("immediate", r".*\[Class: immediate\] .* volume-modify-stress"),
+];
+/// Nodes of another kind; populators of volumes that nobody has installed; and restores from group snapshots, for which the suite
+/// asks for 1 MiB whatever a description says: csi-provisioner refuses a claim smaller than its snapshot, and the specs wait for a
+/// quarter of an hour each.
+const LEFT_OUT: &str =
+    r"\[Feature:Windows\]|with any volume data source|should create snapshots for StatefulSet volumes and verify";
+
+/// Makes the images known that the specs' pods run.
+pub(crate) async fn load_images(world: &World, tools: &Tools) -> Result<()> {
+    world.cluster.progress().say("importing the images of the specs' pods");
+    let list = Command::new(tools.path("e2e.test")?)
+        .arg("--list-images")
+        .output()
+        .await?;
+    for image in images::all(&list, tools).await? {
+        world.cluster.import(&image).await?;
+    }
+    Ok(())
+}
+
+/// Runs the chosen specs to their end and returns what was reported of them.
+pub(crate) async fn run(
+    world: &World,
+    tools: &Tools,
+    driver: Driver,
+    arguments: &Arguments,
+) -> Result<(Run, Vec<Spec>)> {
+    let cluster = &world.cluster;
+    let logs = cluster.logs()?;
+    let (report, log) = (logs.join("kubernetes-e2e.json"), logs.join("kubernetes-e2e.log"));
+    let mut words = vec![
+        text(tools.path("ginkgo")?)?.to_owned(),
+        format!("--procs={}", arguments.procs),
+        format!("--timeout={}s", LIMIT.as_secs()),
+        format!("--grace-period={}s", GRACE.as_secs()),
+        format!("--json-report={}", text(&report)?),
+        format!("--skip={LEFT_OUT}"),
+        "--no-color".to_owned(),
+        "--seed=1".to_owned(),
+    ];
+    // ginkgo takes what matches any of them.
+    let focus = arguments
+        .focus
+        .as_ref()
+        .map_or_else(String::new, |focus| format!(".*(?:{focus})"));
+    words.extend(DESCRIPTIONS.map(|(_, chosen)| format!(r"--focus=External.Storage \[Driver: [^\]]*{chosen}{focus}")));
+    words.extend([text(tools.path("e2e.test")?)?.to_owned(), "--".to_owned()]);
+    for (name, _) in DESCRIPTIONS {
+        words.push(format!("--storage.testdriver={}", text(&driver.file(name))?));
+    }
+    words.extend([
+        "--provider=skeleton".to_owned(),
+        format!("--kubeconfig={}", text(&cluster.kubeconfig()?)?),
+        format!("--kubectl-path={}", text(cluster.tools().path("kubectl")?)?),
+    ]);
+    cluster.progress().say(format!(
+        "running the suite on {}, {} specs at a time; log: {}",
+        driver.title(),
+        arguments.procs,
+        log.display()
+    ));
+    let started = Instant::now();
+    // In the first node's namespaces: it ends with them.
+    let mut shell = vec!["sh", "-c", "exec \"$@\" >\"$0\" 2>&1", text(&log)?];
+    shell.extend(words.iter().map(String::as_str));
+    let ended = cluster.first_node()?.exec_within(LIMIT + 2 * GRACE, &shell).await;
+    let seconds = started.elapsed().as_secs();
+    cluster.progress().say(format!("the suite ended after {seconds} s"));
+    // It fails when a spec does; which one, the report says.
+    let specs =
+        ginkgo::read(&report).with_context(|| format!("ginkgo ended so: {ended:?}; its log is {}", log.display()))?;
+    let specs = verdict::chosen(specs);
+    ensure!(
+        !specs.is_empty(),
+        "no spec was chosen; ginkgo's log is {}",
+        log.display()
+    );
+    let run = Run {
+        focus: arguments.focus.clone(),
+        procs: arguments.procs,
+        seconds,
+        specs: specs.len(),
+    };
+    Ok((run, specs))
+}

@@ -1,0 +1,75 @@
+//! Nodes that become other servers of the real OpenStack.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{Node, NodeConfig, wait_for};
+
+use super::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, World};
+
+/// The label with a node's zone.
+const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
+
+impl World {
+    /// Makes a node the server of the other zone, and says which that is. [`World::move_home`] ends it.
+    pub async fn move_far(&self, node: &Node) -> Result<NodeConfig> {
+        let far = self.openstack()?.far(node.name())?;
+        self.become_server(node, &far).await?;
+        Ok(far)
+    }
+
+    /// Makes a node the server that it began as.
+    pub async fn move_home(&self, node: &Node) -> Result<()> {
+        let near = self.openstack()?.near(node)?;
+        self.become_server(node, &near).await
+    }
+
+    /// Makes all nodes the servers that they began as.
+    pub(super) async fn all_home(&self) -> Result<()> {
+        let nodes = self.openstack.as_ref().map(|_| self.cluster.nodes());
+        for node in nodes.unwrap_or_default() {
+            let labels = self.cluster.get(&["node", node.name()]).await?["metadata"]["labels"].take();
+            if labels[ZONE_LABEL] != node.zone() {
+                self.move_home(node).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn become_server(&self, node: &Node, server: &NodeConfig) -> Result<()> {
+        let name = node.name();
+        self.cluster.replace_server(server).await?;
+        // The kubelet takes no other value than that which is there.
+        let without = format!("{ZONE_LABEL}-");
+        self.cluster.kubectl(&["label", "node", name, &without]).await?;
+        self.kill_plugin(node).await?;
+        wait_for("the node's new server and zone", PATIENCE, async || {
+            let labels = self.cluster.get(&["node", name]).await?["metadata"]["labels"].take();
+            ensure!(labels[ZONE_LABEL] == server.zone.as_str(), "its labels are {labels}");
+            let entry = self.cluster.get(&["csinode", name]).await?["spec"]["drivers"].take();
+            let drivers = entry.as_array().map(Vec::as_slice).unwrap_or_default();
+            let is_new = drivers
+                .iter()
+                .any(|driver| driver["name"] == DRIVER && driver["nodeID"] == server.server_id.as_str());
+            ensure!(is_new, "its CSINode has {entry}");
+            Ok(())
+        })
+        .await?;
+        self.healthy().await
+    }
+
+    /// Kills the node plugin and waits for its next process.
+    pub async fn kill_plugin(&self, node: &Node) -> Result<()> {
+        let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
+        let plugin = containers.iter().find(|container| container.pod.contains("node"));
+        let plugin = plugin.context("no node plugin runs")?;
+        node.signal(plugin, "SIGKILL").await?;
+        wait_for("the node plugin's new process", PATIENCE, async || {
+            let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
+            let is_new = containers
+                .iter()
+                .any(|new| new.pod == plugin.pod && new.pid != plugin.pid);
+            ensure!(is_new, "it has not started again");
+            Ok(())
+        })
+        .await
+    }
+}

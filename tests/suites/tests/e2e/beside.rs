@@ -1,0 +1,94 @@
+//! The Go driver in our driver's place, on the same cluster and the same cloud.
+//!
+//! It runs the scenarios that ask for nothing but Kubernetes' own objects. The others ask our operator for something (classes of
+//! attributes, of backups and of group snapshots, snapshots when their kinds appear and go, another Secret or authority), look for
+//! our processes to kill them, or end when our operator says that all is well (zones, services that were away).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use suites::cluster::{CLASS, DRIVER, PATIENCE, WITHIN, World, growth, life, snapshots};
+use suites::go_manifests::{self as go, Manifests};
+use suites::scenarios;
+
+use crate::volumes;
+
+/// What the Go driver took for a scenario.
+pub(crate) struct Theirs {
+    pub(crate) passed: bool,
+    pub(crate) time: Duration,
+    pub(crate) calls: usize,
+}
+
+impl Theirs {
+    /// Seconds and calls.
+    pub(crate) fn words(&self) -> (String, String) {
+        let time = if self.passed {
+            format!("{:.1}", self.time.as_secs_f64())
+        } else {
+            "FAILED".to_owned()
+        };
+        (time, self.calls.to_string())
+    }
+}
+
+/// Takes our driver away, installs the Go driver, and runs those of the named scenarios that it can run.
+pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, Theirs>> {
+    let mut both = scenarios![
+        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
+        life::a_raw_block_volume_reaches_its_pod,
+        growth::a_claim_grows_while_its_pod_runs,
+        life::a_pod_starts_again_on_the_other_node_with_its_data,
+        volumes::ten_claims_at_once_are_ten_volumes,
+        snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
+        snapshots::a_clone_has_the_data_of_its_source,
+    ];
+    both.retain(|scenario| names.contains(&scenario.name));
+    let mut all = BTreeMap::new();
+    if both.is_empty() {
+        return Ok(all);
+    }
+    install(world).await.context("the Go driver is not installed")?;
+    for scenario in both {
+        let before = world.openstack()?.calls().len();
+        let (outcome, time) = scenario.attempt(world).await;
+        let calls = world.openstack()?.calls().len() - before;
+        let passed = outcome.is_ok();
+        let name = scenario.name;
+        match outcome {
+            Ok(()) => println!("the Go driver, {name} ... ok ({:.1} s)", time.as_secs_f64()),
+            Err(error) => {
+                println!("the Go driver, {name} ... FAILED\n    {error:#}");
+                world.delete_what_users_made().await?;
+                world
+                    .nothing_left()
+                    .await
+                    .with_context(|| format!("after the Go driver's {name}"))?;
+            }
+        }
+        all.insert(name, Theirs { passed, time, calls });
+    }
+    Ok(all)
+}
+
+async fn install(world: &World) -> Result<()> {
+    let cluster = &world.cluster;
+    cluster.progress().say("installing the Go driver in the place of ours");
+    let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
+    cluster.kubectl_within(PATIENCE, &words).await?;
+    let manifests = Manifests::read(&go::cloud_conf(world)?).await?;
+    go::load_images(&manifests, cluster).await?;
+    go::apply_snapshots(cluster).await?;
+    go::apply(&manifests, cluster).await?;
+    // By the names that the operator gives them.
+    let classes = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": DRIVER,
+            "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer"},
+        {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": CLASS},
+            "driver": DRIVER, "deletionPolicy": "Delete", "parameters": {"force-create": "true"}},
+    ]});
+    cluster.apply(&classes.to_string()).await?;
+    go::serves(cluster).await
+}
