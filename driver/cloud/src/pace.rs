@@ -61,7 +61,7 @@ const CLOSE_SHARE: f64 = 0.06;
 /// So much longer than usual is an exception, from which nothing is learned unless it becomes the rule.
 const EXCEPTION: f64 = 1.25;
 /// By how much the aims sink with each hit before the first miss.
-const SEARCH: f64 = 5.0;
+const SEARCH: f64 = 2.5;
 /// In the company of others a first look is shared, and may come so much sooner.
 const IN_COMPANY: f64 = 0.6;
 
@@ -100,7 +100,12 @@ impl Default for Pace {
 impl Pace {
     /// The time from the request to the first look.
     pub(crate) fn first_look(&self, kind: Kind) -> Duration {
-        let aim = self.kinds[kind.index()].map_or(kind.prior() * self.scale, |learned| learned.aim);
+        let guess = kind.prior() * self.scale;
+        let aim = match self.kinds[kind.index()] {
+            None => guess,
+            Some(learned) if self.searching => learned.aim.min(guess),
+            Some(learned) => learned.aim,
+        };
         Duration::from_secs_f64(aim.clamp(SOONEST, LATEST_FIRST))
     }
 
@@ -252,6 +257,19 @@ mod tests {
         assert!(late <= 0.05, "{late}");
         let (_, late) = lives(2, at_once);
         assert!(late <= 0.2, "found out soon: {late}");
+    }
+
+    #[test]
+    fn a_cloud_that_is_quicker_than_assumed_is_found_out_in_the_first_life() {
+        let quick = [
+            (Kind::Create, 0.3),
+            (Kind::Attach, 0.4),
+            (Kind::Detach, 0.2),
+            (Kind::Delete, 0.1),
+        ];
+        let (looks, late) = lives(2, quick);
+        assert!(looks.iter().all(|looks| *looks <= 6), "{looks:?}");
+        assert!(late <= 0.2, "{late} {looks:?}");
     }
 
     #[test]
