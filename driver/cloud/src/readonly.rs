@@ -4,12 +4,16 @@
 //! kept in the volume's metadata, under the server's name: first that a read-only one is to come, then the id of the attachment that
 //! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. It is removed
 //! after the detachment all the same, so that volumes do not gather marks of servers that are long gone. An attachment for writing
-//! costs no request more: the process remembers which attachments it made for writing, and looks for a mark at others only.
+//! costs no request more: the process remembers which attachments it made for writing, and looks for a mark at others only. It also
+//! knows by that when the same is asked for once more, which external-attacher does when it has not seen its own note of the answer.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::block_storage::{BlockStorage, Volume};
+use tokio::time::Instant;
+
+use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::cloud::{AttachOptions, Attached, Inner};
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
@@ -25,28 +29,49 @@ const UNNAMED: &str = "attached";
 /// How many attachments are remembered; then the memory starts anew, which costs a look for each that is forgotten.
 const REMEMBERED: usize = 10_000;
 
+/// How long an attachment that Cinder still shows needs no second look at Nova's record of it.
+const JUST_NOW: Duration = Duration::from_secs(10);
+
 /// The attachments that this process made, or found made, for writing: at these there is no mark.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    pairs: Mutex<HashSet<(VolumeId, ServerId)>>,
+    pairs: Mutex<HashMap<(VolumeId, ServerId), Made>>,
+}
+
+/// An attachment, and when it was seen complete by Nova's account and Cinder's.
+#[derive(Debug)]
+struct Made {
+    attachment: String,
+    at: Instant,
 }
 
 impl Writing {
-    fn pairs(&self) -> MutexGuard<'_, HashSet<(VolumeId, ServerId)>> {
+    fn pairs(&self) -> MutexGuard<'_, HashMap<(VolumeId, ServerId), Made>> {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, volume: &VolumeId, server: &ServerId) {
+    fn remember(&self, volume: &VolumeId, server: &ServerId, attachment: &str) {
         let mut pairs = self.pairs();
         if pairs.len() >= REMEMBERED {
             pairs.clear();
         }
-        pairs.insert((volume.clone(), server.clone()));
+        let made = Made {
+            attachment: attachment.to_owned(),
+            at: Instant::now(),
+        };
+        pairs.insert((volume.clone(), server.clone()), made);
     }
 
     /// Whether it was known; it is not any more.
     fn forget(&self, volume: &VolumeId, server: &ServerId) -> bool {
-        self.pairs().remove(&(volume.clone(), server.clone()))
+        self.pairs().remove(&(volume.clone(), server.clone())).is_some()
+    }
+
+    /// The id of the attachment that came to be a moment ago, from a Cinder that gives them ids.
+    fn just_now(&self, volume: &VolumeId, server: &ServerId) -> Option<String> {
+        let pairs = self.pairs();
+        let made = pairs.get(&(volume.clone(), server.clone()))?;
+        (made.at.elapsed() < JUST_NOW && made.attachment != UNNAMED).then(|| made.attachment.clone())
     }
 }
 
@@ -86,6 +111,9 @@ impl Inner {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<Attached, CloudError> {
+        if let Some(attached) = self.attached_just_now(volume, server, options).await? {
+            return Ok(attached);
+        }
         // Known again only once it is certain: until then a mark may be there.
         self.writing.forget(volume, server);
         if options.read_only {
@@ -105,7 +133,7 @@ impl Inner {
             (Mode::ReadOnly, true) => return Ok(attached),
             (Mode::Writing, false) => {
                 if !seen.metadata.contains_key(&key(server)) {
-                    self.writing.remember(volume, server);
+                    self.writing.remember(volume, server, attachment);
                 }
                 return Ok(attached);
             }
@@ -116,6 +144,29 @@ impl Inner {
         };
         self.mark(volume, server, mark).await?;
         Ok(attached)
+    }
+
+    /// What was asked for a moment ago and is so still, by one look: Nova would refuse to do it again, and then it takes two looks.
+    async fn attached_just_now(
+        &self,
+        volume: &VolumeId,
+        server: &ServerId,
+        options: AttachOptions,
+    ) -> Result<Option<Attached>, CloudError> {
+        let known = self.writing.just_now(volume, server);
+        let Some(known) = known.filter(|_| !options.read_only) else {
+            return Ok(None);
+        };
+        let seen = BlockStorage::new(&self.transport).volume(volume).await?;
+        Ok(seen.and_then(|seen| {
+            let attachment = seen.attachment_to(server)?;
+            let is_that = attachment.attachment_id.as_ref().is_some_and(|id| id.as_str() == known);
+            (is_that && seen.status == VolumeStatus::InUse).then(|| Attached {
+                device: attachment.device.clone(),
+                volume: Some(seen.clone()),
+                already: true,
+            })
+        }))
     }
 
     /// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what

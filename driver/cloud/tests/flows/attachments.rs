@@ -50,9 +50,15 @@ async fn attaching_and_detaching_again_change_nothing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let first = attach(&stage, &volume.id, ONE).await.expect("attached");
-    let again = attach(&stage, &volume.id, ONE).await.expect("attached before");
-    assert_eq!((&again.device, &again.volume), (&first.device, &first.volume));
-    assert_eq!((first.already, again.already), (false, true));
+    let (another, server) = (stage.another(), ServerId::new(ONE));
+    let by_another = another.attach(&volume.id, &server, AttachOptions::default());
+    for again in [
+        attach(&stage, &volume.id, ONE).await.expect("attached before"),
+        by_another.await.expect("attached before"),
+    ] {
+        assert_eq!((&again.device, &again.volume), (&first.device, &first.volume));
+        assert_eq!((first.already, again.already), (false, true));
+    }
     for _ in 0..2 {
         stage
             .cloud
@@ -61,6 +67,46 @@ async fn attaching_and_detaching_again_change_nothing() {
             .expect("detached");
     }
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
+}
+
+#[tokio::test]
+async fn what_was_attached_a_moment_ago_is_told_by_one_look() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    stage.sim.clear_log();
+    attach(&stage, &volume.id, ONE).await.expect("attached before");
+    assert_eq!(stage.operations(), ["get_volume"]);
+
+    // Somebody else detached it meanwhile: what was known is worth nothing.
+    let server = ServerId::new(ONE);
+    stage
+        .another()
+        .detach(&volume.id, Some(&server))
+        .await
+        .expect("detached");
+    let anew = attach(&stage, &volume.id, ONE).await.expect("attached anew");
+    assert!(!anew.already);
+
+    // Somebody else detached it and attached it again: another attachment, of which Nova is asked.
+    stage
+        .another()
+        .detach(&volume.id, Some(&server))
+        .await
+        .expect("detached");
+    let options = AttachOptions::default();
+    stage
+        .another()
+        .attach(&volume.id, &server, options)
+        .await
+        .expect("attached");
+    stage.sim.clear_log();
+    let again = attach(&stage, &volume.id, ONE).await.expect("attached before");
+    assert!(
+        again.already && stage.sim.count("get_server_volume") == 1,
+        "{:?}",
+        stage.operations()
+    );
 }
 
 #[tokio::test]
