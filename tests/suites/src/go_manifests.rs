@@ -146,8 +146,22 @@ pub fn cloud_conf(world: &World) -> Result<String> {
     Ok(format!("[Global]\n{}\n", lines.join("\n")))
 }
 
+/// Installs the Go driver from its own manifests, with this configuration, in a cluster that has none of its images yet, and waits
+/// until it serves.
+pub async fn install(cluster: &Cluster, cloud_conf: &str) -> Result<Manifests> {
+    let manifests = Manifests::read(cloud_conf).await?;
+    load_images(&manifests, cluster).await?;
+    apply_snapshots(cluster).await?;
+    cluster
+        .progress()
+        .say("installing the Go driver from its own manifests");
+    apply(&manifests, cluster).await?;
+    serves(cluster).await?;
+    Ok(manifests)
+}
+
 /// Makes images of those names, of programs that were built here.
-pub async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
+async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     let mut of_nodes = Vec::new();
     for name in manifests.images() {
         let program = name.rsplit('/').next().unwrap_or(name);
@@ -188,7 +202,7 @@ pub async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
 }
 
 /// Applies the kinds of snapshots and a snapshot-controller, which the manifests expect of a cluster.
-pub async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
+async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
     let kinds = cluster.tools().path("snapshot-crds")?;
     let kinds = kinds.to_str().context("the path of the CRDs is not UTF-8")?;
     cluster.kubectl(&["apply", "-f", kinds]).await?;

@@ -8,7 +8,7 @@ use harness::{CloudConfig, Cluster, ClusterConfig, Container, Progress, Simulato
 use rustix::process::Pid;
 use serde_json::json;
 use suites::cluster::{DRIVER, DRIVER_CONTAINER, NAMESPACE, USERS, World};
-use suites::go_manifests::{self as go, Manifests};
+use suites::go_manifests as go;
 use suites::simulator::REAL_LATENCIES;
 
 use crate::Kind;
@@ -63,15 +63,7 @@ pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
     let world = match who {
         Who::Ours => world.with_product().await?,
         Who::Go => {
-            let cluster = &world.cluster;
-            let manifests = Manifests::read(&go::cloud_conf(&world)?).await?;
-            go::load_images(&manifests, cluster).await?;
-            go::apply_snapshots(cluster).await?;
-            cluster
-                .progress()
-                .say("installing the Go driver from its own manifests");
-            go::apply(&manifests, cluster).await?;
-            go::serves(cluster).await?;
+            go::install(&world.cluster, &go::cloud_conf(&world)?).await?;
             world
         }
     };

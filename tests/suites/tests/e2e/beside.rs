@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use suites::cluster::{CLASS, DRIVER, PATIENCE, WITHIN, World, growth, life, snapshots};
-use suites::go_manifests::{self as go, Manifests};
+use suites::go_manifests as go;
 use suites::scenarios;
 
 use crate::volumes;
@@ -75,13 +75,10 @@ pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'stat
 
 async fn install(world: &World) -> Result<()> {
     let cluster = &world.cluster;
-    cluster.progress().say("installing the Go driver in the place of ours");
+    cluster.progress().say("removing our driver");
     let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
     cluster.kubectl_within(PATIENCE, &words).await?;
-    let manifests = Manifests::read(&go::cloud_conf(world)?).await?;
-    go::load_images(&manifests, cluster).await?;
-    go::apply_snapshots(cluster).await?;
-    go::apply(&manifests, cluster).await?;
+    go::install(cluster, &go::cloud_conf(world)?).await?;
     // By the names that the operator gives them.
     let classes = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": DRIVER,
@@ -89,6 +86,5 @@ async fn install(world: &World) -> Result<()> {
         {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": CLASS},
             "driver": DRIVER, "deletionPolicy": "Delete", "parameters": {"force-create": "true"}},
     ]});
-    cluster.apply(&classes.to_string()).await?;
-    go::serves(cluster).await
+    cluster.apply(&classes.to_string()).await.map(drop)
 }

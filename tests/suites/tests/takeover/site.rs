@@ -30,15 +30,8 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        let manifests = Manifests::read(&go::cloud_conf(&world)?).await?;
-        go::load_images(&manifests, cluster).await?;
-        go::apply_snapshots(cluster).await?;
-        cluster
-            .progress()
-            .say("installing the Go driver from its own manifests");
-        go::apply(&manifests, cluster).await?;
+        let manifests = go::install(cluster, &go::cloud_conf(&world)?).await?;
         classes(cluster).await?;
-        go::serves(cluster).await?;
         let writers = Writers::start(cluster, CLASS).await?;
         let mut site = Self {
             world,

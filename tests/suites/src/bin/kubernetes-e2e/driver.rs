@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use harness::{Cluster, Progress, wait_for, workspace_root};
 use suites::cluster::{PATIENCE, World};
-use suites::go_manifests::{self as go, Manifests};
+use suites::go_manifests as go;
 
 use crate::cloud::{CloudKind, Offer, three_nodes};
 use crate::text;
@@ -109,10 +109,6 @@ async fn the_go_driver(world: &World, offer: &Offer) -> Result<()> {
         "the login brings a section that is written here"
     );
     let conf = format!("{login}\n[BlockStorage]\nnode-volume-attach-limit = {LIMIT}\n");
-    let manifests = Manifests::read(&conf).await?;
-    go::load_images(&manifests, cluster).await?;
-    go::apply_snapshots(cluster).await?;
-    go::apply(&manifests, cluster).await?;
-    Driver::Go.apply(world, "classes", offer).await?;
-    go::serves(cluster).await
+    go::install(cluster, &conf).await?;
+    Driver::Go.apply(world, "classes", offer).await
 }
