@@ -2,7 +2,9 @@
 //!
 //! A wait's first look is aimed at the time that the operation last needed. A hit lets the aim creep towards the latest time at
 //! which a look was known to come too early; one kind of operation at a time, so that at most one look per volume's life is spent on
-//! learning. A cloud that has only answered hits may be far quicker than assumed: until the first miss every hit makes the aims a fraction of what they were.
+//! learning. A cloud that has only answered hits may be far quicker than assumed: until the first miss every hit makes the aims a
+//! fraction of what they were. The first operation of a kind often waits for what the cloud has yet to set up (connections, caches):
+//! a miss there tells nothing about the next ones.
 
 use std::time::Duration;
 
@@ -38,6 +40,11 @@ impl Kind {
         self as usize
     }
 
+    /// Whether every volume's life has one. Of the others the next one may be days away: they keep nobody from learning.
+    fn is_in_every_life(self) -> bool {
+        matches!(self, Self::Create | Self::Delete | Self::Attach | Self::Detach)
+    }
+
     /// The first guess, from the times of Cinder and Nova on an idle cloud with a file driver.
     fn prior(self) -> f64 {
         match self {
@@ -61,7 +68,7 @@ const CLOSE_SHARE: f64 = 0.06;
 /// So much longer than usual is an exception, from which nothing is learned unless it becomes the rule.
 const EXCEPTION: f64 = 1.25;
 /// By how much the aims sink with each hit before the first miss.
-const SEARCH: f64 = 2.5;
+const SEARCH: f64 = 2.0;
 /// In the company of others a first look is shared, and may come so much sooner.
 const IN_COMPANY: f64 = 0.6;
 
@@ -123,7 +130,12 @@ impl Pace {
         } else {
             (elapsed / 30.0).clamp(1.0, 10.0)
         };
-        let known = self.kinds[kind.index()].map_or(kind.prior() * self.scale_before_last(), |learned| learned.good);
+        let guess = kind.prior() * self.scale_before_last();
+        let known = match self.kinds[kind.index()] {
+            None => guess,
+            Some(learned) if self.searching => learned.good.min(guess),
+            Some(learned) => learned.good,
+        };
         let to_known = known - elapsed;
         let gap = if looks == 1 && to_known > 0.05 {
             to_known.min(1.0)
@@ -144,6 +156,7 @@ impl Pace {
     /// An operation was found finished at `found`, by look number `looks`; the look before came at `too_early`.
     pub(crate) fn finished(&mut self, kind: Kind, looks: u32, found: Duration, too_early: Option<Duration>) {
         let found = found.as_secs_f64();
+        let is_first = self.kinds[kind.index()].is_none();
         let before = self.kinds[kind.index()].unwrap_or_default();
         if self.probing == Some(kind) {
             self.probing = None;
@@ -164,7 +177,8 @@ impl Pace {
                 }
             }
             Some(too_early) if looks > 1 => {
-                if self.searching {
+                let is_cold = is_first && self.searching && self.scale >= 1.0;
+                if self.searching && !is_cold {
                     self.scale = self.scale_before_last();
                     self.searching = false;
                 }
@@ -173,17 +187,25 @@ impl Pace {
                 Learned {
                     aim: good,
                     good,
-                    floor: too_early.as_secs_f64().min(good),
+                    floor: if is_cold {
+                        0.0
+                    } else {
+                        too_early.as_secs_f64().min(good)
+                    },
                     exceptions: before.exceptions,
                 }
             }
             _ => {
                 let room = found - before.floor;
+                let may_probe = !kind.is_in_every_life() || self.probing.is_none();
                 let aim = if self.searching {
-                    self.scale /= SEARCH;
+                    // From what was found: many that one look found finished are one hit.
+                    self.scale = self.scale.min(found / kind.prior() / SEARCH);
                     found / SEARCH
-                } else if room > CLOSE.max(found * CLOSE_SHARE) && self.probing.is_none() {
-                    self.probing = Some(kind);
+                } else if room > CLOSE.max(found * CLOSE_SHARE) && may_probe {
+                    if kind.is_in_every_life() {
+                        self.probing = Some(kind);
+                    }
                     before.floor + room * 0.6
                 } else {
                     found
@@ -206,13 +228,18 @@ mod tests {
 
     /// Lives of a volume in a cloud with fixed latencies: the looks needed in each, and the worst lateness in the last one.
     fn lives(count: usize, latencies: [(Kind, f64); 4]) -> (Vec<u32>, f64) {
+        lives_after(latencies, count, latencies)
+    }
+
+    /// The same where the first life had others.
+    fn lives_after(first: [(Kind, f64); 4], count: usize, latencies: [(Kind, f64); 4]) -> (Vec<u32>, f64) {
         let mut pace = Pace::default();
         let mut looks_per_life = Vec::new();
         let mut late = 0.0_f64;
-        for _ in 0..count {
+        for life in 0..count {
             let mut total = 0;
             late = 0.0;
-            for (kind, latency) in latencies {
+            for (kind, latency) in if life == 0 { first } else { latencies } {
                 let mut at = pace.first_look(kind);
                 let mut before = None;
                 let mut looks = 1;
@@ -270,6 +297,49 @@ mod tests {
         let (looks, late) = lives(2, quick);
         assert!(looks.iter().all(|looks| *looks <= 6), "{looks:?}");
         assert!(late <= 0.2, "{late} {looks:?}");
+    }
+
+    #[test]
+    fn a_cloud_that_is_slow_to_begin_with_is_not_taken_for_a_slow_one() {
+        let quick = [
+            (Kind::Create, 0.25),
+            (Kind::Attach, 0.3),
+            (Kind::Detach, 0.25),
+            (Kind::Delete, 0.1),
+        ];
+        let mut cold = quick;
+        cold[0].1 = 1.2;
+        let (_, late) = lives_after(cold, 3, quick);
+        assert!(late <= 0.2, "a cold creation: {late}");
+        cold[1].1 = 1.6;
+        let (looks, late) = lives_after(cold, 5, quick);
+        assert!(late <= 0.2, "a cold attachment, too: {late}");
+        assert!(looks[1..].iter().all(|looks| *looks <= 6), "{looks:?}");
+    }
+
+    #[test]
+    fn many_that_one_look_finds_finished_are_one_hit() {
+        let after = |hits: u32| {
+            let mut pace = Pace::default();
+            for _ in 0..hits {
+                pace.finished(Kind::Create, 1, Duration::from_millis(900), None);
+            }
+            pace.first_look(Kind::Attach)
+        };
+        assert_eq!(after(1), after(40));
+    }
+
+    #[test]
+    fn a_rare_operation_keeps_nobody_from_learning() {
+        let mut pace = Pace::default();
+        let (late, early) = (Duration::from_secs(2), Some(Duration::from_millis(900)));
+        for _ in 0..2 {
+            pace.finished(Kind::Attach, 2, late, early);
+        }
+        pace.finished(Kind::Extend, 1, Duration::from_secs(1), None);
+        let before = pace.first_look(Kind::Attach);
+        pace.finished(Kind::Attach, 1, before, None);
+        assert!(pace.first_look(Kind::Attach) < before);
     }
 
     #[test]
