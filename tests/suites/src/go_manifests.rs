@@ -16,6 +16,8 @@ pub const NAMESPACE: &str = "kube-system";
 pub const CONTROLLER: &str = "csi-cinder-controllerplugin";
 /// The DaemonSet of its node plugins.
 pub const NODE: &str = "csi-cinder-nodeplugin";
+/// The Secret with its `cloud.conf`.
+pub const SECRET: &str = "cloud-config";
 /// What the manifests give as `--cluster`.
 pub const CLUSTER_ID: &str = "kubernetes";
 /// Of the snapshot-controller, which every cluster brings along itself.
@@ -84,6 +86,15 @@ impl Manifests {
             fit(object, cloud_conf);
         }
         Ok(Self { objects })
+    }
+
+    /// The same without the Secret, for a cluster that has its credentials: the published Secret would replace them by a sample.
+    #[must_use]
+    pub fn without_credentials(&self) -> Self {
+        let objects = self.objects.iter().filter(|object| object["kind"] != "Secret");
+        Self {
+            objects: objects.cloned().collect(),
+        }
     }
 
     /// The objects.
