@@ -244,12 +244,10 @@ impl Pass<'_> {
         let mut adoption = Adoption::default();
         let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
         self.complete(&mut environment, &live).await;
-        let resolved = resolve(self.driver, &environment).and_then(|resolved| {
-            seen.gate = self.gate(&live, &resolved.version).map_err(|problem| vec![problem])?;
-            Ok(resolved)
-        });
-        let resolved = resolved.map_err(|problems| seen.problems = problems).ok();
-        if let Some(resolved) = &resolved {
+        let resolved = resolve(self.driver, &environment)
+            .and_then(|resolved| Ok((resolved, self.window().map_err(|problem| vec![problem])?)));
+        let (resolved, window) = resolved.map_err(|problems| seen.problems = problems).ok().unzip();
+        if let (Some(resolved), Some(window)) = (&resolved, &window) {
             let overridden = overridden(resolved, credentials.as_ref())?;
             seen.pods = Some(PodsView::of(resolved, environment.kubernetes_version, overridden));
             seen.classes = Some(ClassesView::new(resolved));
@@ -260,6 +258,8 @@ impl Pass<'_> {
             adoption = self
                 .look_for_installation(&mut live, resolved, credentials.is_some(), &mut seen)
                 .await?;
+            // Not before: what is taken up only now has a version too.
+            seen.gate = self.gate(&live, &resolved.version, window.as_ref());
             let mut unrepairable = context.unrepairable(&self.owner.name);
             // Without credentials or zones the list of what is wanted is not complete.
             let is_complete = credentials.is_some() && resolved.topology.is_decided;

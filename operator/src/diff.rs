@@ -125,7 +125,6 @@ pub async fn report(
     let mut environment = environment(client, &namespace, images).await?;
     let mut live = observe::live(client, &owner, &namespace, environment.apis).await?;
     controller::look_at_own(client, &driver, &owner, &live, &mut environment).await;
-    let gate = Gate::of(&live, VERSION);
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
         let plan = plan(&owner, &[], &live, &Unrepairable::new(), true);
@@ -154,6 +153,7 @@ pub async fn report(
     observe::complete(client, &mut live, &keys).await?;
     controller::leave_alone(&resolved, &wanted, &mut live);
     notes.extend(adopt(&driver, &owner, &mut live).map(str::to_owned));
+    let gate = Gate::of(&owner, &live, VERSION);
     let plan = plan(&owner, &wanted, &live, &Unrepairable::new(), credentials.is_some());
     if driver.spec.storage_classes.from_volume_types.enabled {
         notes.push(

@@ -24,15 +24,19 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Whether an update of the version may begin now, or the problem of a window that cannot be understood.
-    pub(super) fn gate(&self, live: &BTreeMap<Key, Value>, target: &str) -> Result<Gate, Problem> {
-        let update = &self.driver.spec.update;
-        let window = update.window.as_ref().map(Window::new).transpose();
-        let window = window.map_err(|error| Problem {
+    /// The window for updates, where there is one, or the problem that it cannot be understood.
+    pub(super) fn window(&self) -> Result<Option<Window>, Problem> {
+        let window = self.driver.spec.update.window.as_ref().map(Window::new).transpose();
+        window.map_err(|error| Problem {
             reason: "InvalidWindow",
             message: format!("spec.update.window cannot be understood: {error}"),
-        })?;
-        Ok(gate(Gate::of(live, target), update, window.as_ref(), Timestamp::now()))
+        })
+    }
+
+    /// Whether an update of the version may begin now.
+    pub(super) fn gate(&self, live: &BTreeMap<Key, Value>, target: &str, window: Option<&Window>) -> Gate {
+        let installed = Gate::of(&self.owner, live, target);
+        gate(installed, &self.driver.spec.update, window, Timestamp::now())
     }
 
     /// Notes what of the plan is somebody else's doing, and what it comes to when nothing may be written.
@@ -105,9 +109,9 @@ impl Pass<'_> {
             now: Timestamp::now(),
         });
         seen.leaves_pods = resolved.is_some() && !replaces_by_itself;
-        let notices = self.replace(&rollout).await?;
+        let replaced = self.replace(&rollout).await;
         seen.node_rollout = Some(rollout);
-        Ok(notices)
+        replaced
     }
 
     async fn replace(&self, rollout: &NodeRollout) -> Result<Vec<Notice>, ReconcileError> {

@@ -211,6 +211,47 @@ async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
     }
 }
 
+/// The objects of an operator of another version that nothing marks as the operator's, and an object that is to take them up.
+async fn let_go_of(version: &str, update: Value) -> World {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let labels = json!({"app.kubernetes.io/version": version});
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        world.api.change(path, "/metadata/labels", labels.clone());
+        world.api.change(path, "/metadata/annotations", json!({}));
+    }
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Adopt"}));
+    world.api.change(DRIVER, "/spec/update", update);
+    world.api.take_writes();
+    world
+}
+
+#[rstest]
+#[case::not_approved("0.0.1", json!({"policy": "Manual"}), ConditionType::Progressing, "True/WaitingForApproval")]
+#[case::back("99.0.0", json!({}), ConditionType::Degraded, "True/DowngradeRefused")]
+#[tokio::test]
+async fn what_is_taken_up_waits_for_its_update_like_all_else(
+    #[case] version: &str,
+    #[case] update: Value,
+    #[case] condition: ConditionType,
+    #[case] expected: &str,
+) {
+    let world = let_go_of(version, update).await;
+    let before = (world.api.get(DEPLOYMENT), world.api.get(DAEMON_SET));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!((world.api.get(DEPLOYMENT), world.api.get(DAEMON_SET)), before);
+    assert_eq!(world.condition(condition).0, expected);
+}
+
+#[tokio::test]
+async fn the_nodes_that_are_taken_up_follow_the_controller() {
+    let world = let_go_of("0.0.1", json!({})).await;
+    world.reconcile().await.expect("reconciled");
+    let writes = world.api.take_writes();
+    let is_written = |path| writes.contains(&format!("PATCH {path}"));
+    assert!(is_written(DEPLOYMENT) && !is_written(DAEMON_SET), "{writes:?}");
+}
+
 #[tokio::test]
 async fn a_new_driver_gets_all_its_objects_and_then_nothing_more_is_written() {
     let world = World::managed();

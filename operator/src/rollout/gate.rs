@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::window::Window;
 use crate::{
-    objects::{Key, is_snapshot_controller, kind},
+    objects::{Key, Owner, is_snapshot_controller, kind},
     operands::VERSION_LABEL,
     plan::{Action, Plan},
 };
@@ -50,11 +50,11 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Reads the versions of what exists.
-    pub fn of(live: &BTreeMap<Key, Value>, target: &str) -> Self {
+    /// Reads the versions of what exists and is the owner's.
+    pub fn of(owner: &Owner, live: &BTreeMap<Key, Value>, target: &str) -> Self {
         let version = |kind: &str| {
             live.iter()
-                .find(|(key, object)| key.kind == kind && !is_snapshot_controller(object))
+                .find(|(key, object)| key.kind == kind && owner.owns(object) && !is_snapshot_controller(object))
                 .and_then(|(_, object)| object["metadata"]["labels"][VERSION_LABEL].as_str())
                 .map(str::to_owned)
         };

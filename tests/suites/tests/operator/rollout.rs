@@ -97,6 +97,26 @@ pub(crate) async fn an_update_waits_for_approval_and_leads_back_only_when_allowe
     world.told("Progressing", "False", "AsExpected", &[]).await?;
     let now = version(world).await?;
     ensure!(now == target, "{now}");
+
+    // What was let go of comes back with a version of its own.
+    pretend(world, "0.0.9").await?;
+    let unmarked = json!({"metadata": {"labels": {"csi.openstack.org/instance": null}}});
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        world.api.merge(path, &unmarked).await?;
+    }
+    let update = json!({"approvedVersion": null, "allowDowngrade": null});
+    world
+        .patch_spec(&json!({"managementState": "Managed", "adoption": {"mode": "Adopt"}, "update": update}))
+        .await?;
+    world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        ensure!(version_of(world, path).await? == "0.0.9", "{path} was updated");
+    }
+    world
+        .patch_spec(&json!({"update": {"approvedVersion": target}}))
+        .await?;
+    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    ensure!(version_of(world, DAEMON_SET).await? == target, "it was not updated");
     operator.process.stop().await?;
     Ok(())
 }
