@@ -5,11 +5,11 @@
 //! compared with the volume's device each time; nothing is remembered. Changes run in [`Operations`].
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cinder_cloud::config::MetadataOptions;
-use csi_host::{Device, Host};
+use csi_host::{Device, Host, MountError};
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -150,6 +150,18 @@ async fn make_writable(host: &Host, device: &Device) -> Result<Device, NodeError
     Ok(device)
 }
 
+/// The answer to a stage or publish that failed. One that says that nothing was mounted is given only where that is so:
+/// after it the kubelet never unmounts, and the volume is detached below the mount.
+async fn failed(host: &Host, path: &Path, error: &NodeError) -> Status {
+    let look = async { Ok::<_, MountError>(host.mounts().await?.at(&host.resolve(path).await?).is_some()) };
+    // What cannot be looked at may be mounted.
+    if look.await.unwrap_or(true) {
+        status::node_while_mounted(error)
+    } else {
+        status::node(error)
+    }
+}
+
 #[tonic::async_trait]
 impl Node for NodeService {
     async fn node_stage_volume(
@@ -276,3 +288,6 @@ impl Node for NodeService {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests;

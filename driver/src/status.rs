@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use crate::claims::{ClaimError, HintError};
 
-pub use node::{instance, node, not_staged};
+pub use node::{instance, node, node_while_mounted, not_staged};
 
 /// What was being done to the cloud when an error came; the same error means different things in different acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

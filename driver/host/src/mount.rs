@@ -204,16 +204,15 @@ impl Host {
             let inherited = covered
                 .at(&mountinfo::resolve(&from))
                 .map(|mount| mount.options.clone());
-            syscalls::bind(&from, &draft)
+            let bound = syscalls::bind(&from, &draft)
                 .and_then(|()| syscalls::restrict(&draft, &options, inherited.as_deref()))
                 // The copy of a mount has the options of the mount.
-                .and_then(|()| syscalls::bind(&draft, &target))
-                .inspect_err(|_| {
-                    if let Err(error) = discard_draft(&proc, &draft) {
-                        tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next try");
-                    }
-                })?;
-            discard_draft(&proc, &draft)
+                .and_then(|()| syscalls::bind(&draft, &target));
+            // What is left of the draft takes nothing away from the target: the next bind or unmount there clears it.
+            if let Err(error) = discard_draft(&proc, &draft) {
+                tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next call");
+            }
+            bound
         };
         self.inner.threads.run(what, TABLE_LIMIT, call).await?
     }

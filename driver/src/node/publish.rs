@@ -69,10 +69,9 @@ pub(super) async fn publish(
     let work = |progress: Progress| {
         let publish = publish.clone();
         async move {
-            publish
-                .run(&host, &progress)
-                .await
-                .map_err(|error| status::node(&error))?;
+            if let Err(error) = publish.run(&host, &progress).await {
+                return Err(super::failed(&host, &publish.target, &error).await);
+            }
             known.saw(&publish.volume_id, &[publish.staging.clone(), publish.target.clone()]);
             Ok(NodePublishVolumeResponse {})
         }

@@ -78,10 +78,9 @@ pub(super) async fn stage(
     let work = |progress: Progress| {
         let stage = stage.clone();
         async move {
-            stage
-                .run(&host, &progress)
-                .await
-                .map_err(|error| status::node(&error))?;
+            if let Err(error) = stage.run(&host, &progress).await {
+                return Err(super::failed(&host, &stage.path, &error).await);
+            }
             known.saw(&stage.volume_id, std::slice::from_ref(&stage.path));
             Ok(NodeStageVolumeResponse {})
         }

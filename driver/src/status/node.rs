@@ -17,6 +17,24 @@ pub fn node(error: &NodeError) -> Status {
     Status::new(code(error), chain(error))
 }
 
+/// The same of a stage or publish at whose path something is mounted now, or may be: no code says then that nothing was
+/// mounted. An answer about the very thing that is mounted there keeps its code.
+pub fn node_while_mounted(error: &NodeError) -> Status {
+    let status = node(error);
+    let may_be_mounted = matches!(
+        status.code(),
+        Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted
+    );
+    let tells_of_the_mount = matches!(
+        error,
+        NodeError::StagedOther { .. } | NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. }
+    );
+    if may_be_mounted || tells_of_the_mount {
+        return status;
+    }
+    Status::unavailable(status.message())
+}
+
 /// Something comes before its turn.
 pub fn not_staged(problem: &str) -> Status {
     Status::failed_precondition(problem)

@@ -1,12 +1,13 @@
 //! Mounting, binding, unmounting, and what the kernel says about them.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use csi_host::mount::Place;
 use csi_host::{DeviceError, FsType, Host, MountError, MountOptions};
 
-use crate::lab::{ANY, Lab, MIB, VOLUME, run};
+use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, output, run};
 
 /// A host with a formatted volume mounted at `staging with space`.
 async fn staged(lab: &Lab, options: &MountOptions) -> (Host, csi_host::Device, std::path::PathBuf) {
@@ -95,6 +96,39 @@ fn a_read_only_bind_refuses_writes_and_leaves_the_other_writable() {
             host.unmount(&target).await.expect("nobody uses it");
             host.remove_place(&target).await.expect("it is empty");
             host.unmount(&staging).await.expect("nobody uses it");
+        },
+    );
+}
+
+#[test]
+fn a_draft_that_cannot_be_removed_takes_nothing_away_from_a_good_bind() {
+    run(
+        "mounts::a_draft_that_cannot_be_removed_takes_nothing_away_from_a_good_bind",
+        |lab| async move {
+            let (host, _, staging) = staged(&lab, &MountOptions::default()).await;
+            // On a file system of the test's own: in a directory that only grows, nothing can be removed.
+            let pods = lab.volume(OTHER, 64 * MIB).await;
+            host.prepare_filesystem(&pods, ANY).await.expect("it is empty");
+            let pod = lab.directory("pod");
+            host.mount(&pods, &pod, FsType::Ext4, &MountOptions::default())
+                .await
+                .expect("it is a file system");
+            let target = lab.directory("pod/mount");
+            output(Command::new("chattr").arg("+a").arg(&pod));
+            let read_only = MountOptions::default().read_only();
+            host.bind(&staging, &target, Place::Directory, &read_only)
+                .await
+                .expect("it is bound");
+            let table = host.mounts().await.expect("the list can be read");
+            assert!(table.at(&target).expect("it is mounted").was_mounted_read_only());
+            let draft = lab.at("pod/mount.preparing");
+            assert!(draft.exists(), "what the test is about");
+            output(Command::new("chattr").arg("-a").arg(&pod));
+            host.unmount(&target).await.expect("nobody uses it");
+            assert!(!draft.exists(), "the next call clears it");
+            for place in [&staging, &pod] {
+                host.unmount(place).await.expect("nobody uses it");
+            }
         },
     );
 }
