@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cinder_cloud::config::MetadataOptions;
-use csi_host::{Device, Host, MountError};
+use csi_host::{Device, Host, Mount, MountError, MountTable};
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::node_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -160,6 +160,21 @@ async fn failed(host: &Host, path: &Path, error: &NodeError) -> Status {
     } else {
         status::node(error)
     }
+}
+
+/// The places where the device itself is shown. Such a mount is one of the file system of `/dev`, so that only the node that
+/// is seen there tells whose it is.
+async fn shown<'a>(host: &Host, device: &Device, mounts: &'a MountTable) -> Result<Vec<&'a Mount>, MountError> {
+    let mut shown = Vec::new();
+    for mount in mounts
+        .iter()
+        .filter(|mount| mount.root.file_name() == device.path.file_name())
+    {
+        if host.device_number(&mount.target).await? == Some(device.number) {
+            shown.push(mount);
+        }
+    }
+    Ok(shown)
 }
 
 #[tonic::async_trait]

@@ -154,15 +154,7 @@ impl Publish {
                 actual: actual.unwrap_or_default(),
             }));
         }
-        let mut others = Vec::new();
-        for mount in mounts
-            .iter()
-            .filter(|mount| mount.root.file_name() == device.path.file_name())
-        {
-            if host.device_number(&mount.target).await? == Some(device.number) {
-                others.push(mount);
-            }
-        }
+        let others = super::shown(host, device, mounts).await?;
         self.check_alone(&others)?;
         let options = if self.read_only {
             self.protect(host, device, &others).await?;

@@ -312,7 +312,9 @@ async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress)
         }
     };
     progress.set("waiting until the device is no longer in use");
-    if let Some(mount) = host.mounts().await?.of_device(&device).next() {
+    let mounts = host.mounts().await?;
+    let shown = super::shown(host, &device, &mounts).await?;
+    if let Some(mount) = mounts.of_device(&device).chain(shown).next() {
         return Err(NodeError::StillPublished {
             volume_id: volume_id.to_owned(),
             path: mount.target.clone(),

@@ -7,6 +7,7 @@ use csi_host::HostPaths;
 use csi_proto::csi::v1::VolumeCapability;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use rustix::fs::{CWD, FileType, Mode as Bits, makedev, mknodat};
 use tempfile::TempDir;
 use tonic::Code;
 
@@ -75,6 +76,14 @@ impl Machine {
         };
         self.node().node_publish_volume(Request::new(request)).await.map(drop)
     }
+
+    async fn unstage(&self) -> Result<(), Status> {
+        let request = NodeUnstageVolumeRequest {
+            volume_id: VOLUME.into(),
+            staging_target_path: self.at("staging").display().to_string(),
+        };
+        self.node().node_unstage_volume(Request::new(request)).await.map(drop)
+    }
 }
 
 fn ext4() -> VolumeCapability {
@@ -130,4 +139,22 @@ async fn no_answer_says_that_nothing_was_mounted_where_something_is() {
         machine.stage().await.expect_err("it may be mounted").code(),
         Code::Unavailable
     );
+}
+
+#[tokio::test]
+async fn a_device_that_is_still_shown_to_a_pod_is_not_unstaged() {
+    let machine = Machine::new();
+    machine.unstage().await.expect("nobody has it");
+    let target = machine.at("pod/device");
+    mknodat(CWD, &target, FileType::BlockDevice, Bits::RUSR, makedev(254, 0))
+        .expect("THIS TEST NEEDS ROOT: it makes a device node. Run `make test` as root.");
+    let shown = format!("36 35 0:6 /vda {} rw - devtmpfs udev rw\n", target.display());
+    machine.mounted(&shown);
+    let error = machine.unstage().await.expect_err("it is still published");
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    assert!(error.message().contains("pod/device"), "{error}");
+    // The name is another's by now, and its disk is not this volume.
+    fs::remove_file(&target).expect("it is ours");
+    mknodat(CWD, &target, FileType::BlockDevice, Bits::RUSR, makedev(254, 9)).expect("a device node");
+    machine.unstage().await.expect("nobody has it");
 }
