@@ -6,6 +6,7 @@ mod adoption;
 mod classes;
 mod clouds;
 mod context;
+mod failure;
 mod namespace;
 mod removal;
 mod rollout;
@@ -13,7 +14,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{AdoptionStep, CinderCSIDriver, ConditionType, FINALIZER, ManagementState};
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, ConditionType, FINALIZER, ManagementState};
 use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -26,7 +27,6 @@ use adoption::Adoption;
 use rollout::is_controller_done;
 
 use crate::{
-    adoption::Takeover,
     apply::carry_out,
     error::ReconcileError,
     events::Notice,
@@ -51,8 +51,6 @@ pub type Watched = DeserializeGuard<CinderCSIDriver>;
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest pause after a failed reconcile.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
-/// Pause before another look at an installation that is being replaced.
-const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before another look at what stands in the way.
 const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 
@@ -61,9 +59,15 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
     let begun = Instant::now();
     let limit = context.reconcile_timeout;
     let result = match &driver.0 {
-        Ok(driver) => tokio::time::timeout(limit, reconcile_one(driver, &context))
-            .await
-            .unwrap_or(Err(ReconcileError::TimedOut(limit))),
+        Ok(driver) => {
+            let result = tokio::time::timeout(limit, reconcile_one(driver, &context))
+                .await
+                .unwrap_or(Err(ReconcileError::TimedOut(limit)));
+            if let Err(error) = &result {
+                Pass::of(driver, &context).tell_failure(error).await;
+            }
+            result
+        }
         Err(invalid) => {
             let note = format!(
                 "the object cannot be read: {invalid}; apply the CustomResourceDefinition of this operator's version and mend the \
@@ -125,15 +129,11 @@ fn wish(driver: &CinderCSIDriver) -> Wish {
 }
 
 async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Action, ReconcileError> {
-    let pass = Pass {
-        driver,
-        context,
-        owner: owner_of(driver),
-    };
+    let pass = Pass::of(driver, context);
     let wish = wish(driver);
     debug!(driver = pass.owner.name, ?wish, "reconcile");
     if wish == Wish::Nothing {
-        context.forget(driver);
+        context.forget(&pass.owner.name);
         return Ok(Action::await_change());
     }
     if let Some(problem) = namespace::unserved(driver, context) {
@@ -164,7 +164,7 @@ impl Pass<'_> {
                         .map_err(ReconcileError::Finalizer)?;
                     if !is_there {
                         // What is made now, nobody would take away again.
-                        context.forget(driver);
+                        context.forget(&self.owner.name);
                         return Ok(Action::await_change());
                     }
                 }
@@ -206,7 +206,6 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
 /// When to look again. What stands in the way is not ours and so not watched: its end is seen by looking. Nor is time.
 fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     let otherwise = [
-        seen.adoption.as_ref().and_then(takeover_pause),
         seen.opens_in,
         seen.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
     ]
@@ -222,16 +221,21 @@ fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     }
 }
 
-/// The other installation is not ours and so not watched.
-fn takeover_pause(takeover: &Takeover) -> Option<Duration> {
-    (takeover.step != AdoptionStep::Done).then_some(TAKEOVER_PAUSE)
-}
-
 /// One reconcile of one object.
 struct Pass<'a> {
     driver: &'a CinderCSIDriver,
     context: &'a Context,
     owner: Owner,
+}
+
+impl<'a> Pass<'a> {
+    fn of(driver: &'a CinderCSIDriver, context: &'a Context) -> Self {
+        Self {
+            driver,
+            context,
+            owner: owner_of(driver),
+        }
+    }
 }
 
 impl Pass<'_> {
@@ -242,6 +246,7 @@ impl Pass<'_> {
         let (credentials, look_again) = self.check_credentials(&live, &mut seen).await;
         let mut notices = Vec::new();
         let mut adoption = Adoption::default();
+        let mut failed = None;
         let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
         self.complete(&mut environment, &live).await;
         let resolved = resolve(self.driver, &environment)
@@ -289,18 +294,29 @@ impl Pass<'_> {
                 notices = last_words;
                 notices.extend(outcome.notices);
                 if seen.failures.is_empty() {
-                    notices.extend(self.take_over(&adoption, &mut seen).await?);
+                    match self.take_over(&adoption, &mut seen).await {
+                        Ok(done) => notices.extend(done),
+                        Err(error) => failed = Some(error),
+                    }
                 }
                 notices.extend(self.free_nodes(resolved).await);
             }
         }
         self.look_at(&live, &mut seen);
-        notices.extend(
-            self.roll_nodes(&live, resolved.as_ref(), may_write, &adoption, &mut seen)
-                .await?,
-        );
+        let may_roll = may_write && failed.is_none();
+        match self
+            .roll_nodes(&live, resolved.as_ref(), may_roll, &adoption, &mut seen)
+            .await
+        {
+            Ok(done) => notices.extend(done),
+            Err(error @ ReconcileError::ReplacePod { .. }) => failed = Some(error),
+            Err(error) => return Err(error),
+        }
+        // Told with all that was seen.
+        seen.problems.extend(failed.as_ref().map(ReconcileError::problem));
         let soon = self.confirm_reload(&mut seen, credentials.as_ref()).await;
-        let soon = [soon, self.look_at_volumes(&mut seen, resolved.as_ref())]
+        let takeover = self.takeover_pause(&adoption, may_write);
+        let soon = [soon, self.look_at_volumes(&mut seen, resolved.as_ref()), takeover]
             .into_iter()
             .flatten()
             .min();
@@ -308,6 +324,9 @@ impl Pass<'_> {
         let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(zones));
         self.tell(&seen, notices).await?;
         if let Some(failure) = seen.failures.first() {
+        if let Some(error) = failed {
+            return Err(error);
+        }
             return Err(ReconcileError::Write {
                 key: failure.key.clone(),
                 message: failure.message.clone(),
@@ -380,14 +399,11 @@ impl Pass<'_> {
             });
     }
 
-    /// Writes the status if it changed, sends the events, sets the gauges.
-    async fn tell(&self, seen: &Seen, mut notices: Vec<Notice>) -> Result<(), ReconcileError> {
+    /// Tells all that was seen: in the status, by events and gauges.
+    async fn tell(&self, seen: &Seen, notices: Vec<Notice>) -> Result<(), ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
         let previous = self.driver.status.as_ref();
         let next = status::status(previous, seen, k8s_openapi::jiff::Timestamp::now());
-        for condition in &next.conditions {
-            context.metrics.condition(name, &condition.type_, &condition.status);
-        }
         context.metrics.seen(name, seen);
         if let Some((_, budget)) = context.clouds.sessions(name) {
             context.metrics.budget(name, budget.left());
@@ -402,17 +418,31 @@ impl Pass<'_> {
             context.metrics.deletion_blockers(name, kind, count);
         }
         context.metrics.rollout(name, next.rollout.as_ref());
-        if previous != Some(&next) {
+        self.publish(previous, &next, notices).await
+    }
+
+    /// Writes the status if it changed, sends the events, sets the gauges of the conditions.
+    async fn publish(
+        &self,
+        previous: Option<&CinderCSIDriverStatus>,
+        next: &CinderCSIDriverStatus,
+        mut notices: Vec<Notice>,
+    ) -> Result<(), ReconcileError> {
+        let (context, name) = (self.context, &self.owner.name);
+        for condition in &next.conditions {
+            context.metrics.condition(name, &condition.type_, &condition.status);
+        }
+        if previous != Some(next) {
             context
                 .writer
-                .set_status(self.driver, &next)
+                .set_status(self.driver, next)
                 .await
                 .map_err(ReconcileError::Status)?;
         }
-        notices.extend(status::notices(previous, &next));
+        notices.extend(status::notices(previous, next));
         // It stays true for days: told once a day, and not as a change.
         notices.retain(|notice| notice.reason != status::EXPIRING);
-        for notice in [status::expiring(&next), moved(&self.driver.metadata)]
+        for notice in [status::expiring(next), moved(&self.driver.metadata)]
             .into_iter()
             .flatten()
         {

@@ -11,6 +11,8 @@ use crate::{
     observe::ObserveError,
     observe::WatchError,
     operands::RenderError,
+    resolve::Problem,
+    status::RECONCILE_FAILED,
 };
 
 /// Why the program ends with an error.
@@ -155,6 +157,42 @@ pub enum ReconcileError {
 }
 
 impl ReconcileError {
+    /// Whether the status says it already, among all else that was seen, or cannot say it.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::Write { .. }
+            | Self::Delete { .. }
+            | Self::Release { .. }
+            | Self::ReplacePod { .. }
+            | Self::TakeOver { .. }
+            | Self::Status(_) => true,
+            Self::Observe(_)
+            | Self::Version(_)
+            | Self::Operands(_)
+            | Self::Encode(_)
+            | Self::Finalizer(_)
+            | Self::TimedOut(_) => false,
+        }
+    }
+
+    /// What the status says of it: the same at every try.
+    pub(crate) fn problem(&self) -> Problem {
+        let why = match self {
+            Self::Observe(ObserveError::List { plural, source }) => format!("cannot list {plural}: {}", said(source)),
+            Self::Observe(ObserveError::Get { key, source }) => format!("cannot read {key}: {}", said(source)),
+            Self::Version(source) => format!("cannot read the version of the API server: {}", said(source)),
+            other => other.to_string(),
+        };
+        Problem {
+            reason: RECONCILE_FAILED,
+            message: format!(
+                "{}. It is tried again; where a right is missing, apply the operator's roles of its version (config/default, or the \
+                 chart); where a webhook or a policy refuses, let the operator's service account through",
+                why.trim_end_matches('.')
+            ),
+        }
+    }
+
     /// The write of one of the driver's objects that failed, as the status tells it.
     pub(crate) fn failed_write(&self) -> Option<FailedWrite> {
         let (key, message) = match self {
@@ -166,5 +204,14 @@ impl ReconcileError {
             key: key.clone(),
             message,
         })
+    }
+}
+
+/// What the API server answered, in one sentence.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.reason.is_empty() => format!("{}: {}", status.reason, status.message),
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }

@@ -37,6 +37,7 @@ const SECONDS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 pub struct Metrics {
     reconciles: IntCounterVec,
     reconcile_seconds: Histogram,
+    reconcile_failures: IntGaugeVec,
     conditions: IntGaugeVec,
     api_writes: IntCounterVec,
     drift_repaired: IntCounterVec,
@@ -62,6 +63,11 @@ impl Metrics {
                     "How long one reconcile took",
                 )
                 .buckets(SECONDS.to_vec()),
+            )?,
+            reconcile_failures: gauge(
+                "reconcile_failures",
+                "Reconciles of the object that failed one after the other; 0 once one succeeds",
+                &["driver"],
             )?,
             conditions: gauge(
                 "condition",
@@ -139,6 +145,7 @@ impl Metrics {
             Box::new(self.leader.clone()),
             Box::new(self.reconciles.clone()),
             Box::new(self.reconcile_seconds.clone()),
+            Box::new(self.reconcile_failures.clone()),
             Box::new(self.conditions.clone()),
             Box::new(self.api_writes.clone()),
             Box::new(self.drift_repaired.clone()),
@@ -172,6 +179,13 @@ impl Metrics {
     pub fn reconciled(&self, result: &'static str, took: Duration) {
         self.reconciles.with_label_values(&[result]).inc();
         self.reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// How many reconciles of an object have failed in a row.
+    pub fn reconcile_failures(&self, driver: &str, failures: u32) {
+        self.reconcile_failures
+            .with_label_values(&[driver])
+            .set(failures.into());
     }
 
     /// The present status (`True`, `False`, `Unknown`) of one condition.
@@ -249,6 +263,7 @@ impl Metrics {
         self.clouds.forget(driver);
         self.credentials(driver, &[]);
         // Removing a label set that was never used is an error of no interest.
+        let _ = self.reconcile_failures.remove_label_values(&[driver]);
         for condition in conditions {
             for status in ["True", "False", "Unknown"] {
                 let _ = self.conditions.remove_label_values(&[driver, condition, status]);
@@ -325,6 +340,7 @@ mod tests {
         metrics.credentials("d", &[mk_cloud("old"), mk_cloud("default")]);
         metrics.credentials("d", &[mk_cloud("default")]);
         metrics.budget("d", 3.0);
+        metrics.reconcile_failures("d", 2);
         let shown = text(&registry);
         assert!(
             shown.contains(r#"condition{driver="d",status="True",type="Available"} 1"#),

@@ -52,6 +52,9 @@ pub use workload::Workload;
 /// How many names a list in the status holds.
 const NAMED: usize = 10;
 
+/// Reason of Degraded where a reconcile ended before it was through.
+pub const RECONCILE_FAILED: &str = "ReconcileFailed";
+
 /// The longest message of a condition that the API server takes.
 const LONGEST_MESSAGE: usize = 32_768;
 
@@ -150,7 +153,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
     };
     let conditions = ConditionType::ALL
         .iter()
-        .map(|type_| condition(previous, seen, *type_, verdict_of(*type_), now))
+        .map(|type_| condition(previous, seen.generation, *type_, verdict_of(*type_), now))
         .collect();
     let is_gone = seen.removal == Some(Removal::Finished);
     CinderCSIDriverStatus {
@@ -395,18 +398,18 @@ fn degraded(seen: &Seen, issues: &[Issue]) -> Verdict {
         };
         return verdict("False", "AsExpected", message);
     };
-    let mut message = issues
-        .iter()
-        .map(|issue| issue.message.as_str())
-        .collect::<Vec<_>>()
-        .join(" | ");
+    let messages: Vec<&str> = issues.iter().map(|issue| issue.message.as_str()).collect();
+    verdict("True", first.reason, shortened(messages.join(" | ")))
+}
+
+fn shortened(mut message: String) -> String {
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
-    verdict("True", first.reason, message)
+    message
 }
 
 fn condition(
     previous: Option<&CinderCSIDriverStatus>,
-    seen: &Seen,
+    generation: Option<i64>,
     type_: ConditionType,
     (status, reason, message): Verdict,
     now: Timestamp,
@@ -425,9 +428,48 @@ fn condition(
         status: status.to_owned(),
         reason,
         message,
-        observed_generation: seen.generation,
+        observed_generation: generation,
         last_transition_time,
     }
+}
+
+/// The status as it was told last, with what made a reconcile fail: nothing else was looked at to the end.
+pub(crate) fn failed(
+    previous: Option<&CinderCSIDriverStatus>,
+    generation: Option<i64>,
+    problem: &Problem,
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    let message = format!("{}. All else that the status says was seen before", problem.message);
+    let degraded = verdict("True", problem.reason, shortened(message));
+    retold(previous, generation, [(ConditionType::Degraded, degraded)], now)
+}
+
+/// What made the last reconcile fail, where that is told.
+pub(crate) fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
+    let degraded = find(previous?, ConditionType::Degraded)?;
+    (degraded.reason == RECONCILE_FAILED).then(|| Problem {
+        reason: RECONCILE_FAILED,
+        message: degraded.message.clone(),
+    })
+}
+
+/// The status as it was told last, with these conditions told anew.
+fn retold<const N: usize>(
+    previous: Option<&CinderCSIDriverStatus>,
+    generation: Option<i64>,
+    anew: [(ConditionType, Verdict); N],
+    now: Timestamp,
+) -> CinderCSIDriverStatus {
+    let mut next = previous.cloned().unwrap_or_default();
+    for (type_, verdict) in anew {
+        let condition = condition(previous, generation, type_, verdict, now);
+        match next.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
+            Some(old) => *old = condition,
+            None => next.conditions.push(condition),
+        }
+    }
+    next
 }
 
 /// The API server keeps no fractions of a second; a time that came back different would look like a change.

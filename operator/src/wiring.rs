@@ -279,7 +279,7 @@ async fn lead(
     };
     let (clouds, seen) = Clouds::new(options.clone(), Arc::clone(&metrics));
     let (store, writer) = reflector::store::<Watched>();
-    let context = Context::new(
+    let context = Arc::new(Context::new(
         client.clone(),
         Parts {
             cluster,
@@ -296,15 +296,18 @@ async fn lead(
             reconcile_timeout: args.reconcile_timeout,
             registration_deadline: args.registration_deadline,
         },
-    );
+    ));
     let stopped = shutdown.clone();
     let work = controller(&client, &namespaces, [woken, seen], &store, writer)
         .graceful_shutdown_on(async move { stopped.cancelled().await })
-        .run(reconcile, error_policy, Arc::new(context))
+        .run(reconcile, error_policy, Arc::clone(&context))
         .for_each(|result| {
-            // Failed reconciles were logged by the error policy; what is left are objects that went in between.
-            if let Err(controller::Error::QueueError(error)) = result {
-                warn!(%error, "a watch failed; it is tried again");
+            match result {
+                Err(controller::Error::QueueError(error)) => warn!(%error, "a watch failed; it is tried again"),
+                // Whoever took its finalizer off: no series may go on telling of it.
+                Err(controller::Error::ObjectNotFound(gone)) => context.forget(&gone.name),
+                // Failed reconciles were logged by the error policy.
+                _ => {}
             }
             ready(())
         });

@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::CinderCSIDriver;
 use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
-use kube::{Api, Client, ResourceExt, runtime::reflector::Store};
+use kube::{Api, Client, runtime::reflector::Store};
 use tokio::time::Instant;
 
 use super::{Watched, condition_names};
 use crate::{
+    adoption::Takeover,
     apply::Writer,
     args::VERSION,
     clouds::Clouds,
@@ -84,6 +84,7 @@ struct Facts {
 struct Memory {
     failures: u32,
     unrepairable: Unrepairable,
+    takeover: Option<(Takeover, Instant)>,
 }
 
 impl fmt::Debug for Context {
@@ -214,15 +215,22 @@ impl Context {
 
     /// Counts a failed reconcile; returns how many have failed in a row.
     pub(super) fn blame(&self, driver: &str) -> u32 {
-        self.with_memory(driver, |memory| {
+        let failures = self.with_memory(driver, |memory| {
             memory.failures = memory.failures.saturating_add(1);
             memory.failures
-        })
+        });
+        self.metrics.reconcile_failures(driver, failures);
+        failures
     }
 
     /// A reconcile succeeded.
     pub(super) fn forgive(&self, driver: &str) {
-        self.with_memory(driver, |memory| memory.failures = 0);
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        // None of one that is gone: nothing of it is to be left.
+        if let Some(memory) = memories.get_mut(driver) {
+            memory.failures = 0;
+            self.metrics.reconcile_failures(driver, 0);
+        }
     }
 
     pub(super) fn unrepairable(&self, driver: &str) -> Unrepairable {
@@ -233,17 +241,27 @@ impl Context {
         self.with_memory(driver, |memory| memory.unrepairable = unrepairable);
     }
 
+    /// How long a take-over has been where it is.
+    pub(super) fn still(&self, driver: &str, takeover: &Takeover) -> Duration {
+        self.with_memory(driver, |memory| {
+            let known = memory.takeover.take().filter(|(known, _)| known == takeover);
+            let (_, since) = memory
+                .takeover
+                .insert(known.unwrap_or_else(|| (takeover.clone(), Instant::now())));
+            since.elapsed()
+        })
+    }
+
     /// Forgets an object that is gone.
-    pub(super) fn forget(&self, driver: &CinderCSIDriver) {
-        let name = driver.name_any();
-        self.metrics.forget(&name, &condition_names());
-        self.checker.forget(&name);
-        self.clouds.forget(&name);
-        self.reloads.forget(&name);
-        self.inquiries.forget(&name);
+    pub(crate) fn forget(&self, driver: &str) {
+        self.metrics.forget(driver, &condition_names());
+        self.checker.forget(driver);
+        self.clouds.forget(driver);
+        self.reloads.forget(driver);
+        self.inquiries.forget(driver);
         self.memories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(&name);
+            .remove(driver);
     }
 }

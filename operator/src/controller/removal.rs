@@ -17,7 +17,7 @@ use crate::{
     operands::operands,
     plan::{Desired, uid_of},
     resolve::{Registration, Resolved, resolve},
-    status::{Removal, Seen},
+    status::{self, Removal, Seen},
     teardown::{FORCE_DELETE, Remains, Step, hasten_unregistration, next_step},
     words::listed,
 };
@@ -90,6 +90,10 @@ impl Pass<'_> {
                     return Ok(Action::requeue(LOOK_AGAIN));
                 }
                 Step::Finished => {
+                    if finalize {
+                        // Until the finalizer is off: a retry that fails in the same way writes nothing.
+                        seen.problems.extend(status::told_failure(self.driver.status.as_ref()));
+                    }
                     self.report(&live, &mut seen, Removal::Finished, notices).await?;
                     return self.finish(finalize).await;
                 }
@@ -186,7 +190,7 @@ impl Pass<'_> {
             .set_finalizer(self.driver, false)
             .await
             .map_err(ReconcileError::Finalizer)?;
-        self.context.forget(self.driver);
+        self.context.forget(&self.owner.name);
         Ok(Action::await_change())
     }
 }

@@ -1,6 +1,7 @@
 mod api;
 mod classes;
 mod diff;
+mod failures;
 mod namespaces;
 pub(crate) mod reached;
 
@@ -32,7 +33,7 @@ const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-
 const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
-/// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`.
+/// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
@@ -51,6 +52,9 @@ impl Keystone for Door {
             elapsed: Duration::ZERO,
         };
         let is = |password: &str| conf.contains(password);
+        if is("unheard") {
+            return Box::pin(std::future::pending());
+        }
         let answer = if is("wrong") {
             Err(CloudError::Auth(failure(Some(401))))
         } else if is("forbidden") {
@@ -209,6 +213,41 @@ async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
         let labels = world.api.get(path).expect("the object")["metadata"]["labels"].clone();
         assert_eq!(labels[cinder_csi_crds::INSTANCE_LABEL], NAME, "{path}");
     }
+}
+
+/// A driver that is to take the place of a Go driver whose controller nothing scales down.
+fn beside_another(state: ManagementState, password: &str) -> World {
+    let mut spec = mk_spec();
+    spec.management_state = state;
+    spec.adoption.mode = cinder_csi_crds::AdoptionMode::Migrate;
+    let world = World::new(spec, mk_index(&[], true));
+    world.set_password(password);
+    let container = json!({"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"});
+    world.api.put(
+        "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
+        json!({"metadata": {"name": "csi-cinder-controllerplugin", "namespace": "kube-system", "uid": "old"},
+            "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [container]}}}}),
+    );
+    world
+}
+
+#[rstest]
+#[case::it_goes_on(ManagementState::Managed, "good", Duration::ZERO, adoption::TAKEOVER_PAUSE)]
+#[case::it_has_stalled(ManagementState::Managed, "good", adoption::TAKEOVER_STALLS_AFTER, OBSTACLE_PAUSE)]
+#[case::nothing_may_be_changed(ManagementState::DryRun, "good", Duration::ZERO, OBSTACLE_PAUSE)]
+#[case::credentials_do_not_work(ManagementState::Managed, "wrong", Duration::ZERO, OBSTACLE_PAUSE)]
+#[tokio::test(start_paused = true)]
+async fn a_take_over_is_looked_at_every_second_only_while_it_goes_on(
+    #[case] state: ManagementState,
+    #[case] password: &str,
+    #[case] later: Duration,
+    #[case] pause: Duration,
+) {
+    let world = beside_another(state, password);
+    world.reconcile().await.expect("reconciled");
+    tokio::time::advance(later).await;
+    let action = world.reconcile().await.expect("reconciled");
+    assert_eq!(action, Action::requeue(pause + Duration::from_millis(100)));
 }
 
 /// The objects of an operator of another version that nothing marks as the operator's, and an object that is to take them up.

@@ -226,6 +226,15 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         Degraded,
         "True",
+        "ReconcileFailed",
+        "A reconcile ended before it was through: something could not be looked at or done, or took too long. Where other conditions \
+         were not judged anew, the message says so.",
+        "The message says what failed and why; a missing right needs the operator's roles of its version, a refusal by a webhook or a \
+         policy a way for its service account.",
+    ),
+    row(
+        Degraded,
+        "True",
         "ControllerStalled",
         "The controller's Deployment does not get its pods running.",
         "The message holds the Deployment's own sentence.",

@@ -11,6 +11,8 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::objects::KEEPER;
+
 type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
 
 /// Path of the only `CinderCSIDriver`.
@@ -20,8 +22,10 @@ pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrive
 struct State {
     objects: BTreeMap<String, Value>,
     writes: Vec<String>,
-    /// Writes to paths that contain this are answered with an error.
+    /// Writes to paths that contain this are answered with an error; with a space at its end, to those that end so.
     broken: Option<String>,
+    /// After so many writes to paths that contain this, each is answered with an error.
+    cut: Option<(String, usize)>,
     /// Paths that contain this may not be read.
     hidden: Option<String>,
     made: u32,
@@ -86,6 +90,10 @@ impl Api {
         self.state().broken = part.map(str::to_owned);
     }
 
+    pub(super) fn cut_writes_to(&self, part: &str, after: usize) {
+        self.state().cut = Some((part.to_owned(), after));
+    }
+
     pub(super) fn hide(&self, part: &str) {
         self.state().hidden = Some(part.to_owned());
     }
@@ -133,6 +141,26 @@ async fn serve(mut handle: Handle, state: Arc<Mutex<State>>) {
     }
 }
 
+/// What the API server notes of an apply, as far as annotations and labels go.
+fn record(manager: &str, body: &Value) -> Value {
+    let names = |map: &str| -> Value {
+        let names = body["metadata"][map].as_object().into_iter().flatten();
+        names.map(|(name, _)| (format!("f:{name}"), json!({}))).collect()
+    };
+    let fields = json!({"f:metadata": {"f:annotations": names("annotations"), "f:labels": names("labels")}});
+    json!({"manager": manager, "operation": "Apply", "fieldsV1": fields})
+}
+
+/// Gives an object what another one has of the annotations and labels of a record.
+fn take_over(object: &mut Value, other: &Value, record: &Value) {
+    for map in ["annotations", "labels"] {
+        let names = record["fieldsV1"]["f:metadata"][format!("f:{map}")].as_object();
+        for name in names.into_iter().flatten().map(|(name, _)| &name[2..]) {
+            object["metadata"][map][name] = other["metadata"][map][name].clone();
+        }
+    }
+}
+
 fn refusal(code: u16, reason: &str) -> (u16, Value) {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
         "reason": reason, "message": format!("{reason} by the test")});
@@ -151,10 +179,20 @@ impl State {
             if self
                 .broken
                 .as_ref()
-                .is_some_and(|broken| path.contains(broken.as_str()))
+                .is_some_and(|broken| format!("{path} ").contains(broken.as_str()))
             {
                 return refusal(500, "InternalError");
             }
+        }
+        if let Some((_, left)) = self
+            .cut
+            .as_mut()
+            .filter(|(part, _)| *method != Method::GET && path.contains(part.as_str()))
+        {
+            if *left == 0 {
+                return refusal(500, "InternalError");
+            }
+            *left -= 1;
         }
         let is_hidden = |hidden: &String| path.contains(hidden.as_str());
         if *method == Method::GET && self.hidden.as_ref().is_some_and(is_hidden) {
@@ -162,6 +200,7 @@ impl State {
         }
         match *method {
             Method::GET => self.read(path, query),
+            Method::PATCH if body.get("kind").is_some() && query.contains(KEEPER) => self.keep(path, body),
             Method::POST => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 self.objects.insert(format!("{path}/{name}"), body.clone());
@@ -211,6 +250,24 @@ impl State {
         )
     }
 
+    /// An apply of the keeper, so far of new objects, and of annotations and labels.
+    fn keep(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        let Some(there) = self.objects.get_mut(path) else {
+            self.made += 1;
+            let mut object = body.clone();
+            object["metadata"]["uid"] = json!(format!("uid-{}", self.made));
+            object["metadata"]["managedFields"] = json!([record(KEEPER, body)]);
+            self.objects.insert(path.to_owned(), object.clone());
+            return (200, object);
+        };
+        let entry = record(KEEPER, body);
+        take_over(there, body, &entry);
+        let managers = there["metadata"]["managedFields"].as_array_mut().expect("managers");
+        managers.retain(|entry| entry["manager"] != KEEPER);
+        managers.push(entry);
+        (200, there.clone())
+    }
+
     fn patch(&mut self, path: &str, body: &Value) -> (u16, Value) {
         if let Some(path) = path.strip_suffix("/status") {
             let Some(object) = self.objects.get_mut(path) else {
@@ -245,7 +302,16 @@ impl State {
         };
         let mut object = body.clone();
         object["metadata"]["uid"] = uid;
-        object["metadata"]["managedFields"] = json!([{"manager": "cinder-csi-operator", "operation": "Apply"}]);
+        let mut managers = vec![record("cinder-csi-operator", body)];
+        // What the keeper has of annotations and labels stays.
+        if let Some(there) = self.objects.get(path) {
+            let kept = there["metadata"]["managedFields"].as_array().into_iter().flatten();
+            managers.extend(kept.filter(|entry| entry["manager"] == KEEPER).cloned());
+            for entry in &managers[1..] {
+                take_over(&mut object, there, entry);
+            }
+        }
+        object["metadata"]["managedFields"] = json!(managers);
         object["status"] = status;
         self.objects.insert(path.to_owned(), object.clone());
         (200, object)

@@ -47,8 +47,11 @@ impl World {
 
     /// Reconciles, whatever comes of it, and notes what was told.
     async fn tell(&self, reached: &mut Reached) {
+        let driver = Arc::new(DeserializeGuard(Ok(self.driver())));
         // What fails is told in the status.
-        let _ = self.reconcile().await;
+        if let Err(error) = self.reconcile().await {
+            error_policy(driver, &error, Arc::clone(&self.context));
+        }
         if let Some(driver) = self.api.get(DRIVER) {
             let driver: CinderCSIDriver = serde_json::from_value(driver).expect("a driver");
             driver.status.iter().for_each(|status| reached.status(status));
@@ -258,6 +261,12 @@ async fn removals(reached: &mut Reached) {
     let world = World::with(|_| {}, |_| {});
     world.api.put(VOLUME, volume());
     world.tell(reached).await;
+    world.delete();
+    world.tell(reached).await;
+
+    let world = World::with(|_| {}, |_| {});
+    world.tell(reached).await;
+    world.api.hide("/persistentvolumes");
     world.delete();
     world.tell(reached).await;
 

@@ -1,0 +1,50 @@
+//! What is told where a reconcile ends before it could tell anything.
+
+use std::time::Duration;
+
+use cinder_csi_crds::CinderCSIDriver;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use tracing::warn;
+
+use super::Pass;
+use crate::{apply::ApplyError, error::ReconcileError, status};
+
+/// How long the telling may take: the time of the reconcile itself may be over.
+const LIMIT: Duration = Duration::from_secs(10);
+
+impl Pass<'_> {
+    /// Says in condition Degraded why the reconcile failed, where the status does not say it yet.
+    pub(super) async fn tell_failure(&self, error: &ReconcileError) {
+        if error.is_told() {
+            return;
+        }
+        let name = &self.owner.name;
+        match tokio::time::timeout(LIMIT, self.add_failure(error)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(driver = name, %error, "the status cannot say that the reconcile failed"),
+            Err(_) => warn!(
+                driver = name,
+                "the status cannot say that the reconcile failed: no answer in time"
+            ),
+        }
+    }
+
+    async fn add_failure(&self, error: &ReconcileError) -> Result<(), ReconcileError> {
+        let api: Api<CinderCSIDriver> = Api::all(self.context.client.clone());
+        // Anew: this very reconcile may have told something before it failed.
+        let current = api.get_opt(&self.owner.name).await;
+        let current = current.map_err(|error| ReconcileError::Status(ApplyError::from(error)))?;
+        let Some(current) = current.filter(|current| current.metadata.uid == self.driver.metadata.uid) else {
+            return Ok(());
+        };
+        let previous = current.status.as_ref();
+        let next = status::failed(
+            previous,
+            self.driver.metadata.generation,
+            &error.problem(),
+            Timestamp::now(),
+        );
+        self.publish(previous, &next, Vec::new()).await
+    }
+}

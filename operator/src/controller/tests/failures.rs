@@ -1,0 +1,210 @@
+//! Reconciles that fail before they are through.
+
+use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
+use prometheus::{Encoder as _, Registry, TextEncoder};
+
+use super::*;
+use crate::{
+    observe::PodObject,
+    operands::{COMPONENT_LABEL, NODE_COMPONENT},
+    rollout::REVISION_LABEL,
+};
+
+/// Nothing may be read any more, or all may be again.
+const NOTHING: &str = "nothing has this in its path";
+
+impl World {
+    /// Fails; what Degraded says then, with the writes. Another try tells the same and writes no status.
+    async fn fails(&self) -> (String, String) {
+        self.reconcile().await.expect_err("it fails");
+        let told = self.condition(ConditionType::Degraded);
+        self.api.take_writes();
+        self.reconcile().await.expect_err("it fails again");
+        let writes = self.api.take_writes();
+        assert!(!writes.iter().any(|write| write.ends_with("/status")), "{writes:?}");
+        assert_eq!(self.condition(ConditionType::Degraded), told);
+        told
+    }
+
+    fn status_but_degraded(&self) -> Value {
+        let mut status = self.api.get(DRIVER).expect("the driver")["status"].clone();
+        let conditions = status["conditions"].as_array_mut().expect("conditions");
+        conditions.retain(|condition| condition["type"] != "Degraded");
+        status
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_listed_is_told_and_all_else_stays_as_it_was_seen() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.reconcile().await.expect("reconciled");
+    let before = world.status_but_degraded();
+    world.api.hide("/deployments");
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    for part in [
+        "cannot list deployments: Forbidden: Forbidden by the test. ",
+        "roles",
+        "seen before",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(
+        !message.contains("ErrorResponse") && !message.contains("Status {"),
+        "{message}"
+    );
+    assert_eq!(world.status_but_degraded(), before);
+    assert!(world.api.kinds_of_events().contains(&"Warning Degraded".to_owned()));
+
+    world.api.hide(NOTHING);
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test]
+async fn an_object_that_fails_from_the_first_moment_on_says_why() {
+    let world = World::managed();
+    world.api.break_writes_to(Some(&format!("{DRIVER} ")));
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    assert!(message.contains("cannot change the finalizer"), "{message}");
+}
+
+#[tokio::test]
+async fn a_deletion_that_cannot_see_what_needs_the_driver_says_so() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.hide("/persistentvolumes");
+    world.delete();
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    assert!(message.contains("cannot list persistentvolumes"), "{message}");
+    assert_eq!(world.driver().finalizers(), [FINALIZER]);
+}
+
+#[tokio::test]
+async fn a_finalizer_that_cannot_be_taken_off_is_told_beside_the_end_of_the_removal() {
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.api.break_writes_to(Some(&format!("{DRIVER} ")));
+    // Other conditions follow from Degraded.
+    world.reconcile().await.expect_err("it fails");
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    assert!(message.contains("cannot change the finalizer"), "{message}");
+    assert_eq!(world.condition(ConditionType::Available).0, "False/Removed");
+    world.api.break_writes_to(None);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.driver().finalizers().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is() {
+    let pod = json!({
+        "metadata": {"name": "node-1", "namespace": "cinder-csi", "uid": "pod-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT, (REVISION_LABEL): "old"}},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let mut index = mk_index(&[], true);
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let node =
+        json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}}, "status": {"conditions": ready}});
+    index.put(&serde_json::from_value::<observe::NodeObject>(node).expect("a node"));
+    index.put(&serde_json::from_value::<PodObject>(pod.clone()).expect("a pod"));
+    let world = World::new(mk_spec(), index);
+    world.api.put("/api/v1/namespaces/cinder-csi/pods/node-1", pod);
+    world.reconcile().await.expect("reconciled");
+    let uid = world.api.get(DAEMON_SET).expect("the DaemonSet")["metadata"]["uid"].clone();
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "cinder-csi-node", "uid": uid});
+    world.api.put(
+        "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions/new",
+        json!({"metadata": {"name": "new", "labels": {(INSTANCE_LABEL): NAME, (REVISION_LABEL): "new"}, "ownerReferences": [owner]},
+            "revision": 2}),
+    );
+    world.api.break_writes_to(Some("/pods/"));
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    for part in [
+        "cannot replace pod node-1 on node n1",
+        "InternalError by the test",
+        "webhook",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let (verdict, message) = world.condition(ConditionType::Progressing);
+    assert_eq!(verdict, "True/RollingOut");
+    assert!(message.contains("node pods: 0 of 1 updated"), "{message}");
+}
+
+#[tokio::test]
+async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
+    let mut spec = mk_spec();
+    spec.adoption.mode = AdoptionMode::Migrate;
+    let world = World::new(spec, mk_index(&[], true));
+    world.api.put(
+        "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
+        json!({"metadata": {"name": "csi-cinder-controllerplugin", "namespace": "kube-system", "uid": "old"},
+            "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [
+                {"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]}}}}),
+    );
+    world.api.break_writes_to(Some("/kube-system/deployments/"));
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    assert!(
+        message.contains("cannot take over: ") && message.contains("scaled to 0"),
+        "{message}"
+    );
+    assert_eq!(world.condition(ConditionType::Progressing).0, "True/TakingOver");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_takes_too_long_is_told() {
+    let world = World::managed();
+    world.set_password("unheard");
+    let (verdict, message) = world.fails().await;
+    assert_eq!(verdict, "True/ReconcileFailed");
+    assert!(message.contains("did not finish within 10s"), "{message}");
+}
+
+#[tokio::test]
+async fn failures_in_a_row_are_counted_until_one_succeeds_and_the_object_is_gone() {
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    let registry = Registry::new();
+    world.context.metrics.register(&registry).expect("registered");
+    let failures = || {
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&registry.gather(), &mut text)
+            .expect("encoded");
+        let text = String::from_utf8(text).expect("text");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("cinder_csi_operator_reconcile_failures{"));
+        line.map(str::to_owned)
+    };
+    world.api.hide("/deployments");
+    for _ in 0..2 {
+        let error = world.reconcile().await.expect_err("it fails");
+        error_policy(
+            Arc::new(DeserializeGuard(Ok(world.driver()))),
+            &error,
+            Arc::clone(&world.context),
+        );
+    }
+    let told = |count| {
+        Some(format!(
+            "cinder_csi_operator_reconcile_failures{{driver=\"{NAME}\"}} {count}"
+        ))
+    };
+    assert_eq!(failures(), told(2));
+    world.api.hide(NOTHING);
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(failures(), told(0));
+    world.delete();
+    world.reconcile().await.expect("reconciled");
+    assert!(world.driver().finalizers().is_empty());
+    assert_eq!(failures(), None, "nothing is left of it");
+}
