@@ -186,8 +186,8 @@ pub struct CinderCSIDriverSpec {
     )]
     pub cluster_id: Option<String>,
 
-    /// The OpenStack clouds with the volumes, and where their credentials are. With several, a volume is made in the cloud that its
-    /// StorageClass or the labels of the nodes name.
+    /// The OpenStack clouds with the volumes, and where their credentials are. With several, a volume is made in the cloud that the
+    /// Secret of its StorageClass names (key cloud).
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clouds: Vec<Cloud>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cloud::CaBundleRef;
 
-/// How the driver uses Cinder. It goes for all clouds; what is not given here is as a cloud.conf among the credentials says.
+/// How the driver uses Cinder, for all clouds.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockStorage {
@@ -22,11 +22,13 @@ pub struct BlockStorage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rescan_on_resize: Option<bool>,
 
-    /// Whether zones of volumes are of no interest, where Nova can attach volumes of any zone.
+    /// Whether zones of volumes are of no interest, where Nova can attach volumes of any zone. When it is not given, what a
+    /// cloud.conf among the credentials says.
     #[serde(rename = "ignoreVolumeAZ", default, skip_serializing_if = "Option::is_none")]
     pub ignore_volume_az: Option<bool>,
 
-    /// Whether nothing is asked of Cinder that needs a microversion, for a cloud whose Cinder mistakes them.
+    /// Whether nothing is asked of Cinder that needs a microversion, for a cloud whose Cinder mistakes them. When it
+    /// is not given, what a cloud.conf among the credentials says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_volume_microversion: Option<bool>,
 

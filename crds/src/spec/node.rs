@@ -113,7 +113,7 @@ pub enum NodeRegistration {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeUpdate {
-    /// Who begins.
+    /// Who replaces them. RollingUpdate: the operator, maxUnavailable nodes at a time. OnDelete: whoever deletes the old pod.
     #[serde(rename = "type", default)]
     pub kind: NodeUpdateType,
 
@@ -135,7 +135,7 @@ impl Default for NodeUpdate {
 /// Who replaces a node's pod by a newer one.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeUpdateType {
-    /// Kubernetes, some nodes at a time.
+    /// The operator, maxUnavailable nodes at a time.
     #[default]
     RollingUpdate,
     /// Whoever deletes the old pod, for example when the node is replaced.
