@@ -34,6 +34,11 @@ pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(wor
         let greeting = world.sh(copy, "cat /data/greeting").await?;
         ensure!(greeting.trim() == "hello", "pod {copy} reads {greeting:?}");
     }
+    let class = world.cluster.get(&["storageclass", "cinder-fast"]).await?;
+    ensure!(
+        class["parameters"]["type"] == "fast",
+        "the class of type fast is {class}"
+    );
     let kept = world.sh("imported", "cat /data/log").await?;
     ensure!(!kept.is_empty(), "the imported volume is empty");
 
