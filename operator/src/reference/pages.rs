@@ -113,7 +113,7 @@ fn metrics(descriptions: &[Desc]) -> String {
     let mut page = format!(
         "{MADE}# Metrics of the operator\n\nAt `/metrics` of the operator's Service, over TLS, for service accounts that are bound to the \
          ClusterRole `cinder-csi-metrics-reader`. No label holds the name of a node, a volume or a claim.\n\nThe driver's pods have metrics \
-         of their own: [those of the driver](../clouds.md), and those of the sidecars as their documents tell.\n\n| metric | labels | what it \
+         of their own: [those of the driver](../monitoring.md#metrics-of-the-driver), and those of the sidecars as their documents tell.\n\n| metric | labels | what it \
          tells |\n|---|---|---|\n"
     );
     for description in descriptions {
@@ -223,12 +223,37 @@ mod tests {
         assert!(asked > 20, "only {asked} names were found");
     }
 
+    /// A file of the repository.
+    fn file(name: &str) -> String {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        std::fs::read_to_string(root.join(name)).unwrap_or_default()
+    }
+
     #[test]
     fn the_pages_are_those_of_the_repository() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (name, text) in pages().expect("pages") {
-            let there = std::fs::read_to_string(root.join(name)).unwrap_or_default();
-            assert!(there == text, "{name} is out of date: run `make reference`");
+            assert!(file(name) == text, "{name} is out of date: run `make reference`");
         }
+    }
+
+    #[test]
+    fn the_table_of_the_drivers_metrics_names_what_its_code_names() {
+        fn names(text: &str) -> BTreeSet<&str> {
+            text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                .filter(|word| {
+                    ["csi_operations_", "cinder_csi_", "openstack_api_"]
+                        .iter()
+                        .any(|beginning| word.starts_with(beginning))
+                })
+                .collect()
+        }
+        let code = ["driver/src/metrics.rs", "driver/src/wiring/reload/metrics.rs"].map(file);
+        let code = code.iter().filter_map(|text| text.split("#[cfg(test)]").next());
+        let page = file("docs/monitoring.md");
+        let (_, section) = page
+            .split_once("## Metrics of the driver\n")
+            .expect("the page has the section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        assert_eq!(names(section), code.flat_map(names).collect());
     }
 }
