@@ -19,13 +19,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::{
     events::Notice,
     metrics::Metrics,
     objects::{FIELD_MANAGER, Key, kind},
     operands::{KINDS, MANAGED_BY_LABEL},
-    plan::{APPLIED_HASH, Action, Desired, Kept, Plan, Unrepairable, differences},
+    plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences},
 };
 
 /// Owner of what others had put on an object that was made anew.
@@ -306,11 +307,16 @@ pub struct Outcome {
     pub failures: Vec<FailedWrite>,
     /// Kinds of objects that had been changed by somebody else.
     pub repaired: Vec<&'static str>,
+    /// What is other than it was asked for, to be known to the next plan.
+    pub left: Unrepairable,
 }
 
 /// Carries the plan out, stage by stage.
-pub async fn carry_out(writer: &Writer, plan: &Plan, unrepairable: &mut Unrepairable) -> Outcome {
-    let mut outcome = Outcome::default();
+pub async fn carry_out(writer: &Writer, plan: &Plan) -> Outcome {
+    let mut outcome = Outcome {
+        left: plan.left.clone(),
+        ..Outcome::default()
+    };
     let mut created = Vec::new();
     let mut failed_stage = None;
     for action in &plan.actions {
@@ -319,7 +325,7 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, unrepairable: &mut Unrepair
         if failed_stage.is_some_and(|failed| stage.is_none_or(|stage| stage > failed)) {
             break;
         }
-        if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created, unrepairable).await {
+        if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created).await {
             outcome.failures.push(FailedWrite {
                 key,
                 message: error.to_string(),
@@ -351,7 +357,6 @@ async fn carry_out_one(
     action: &Action,
     outcome: &mut Outcome,
     created: &mut Vec<String>,
-    unrepairable: &mut Unrepairable,
 ) -> Result<(), (Key, ApplyError)> {
     match action {
         Action::Create(desired) => {
@@ -360,7 +365,7 @@ async fn carry_out_one(
                 .await
                 .map_err(|error| (desired.key.clone(), error))?;
             created.push(desired.key.to_string());
-            note(desired, made, outcome, unrepairable);
+            note(desired, made, outcome);
         }
         Action::Update { desired, uid } => {
             let made = writer
@@ -370,21 +375,23 @@ async fn carry_out_one(
             outcome
                 .notices
                 .push(Notice::normal("Updated", "Apply", format!("updated {}", desired.key)));
-            note(desired, made, outcome, unrepairable);
+            note(desired, made, outcome);
         }
         Action::Repair { desired, uid, fields } => {
             let made = writer
                 .apply(desired, Some(uid))
                 .await
                 .map_err(|error| (desired.key.clone(), error))?;
-            let sentence = format!(
-                "{} had been changed ({}) and was put right",
-                desired.key,
-                fields.join(", ")
-            );
-            outcome.notices.push(Notice::normal("DriftRepaired", "Apply", sentence));
-            outcome.repaired.push(desired.key.kind);
-            note(desired, made, outcome, unrepairable);
+            note(desired, made, outcome);
+            if !outcome.left.contains_key(&desired.key) {
+                let sentence = format!(
+                    "{} had been changed ({}) and was put right",
+                    desired.key,
+                    fields.join(", ")
+                );
+                outcome.notices.push(Notice::normal("DriftRepaired", "Apply", sentence));
+                outcome.repaired.push(desired.key.kind);
+            }
         }
         Action::Recreate {
             desired,
@@ -404,7 +411,7 @@ async fn carry_out_one(
                 fields.join(", ")
             );
             outcome.notices.push(Notice::normal("Recreated", "Apply", sentence));
-            note(desired, made, outcome, unrepairable);
+            note(desired, made, outcome);
         }
         Action::Prune { key, uid } => {
             writer.delete(key, uid).await.map_err(|error| (key.clone(), error))?;
@@ -417,13 +424,18 @@ async fn carry_out_one(
 }
 
 /// Remembers the result, and the fields that did not become what was asked for: asking again would change nothing.
-fn note(desired: &Desired, made: Value, outcome: &mut Outcome, unrepairable: &mut Unrepairable) {
-    let left = differences(&desired.object, &made, REMEMBERED_FIELDS);
-    if left.is_empty() {
-        unrepairable.remove(&desired.key);
+fn note(desired: &Desired, made: Value, outcome: &mut Outcome) {
+    let fields = differences(&desired.object, &made, REMEMBERED_FIELDS);
+    if fields.is_empty() {
+        outcome.left.remove(&desired.key);
     } else {
-        tracing::warn!(object = %desired.key, fields = left.join(", "), "the API server or a webhook keeps other values than asked for");
-        unrepairable.insert(desired.key.clone(), (desired.hash().to_owned(), left));
+        tracing::warn!(object = %desired.key, fields = fields.join(", "), "the API server or a webhook keeps other values than asked for");
+        let left = Left {
+            hash: desired.hash().to_owned(),
+            fields,
+            tried: Instant::now(),
+        };
+        outcome.left.insert(desired.key.clone(), left);
     }
     outcome.written.insert(desired.key.clone(), Some(made));
 }

@@ -162,7 +162,7 @@ mod tests {
         let live = BTreeMap::from([(action.key().clone(), live)]);
         let plan = Plan {
             actions: vec![action],
-            obstacles: Vec::new(),
+            ..Plan::default()
         };
         changes(&plan, &live).remove(0)
     }
@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn what_is_in_the_way_is_a_change_that_is_not_made() {
         let plan = Plan {
-            actions: Vec::new(),
             obstacles: vec![Obstacle::Foreign {
                 key: mk_key(kind::STORAGE_CLASS),
                 maker: "somebody".to_owned(),
             }],
+            ..Plan::default()
         };
         assert_eq!(changes(&plan, &BTreeMap::new())[0].action, ChangeAction::Blocked);
     }

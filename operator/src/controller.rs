@@ -265,21 +265,21 @@ impl Pass<'_> {
                 .await?;
             // Not before: what is taken up only now has a version too.
             seen.gate = self.gate(&live, &resolved.version, window.as_ref());
-            let mut unrepairable = context.unrepairable(&self.owner.name);
+            let unrepairable = context.unrepairable(&self.owner.name);
             // Without credentials or zones the list of what is wanted is not complete.
             let is_complete = credentials.is_some() && resolved.topology.is_decided;
             let mut plan = plan(&self.owner, &desired, &live, &unrepairable, is_complete);
             guard::hold_back(&context.client, &self.owner.name, &mut plan).await?;
             seen.obstacles.clone_from(&plan.obstacles);
-            self.compare(&plan, &live, &unrepairable, &mut seen);
+            self.compare(&plan, &live, &mut seen);
             if may_write {
                 hold_back(&mut plan, &seen.gate, is_controller_done(&live));
                 if let Some(takeover) = &adoption.takeover {
                     takeover.hold_back(&mut plan);
                 }
                 let last_words = guard::last_words(&context.client, &plan).await?;
-                let outcome = carry_out(&context.writer, &plan, &mut unrepairable).await;
-                context.remember_unrepairable(&self.owner.name, unrepairable);
+                let outcome = carry_out(&context.writer, &plan).await;
+                context.remember_unrepairable(&self.owner.name, outcome.left);
                 outcome
                     .repaired
                     .iter()
@@ -323,10 +323,10 @@ impl Pass<'_> {
         let zones = classes::next_look_at_zones(&seen, self).unwrap_or(look_again);
         let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(zones));
         self.tell(&seen, notices).await?;
-        if let Some(failure) = seen.failures.first() {
         if let Some(error) = failed {
             return Err(error);
         }
+        if let Some(failure) = seen.failures.first() {
             return Err(ReconcileError::Write {
                 key: failure.key.clone(),
                 message: failure.message.clone(),

@@ -9,9 +9,11 @@ mod owned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use crate::{
     objects::{FIELD_MANAGER, Key, Owner, is_applied, kind, maker_of},
@@ -27,6 +29,9 @@ pub const APPLIED_HASH: &str = "csi.openstack.org/applied-hash";
 
 /// How many changed fields an event names.
 const NAMED_FIELDS: usize = 5;
+
+/// After so long what an apply could not change is tried again: a webhook that was in the way may be gone.
+const TRY_AGAIN_AFTER: Duration = Duration::from_mins(10);
 
 /// One object as it should be.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,11 +219,24 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What stays undone until somebody helps.
     pub obstacles: Vec<Obstacle>,
+    /// What earlier applies left and is still so.
+    pub left: Unrepairable,
 }
 
-/// Differences that an apply could not remove, by object: the hash of the intent and the paths. Writing again would change
-/// nothing, so it is not tried until one of the two is different.
-pub type Unrepairable = BTreeMap<Key, (String, Vec<String>)>;
+/// Differences that an apply could not remove, by object. Writing again would change nothing, so it is not tried until the intent or
+/// the differences are others, or some time has passed.
+pub type Unrepairable = BTreeMap<Key, Left>;
+
+/// What an apply left other than it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The hash of the intent.
+    pub hash: String,
+    /// Paths of the fields.
+    pub fields: Vec<String>,
+    /// When it was tried last.
+    pub tried: Instant,
+}
 
 /// Plans the writes. `prune` is false when the desired objects are known to be incomplete.
 pub fn plan(
@@ -288,7 +306,12 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
             desired: wanted.clone(),
             uid,
         });
-    } else if unrepairable.get(&wanted.key) != Some(&(wanted.hash.clone(), fields.clone())) {
+        return;
+    }
+    let known = unrepairable.get(&wanted.key);
+    let known = known.filter(|left| left.hash == wanted.hash && left.fields == fields);
+    plan.left.extend(known.map(|left| (wanted.key.clone(), left.clone())));
+    if known.is_none_or(|left| left.tried.elapsed() >= TRY_AGAIN_AFTER) {
         plan.actions.push(Action::Repair {
             desired: wanted.clone(),
             uid,

@@ -173,7 +173,7 @@ fn no_controller_and_no_node_plugin_of_ours_comes_before_its_time() {
                 create(kind::DAEMON_SET, Stage::Node),
                 create(kind::STORAGE_CLASS, Stage::StorageClasses),
             ],
-            obstacles: Vec::new(),
+            ..Plan::default()
         };
         decide(found, ours, "", "", 1)
             .expect("something is there")

@@ -15,7 +15,7 @@ use crate::{
     objects::{Key, is_snapshot_controller, kind},
     observe::{self, ready_nodes},
     operands::Stage,
-    plan::{Action, Plan, Unrepairable},
+    plan::{Action, Plan},
     resolve::{Problem, Resolved},
     rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, node_rollout},
     status::{Drift, Seen, Workload},
@@ -40,21 +40,16 @@ impl Pass<'_> {
     }
 
     /// Notes what of the plan is somebody else's doing, and what it comes to when nothing may be written.
-    pub(super) fn compare(
-        &self,
-        plan: &Plan,
-        live: &BTreeMap<Key, Value>,
-        unrepairable: &Unrepairable,
-        seen: &mut Seen,
-    ) {
+    pub(super) fn compare(&self, plan: &Plan, live: &BTreeMap<Key, Value>, seen: &mut Seen) {
         let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
             status.observed_generation == self.driver.metadata.generation
                 && status.version.as_deref() == Some(seen.gate.target.as_str())
         });
         seen.drift = Drift {
-            kept: unrepairable
+            kept: plan
+                .left
                 .iter()
-                .map(|(key, (_, fields))| format!("{key} ({})", fields.join(", ")))
+                .map(|(key, left)| format!("{key} ({})", left.fields.join(", ")))
                 .collect(),
             ..drift(plan, spec_is_known)
         };

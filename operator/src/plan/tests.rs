@@ -104,18 +104,31 @@ fn a_changed_field_is_repaired_and_named() {
     );
 }
 
-#[test]
-fn a_difference_that_an_apply_did_not_remove_is_not_written_again() {
+#[tokio::test(start_paused = true)]
+async fn a_difference_that_an_apply_did_not_remove_is_not_written_again_before_some_time() {
     let desired = mk_desired(kind::DEPLOYMENT, "controller", &json!({"spec": {"replicas": 2}}));
     let mut live = mk_live(&desired);
     live["spec"]["replicas"] = json!(0);
     let live = BTreeMap::from([(desired.key.clone(), live)]);
-    let known = (desired.hash().to_owned(), vec!["spec.replicas".to_owned()]);
+    let known = Left {
+        hash: desired.hash().to_owned(),
+        fields: vec!["spec.replicas".to_owned()],
+        tried: Instant::now(),
+    };
     let unrepairable = Unrepairable::from([(desired.key.clone(), known)]);
-    assert_eq!(
-        plan(&mk_owner(), &[desired], &live, &unrepairable, true),
-        Plan::default()
-    );
+    let planned = |desired: &[Desired], live| plan(&mk_owner(), desired, live, &unrepairable, true);
+    let decided = planned(std::slice::from_ref(&desired), &live);
+    assert_eq!((decided.actions, decided.left), (Vec::new(), unrepairable.clone()));
+
+    tokio::time::advance(TRY_AGAIN_AFTER).await;
+    let decided = planned(std::slice::from_ref(&desired), &live);
+    assert!(matches!(decided.actions[..], [Action::Repair { .. }]), "{decided:?}");
+    assert_eq!(decided.left, unrepairable, "until it is written it is as it was");
+
+    // What somebody put right, or nobody wants any more, is forgotten.
+    let right = BTreeMap::from([(desired.key.clone(), mk_live(&desired))]);
+    assert_eq!(planned(std::slice::from_ref(&desired), &right), Plan::default());
+    assert_eq!(planned(&[], &live).left, Unrepairable::new());
 }
 
 #[test]

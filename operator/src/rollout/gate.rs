@@ -232,7 +232,7 @@ mod tests {
             actions: [kind::SECRET, "ClusterRole", kind::DEPLOYMENT, kind::DAEMON_SET]
                 .map(update)
                 .into(),
-            obstacles: Vec::new(),
+            ..Plan::default()
         }
     }
 
