@@ -102,6 +102,8 @@ pub struct Ours<'a> {
     pub has_daemon_set: bool,
     /// Nodes where a pod of ours is to run and the kubelet answers.
     pub wanted: &'a BTreeSet<String>,
+    /// Nodes where a pod of ours is to run, whether the kubelet answers or not.
+    pub eligible: &'a BTreeSet<String>,
     /// Nodes where the container of our pod runs.
     pub running: &'a BTreeSet<String>,
     /// Nodes where our pod is Ready and the driver registered.
@@ -258,9 +260,19 @@ fn replacing(found: &Installation, ours: &Ours<'_>) -> Takeover {
     let acts = found.node_pods.iter().filter(may_go).take(budget).cloned();
     let acts = acts.map(Act::Replace).collect();
     let nodes: Vec<String> = found.nodes().into_iter().map(str::to_owned).collect();
-    let is_absent = |node: &&String| !ours.running.contains(*node);
-    let absent: Vec<String> = nodes.iter().filter(is_absent).cloned().collect();
+    let (inside, outside): (Vec<String>, Vec<String>) =
+        nodes.iter().cloned().partition(|node| ours.eligible.contains(node));
+    let is_absent = |node: &String| !ours.running.contains(node);
+    let absent: Vec<String> = inside.into_iter().filter(is_absent).collect();
     let mut what = format!("the node plugins on {} to be replaced", listed(&nodes));
+    if !outside.is_empty() {
+        what.push_str("; spec.node keeps the pods of this driver, which would replace them, from ");
+        what.push_str(&listed(&outside));
+        what.push_str(
+            ": let its nodeSelector, affinity and tolerations admit these nodes, or delete the old pods there once nothing on these \
+             nodes uses a volume",
+        );
+    }
     if !absent.is_empty() {
         what.push_str("; no pod of this driver runs yet, so nothing is replaced, on ");
         what.push_str(&listed(&absent));

@@ -30,7 +30,7 @@ pub(crate) use classes::owns_annotation;
 pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
 pub use index::{Index, Registered};
 pub use installation::{installation, running_node_pods};
-pub use nodes::{NodeFacts, NodesView, ready_nodes, view};
+pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 #[cfg(test)]
 pub(crate) use pods::PodObject;
 pub use revisions::current_revision;

@@ -69,6 +69,7 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
             is_controller_done: ours.contains('C'),
             has_daemon_set: ours.contains('d'),
             wanted: &nodes("a b c"),
+            eligible: &nodes("a b c"),
             running: &nodes(running),
             serving: &nodes(serving),
             max_unavailable: &IntOrString::Int(at_once),
@@ -159,6 +160,18 @@ fn nodes_where_no_pod_of_ours_runs_are_named() {
     };
     assert!(told("a b c").ends_with("a, b, c to be replaced"), "{}", told("a b c"));
     assert!(told("a").contains("nothing is replaced, on b, c"), "{}", told("a"));
+}
+
+#[test]
+fn nodes_where_no_pod_of_ours_will_ever_run_are_named_with_what_to_do() {
+    let found = Installation {
+        daemon_sets: Vec::new(),
+        node_pods: ["a", "z"].map(|node| mk_pod(node, false)).into(),
+        ..stopped()
+    };
+    let told = decide(&found, "fCd", "", "", 1).expect("something is there").waits_for;
+    assert!(told.contains("from z: let its nodeSelector"), "{told}");
+    assert!(told.ends_with("nothing is replaced, on a"), "{told}");
 }
 
 #[test]

@@ -1,21 +1,29 @@
 //! Carries a take-over out. What is to be done, [`crate::adoption`] says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use cinder_csi_crds::AdoptionMode;
+use cinder_csi_crds::{AdoptionMode, AdoptionStep};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Pass, rollout::is_controller_done};
+use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
 use crate::{
     adoption::{Act, Installation, Ours, Takeover, take_driver, take_up, takeover},
     error::ReconcileError,
     events::Notice,
     objects::{Key, is_snapshot_controller, kind},
-    observe::{self, ObserveError, ready_nodes},
+    observe::{self, ObserveError, eligible_nodes, ready_nodes},
     resolve::{Problem, Resolved},
     status::Seen,
 };
+
+/// Pause before another look at an installation that is being replaced.
+pub(super) const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
+/// What has not changed for so long will not change within a moment: a pod takes 30 s to end.
+pub(super) const TAKEOVER_STALLS_AFTER: Duration = Duration::from_mins(1);
 
 /// Another installation, and where its take-over is.
 #[derive(Debug, Default)]
@@ -72,10 +80,16 @@ impl Pass<'_> {
             .iter()
             .find(|(key, object)| key.kind == kind::DAEMON_SET && self.owner.owns(object));
         let template = daemon_set.and_then(|(_, object)| observe::pod_template(object));
-        let (wanted, pods, registered) = context.cluster.read(|index| {
-            let wanted = template.as_ref().map(|template| ready_nodes(&index.nodes(), template));
+        let (wanted, eligible, pods, registered) = context.cluster.read(|index| {
+            let nodes = index.nodes();
+            let template = template.as_ref();
             (
-                wanted.unwrap_or_default(),
+                template
+                    .map(|template| ready_nodes(&nodes, template))
+                    .unwrap_or_default(),
+                template
+                    .map(|template| eligible_nodes(&nodes, template))
+                    .unwrap_or_default(),
                 index.node_pods_of(name),
                 index.registered_on(name),
             )
@@ -95,6 +109,7 @@ impl Pass<'_> {
                 is_controller_done: is_controller_done(live),
                 has_daemon_set: daemon_set.is_some(),
                 wanted: &wanted,
+                eligible: &eligible,
                 running: &running,
                 serving: &serving,
                 max_unavailable: &resolved.node.max_unavailable,
@@ -102,6 +117,19 @@ impl Pass<'_> {
         );
         seen.adoption.clone_from(&takeover);
         Ok(Adoption { found, takeover })
+    }
+
+    /// When to look again: the other installation is not ours and so not watched. Not soon where nothing may be done or nothing
+    /// happens, because every look lists much.
+    pub(super) fn takeover_pause(&self, adoption: &Adoption, may_write: bool) -> Option<Duration> {
+        let takeover = adoption.takeover.as_ref()?;
+        let still = self.context.still(&self.owner.name, takeover);
+        match takeover.step {
+            AdoptionStep::Done => None,
+            AdoptionStep::Preparing => Some(OBSTACLE_PAUSE),
+            _ if may_write && still < TAKEOVER_STALLS_AFTER => Some(TAKEOVER_PAUSE),
+            _ => Some(OBSTACLE_PAUSE),
+        }
     }
 
     /// Does what is to be done now.

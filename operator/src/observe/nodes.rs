@@ -70,6 +70,12 @@ pub fn ready_nodes(nodes: &[NodeFacts], template: &PodSpec) -> BTreeSet<String> 
     wanted.map(|node| node.name.clone()).collect()
 }
 
+/// The nodes where a DaemonSet with this template wants a pod, Ready or not.
+pub fn eligible_nodes(nodes: &[NodeFacts], template: &PodSpec) -> BTreeSet<String> {
+    let wanted = nodes.iter().filter(|node| is_eligible(node, template));
+    wanted.map(|node| node.name.clone()).collect()
+}
+
 /// Whether a DaemonSet with this template wants a pod on the node.
 fn is_eligible(node: &NodeFacts, template: &PodSpec) -> bool {
     let selected = template
