@@ -320,6 +320,7 @@ impl Pass<'_> {
             .into_iter()
             .flatten()
             .min();
+        self.remind_of_types(&seen).await;
         let zones = classes::next_look_at_zones(&seen, self).unwrap_or(look_again);
         let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(zones));
         self.tell(&seen, notices).await?;

@@ -27,7 +27,7 @@ mod node;
 mod snapshots;
 mod topology;
 
-pub use classes::{Class, ClassFacts, Classes, Marked, OfType, PassedOver};
+pub use classes::{Class, ClassFacts, Classes, MOST_TYPES, Marked, OfType, PassedOver};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
 pub use neighbours::Neighbour;

@@ -40,7 +40,7 @@ mod rollout;
 mod volumes;
 mod workload;
 
-pub use classes::ClassesView;
+pub use classes::{ClassesView, left_out};
 pub use clouds::{CloudView, EXPIRING, expiring, mismatched_zones};
 pub use drift::Drift;
 pub(crate) use issues::{Issue, told};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriver, SnapshotControllerMode, SnapshotsMode};
-use kube::Client;
+use kube::{Client, Resource as _};
 use serde_json::Value;
 
 use super::Pass;
@@ -13,7 +13,7 @@ use crate::{
     operands::snapshot_controller_name,
     plan::Desired,
     resolve::{ControllerSight, Environment, Resolved, slug_of, topology_interval},
-    status::{Seen, Workload},
+    status::{self, Seen, Workload},
 };
 
 /// Until the zones of a new driver's cloud are asked for again, should nobody tell before.
@@ -76,6 +76,15 @@ pub(crate) fn leave_alone(resolved: &Resolved, desired: &[Desired], live: &mut B
     if resolved.storage_classes.is_left_to_others() {
         let is_wanted = |key: &Key| desired.iter().any(|desired| desired.key == *key);
         live.retain(|key, _| key.kind != kind::STORAGE_CLASS || is_wanted(key));
+    }
+}
+
+impl Pass<'_> {
+    /// Tells once a day of volume types without a class.
+    pub(super) async fn remind_of_types(&self, seen: &Seen) {
+        if let Some(notice) = seen.classes.as_ref().and_then(status::left_out) {
+            self.context.events.remind(&self.driver.object_ref(&()), notice).await;
+        }
     }
 }
 

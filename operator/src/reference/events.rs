@@ -161,6 +161,11 @@ pub static EVENTS: &[EventReason] = &[
     ),
     row(
         Warning,
+        "VolumeTypesLeftOut",
+        "There are more volume types than StorageClasses are made of; the note names those without one.",
+    ),
+    row(
+        Warning,
         "BackendUnreachable",
         "A service of a cloud does not answer as it should.",
     ),

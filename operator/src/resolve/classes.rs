@@ -16,7 +16,7 @@ use crate::clouds::VolumeTypeFact;
 const FORGET_TYPE_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 /// The most classes that are made from volume types.
-const MOST_TYPES: usize = 128;
+pub const MOST_TYPES: usize = 128;
 
 /// The longest name of an object.
 const LONGEST_NAME: usize = 253;
@@ -59,6 +59,8 @@ pub struct Classes {
     pub items: Vec<Class>,
     /// The class that would be the default, were it not for another one.
     pub passed_over: Option<PassedOver>,
+    /// Volume types without a class, because there are too many.
+    pub left_out: Vec<String>,
 }
 
 /// One StorageClass.
@@ -137,9 +139,10 @@ pub(super) fn classes(question: &Question<'_>) -> Result<Classes, Problem> {
     let usual = || vec![StorageClassItem::named(question.usual_class)];
     let items = spec.items.clone().unwrap_or_else(usual);
     let mut classes: Vec<Class> = items.into_iter().map(|item| Class::new(item, None)).collect();
+    let mut left_out = Vec::new();
     if spec.from_volume_types.enabled {
         let taken = classes.iter().map(|class| class.item.name.clone()).collect();
-        classes.extend(of_types(question, taken)?);
+        classes.extend(of_types(question, taken, &mut left_out)?);
     }
     let made = question.before.map(|before| before.made.as_slice()).unwrap_or_default();
     for class in &mut classes {
@@ -149,6 +152,7 @@ pub(super) fn classes(question: &Question<'_>) -> Result<Classes, Problem> {
         state: spec.state,
         items: classes,
         passed_over: None,
+        left_out,
     };
     mark_default(question, &mut decided);
     Ok(decided)
@@ -193,8 +197,12 @@ fn stands_above<'a>(question: &Question<'a>, name: &str) -> Option<&'a Marked> {
         .find(|mark| mark.by.is_none() || own.is_none_or(|own| *mark < own))
 }
 
-/// The classes of volume types. `taken` are names that are in use.
-fn of_types(question: &Question<'_>, mut taken: BTreeSet<String>) -> Result<Vec<Class>, Problem> {
+/// The classes of volume types. `taken` are names that are in use. Where there are too many types, those that have a class keep it.
+fn of_types(
+    question: &Question<'_>,
+    mut taken: BTreeSet<String>,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<Class>, Problem> {
     let wish = &question.spec.from_volume_types;
     let existing = &question.facts.of_types;
     let filter = Filter::new(wish)?;
@@ -214,8 +222,19 @@ fn of_types(question: &Question<'_>, mut taken: BTreeSet<String>) -> Result<Vec<
         return Ok(all.collect());
     };
     let prefix = wish.name_prefix.as_deref().unwrap_or(question.prefix);
+    let known: BTreeSet<&str> = existing.values().map(|of_type| of_type.volume_type.as_str()).collect();
+    let has_class = |t: &VolumeTypeFact| known.contains(t.name.as_str());
+    let wanted = || types.iter().filter(|t| filter.passes(&t.name));
+    let mut room = MOST_TYPES.saturating_sub(wanted().filter(|t| has_class(t)).count());
     let mut classes = Vec::new();
-    for volume_type in types.iter().filter(|t| filter.passes(&t.name)).take(MOST_TYPES) {
+    for volume_type in wanted() {
+        if !has_class(volume_type) {
+            if room == 0 {
+                left_out.push(volume_type.name.clone());
+                continue;
+            }
+            room -= 1;
+        }
         let name = class_name(prefix, volume_type, &taken, existing);
         taken.insert(name.clone());
         let of_type = OfType {

@@ -7,7 +7,8 @@ use cinder_csi_crds::{
 use super::{Issue, Verdict, verdict};
 use crate::{
     events::Notice,
-    resolve::{Classes, ControllerSight, Resolved, Snapshots, Topology},
+    resolve::{Classes, ControllerSight, MOST_TYPES, Resolved, Snapshots, Topology},
+    words::listed,
 };
 
 /// The most names of classes in a status.
@@ -191,6 +192,19 @@ pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSI
         notices.push(Notice::normal("DefaultStorageClassSkipped", "Observe", note));
     }
     notices
+}
+
+/// A word about volume types without a class.
+pub fn left_out(view: &ClassesView) -> Option<Notice> {
+    let left_out = &view.classes.left_out;
+    (!left_out.is_empty()).then(|| {
+        let note = format!(
+            "the operator makes StorageClasses of {MOST_TYPES} volume types at most, and these have none: {}; choose types with \
+             include and exclude of spec.storageClasses.fromVolumeTypes, or write their classes into spec.storageClasses.items",
+            listed(left_out)
+        );
+        Notice::warning("VolumeTypesLeftOut", "Observe", note)
+    })
 }
 
 #[cfg(test)]

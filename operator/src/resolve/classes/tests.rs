@@ -255,6 +255,26 @@ fn a_class_keeps_its_type_when_types_of_a_like_name_come_and_go() {
     assert_eq!(types(&made_of(&facts(forgotten.clone()), &["SSD"])), types(&forgotten));
 }
 
+#[test]
+fn where_there_are_too_many_types_those_with_a_class_keep_it() {
+    let spec = mk_types_wanted(|_| {});
+    let mut types: Vec<VolumeTypeFact> = (0..MOST_TYPES).map(|at| mk_type(&format!("t{at:03}"))).collect();
+    let full = decide(&spec, &ClassFacts::default(), Some(&types), at(0));
+    assert_eq!(full.left_out, [""; 0]);
+    let facts = ClassFacts {
+        of_types: full
+            .items
+            .iter()
+            .filter_map(|class| Some((class.item.name.clone(), class.of_type.clone()?)))
+            .collect(),
+        ..ClassFacts::default()
+    };
+    types.insert(0, mk_type("a-new-one"));
+    let crowded = decide(&spec, &facts, Some(&types), at(1));
+    assert_eq!(names(&crowded), names(&full));
+    assert_eq!(crowded.left_out, ["a-new-one"]);
+}
+
 #[rstest]
 #[case::nobody_has_looked(None)]
 #[case::the_list_was_empty(Some(vec![]))]

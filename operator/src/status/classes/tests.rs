@@ -146,7 +146,7 @@ fn what_was_made_once_is_remembered_and_what_the_spec_forgets_is_forgotten() {
             mk_class("new", false),
             mk_class("not-yet", false),
         ],
-        passed_over: None,
+        ..Classes::default()
     };
     view.existing = vec!["new".into(), "of-somebody-else".into()];
     let made = storage_classes(None, Some(&view)).map(|status| status.made);

@@ -10,13 +10,13 @@ use cinder_csi_crds::{
 
 use super::*;
 use crate::{
-    clouds::{CloudFacts, CloudState, QuotaFact, Trouble, trouble},
+    clouds::{CloudFacts, CloudState, QuotaFact, Trouble, VolumeTypeFact, trouble},
     diagnosis::{Case, Operation, Suspect, Word, diagnose},
     metrics::Metrics,
     operands::Overridden,
     reference::reached::Reached,
     resolve::{
-        ControllerSight, Environment, Marked, Neighbour, resolve,
+        ControllerSight, Environment, MOST_TYPES, Marked, Neighbour, resolve,
         tests::{mk_driver, mk_environment},
     },
     rollout::Hold,
@@ -283,7 +283,20 @@ fn specs() -> Vec<Seen> {
             environment.zoned_volumes = zoned_volumes;
         })
     };
+    let crowded = resolved(|driver, environment| {
+        driver.spec.storage_classes.from_volume_types.enabled = true;
+        let volume_type = |at| VolumeTypeFact {
+            name: format!("t{at}"),
+            ..VolumeTypeFact::default()
+        };
+        let facts = CloudFacts {
+            volume_types: (0..=MOST_TYPES).map(volume_type).collect(),
+            ..CloudFacts::default()
+        };
+        environment.clouds = [(driver.spec.clouds[0].name.clone(), facts)].into();
+    });
     vec![
+        crowded,
         snapshots(SnapshotsMode::Disabled, detect, true, ControllerSight::Unseen),
         snapshots(SnapshotsMode::Enabled, detect, false, ControllerSight::Unseen),
         snapshots(auto, detect, false, ControllerSight::Unseen),
@@ -431,6 +444,7 @@ pub(crate) fn reach(reached: &mut Reached) {
         let told = status(None, &seen, now());
         reached.status(&told);
         reached.notices(status_expiring(&told).as_slice());
+        reached.notices(seen.classes.iter().filter_map(left_out).collect::<Vec<_>>().as_slice());
         metrics.seen("d", &seen);
         metrics.rollout("d", told.rollout.as_ref());
         reached.metrics(&metrics);
