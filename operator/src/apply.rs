@@ -24,13 +24,10 @@ use tokio::time::Instant;
 use crate::{
     events::Notice,
     metrics::Metrics,
-    objects::{FIELD_MANAGER, Key, kind},
+    objects::{FIELD_MANAGER, KEEPER, Key, kind},
     operands::{KINDS, MANAGED_BY_LABEL},
-    plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences},
+    plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences, is_half_made, kept, uid_of},
 };
-
-/// Owner of what others had put on an object that was made anew.
-const KEEPER: &str = "cinder-csi-operator-keeper";
 
 /// Pauses between the tries to make an object anew whose predecessor was deleted: nobody can do without it for long.
 const RECREATE_PAUSES: [Duration; 5] = [
@@ -132,23 +129,52 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Gives the object `made` annotations and labels that are not the operator's: under another manager, so that they outlive its next
-    /// apply, and people can change them.
-    async fn give_back(&self, key: &Key, made: &Value, kept: &Kept) -> Result<Value, ApplyError> {
-        let patch = json!({"metadata": {"uid": made["metadata"]["uid"], "annotations": kept.annotations, "labels": kept.labels}});
-        let params = PatchParams {
-            field_manager: Some(KEEPER.to_owned()),
-            ..PatchParams::default()
-        };
-        let result = api_for(&self.client, key)?
-            .patch(&key.name, &params, &Patch::Merge(&patch))
-            .await;
-        self.metrics.api_write(key.kind, "patch", result.is_ok());
+    /// Applies to an object that is there, and ends what a recreation that was cut short has begun.
+    async fn update(&self, desired: &Desired, uid: &str) -> Result<Value, ApplyError> {
+        let made = self.apply(desired, Some(uid)).await?;
+        if !is_half_made(&made) {
+            return Ok(made);
+        }
+        // The keeper gives up all else.
+        let kept = kept(&desired.object, &made);
+        let part = json!({
+            "apiVersion": made["apiVersion"],
+            "kind": made["kind"],
+            "metadata": {"name": desired.key.name, "uid": uid, "annotations": kept.annotations, "labels": kept.labels},
+        });
+        self.keep(&desired.key, &part, PatchParams::apply(KEEPER).force()).await
+    }
+
+    /// Creates the object with what others had put on its predecessor: in one write, so that nothing gets lost in between, and under
+    /// a manager of its own, so that this outlives the operator's applies and people can change it.
+    async fn create_with(&self, desired: &Desired, kept: &Kept) -> Result<Value, ApplyError> {
+        if kept.is_empty() {
+            return self.apply(desired, None).await;
+        }
+        let mut object = desired.object.clone();
+        for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
+            for (name, value) in names {
+                object["metadata"][part][name] = json!(value);
+            }
+        }
+        self.keep(&desired.key, &object, PatchParams::apply(KEEPER)).await
+    }
+
+    async fn keep(&self, key: &Key, object: &Value, params: PatchParams) -> Result<Value, ApplyError> {
+        let api = api_for(&self.client, key)?;
+        let result = api.patch(&key.name, &params, &Patch::Apply(object)).await;
+        self.metrics.api_write(key.kind, "apply", result.is_ok());
         Ok(serde_json::to_value(result?)?)
     }
 
     /// Deletes the object of this uid and version, and makes it anew at once: it is missing for no longer than that takes.
-    async fn recreate(&self, desired: &Desired, uid: &str, resource_version: &str) -> Result<Value, ApplyError> {
+    async fn recreate(
+        &self,
+        desired: &Desired,
+        uid: &str,
+        resource_version: &str,
+        kept: &Kept,
+    ) -> Result<Value, ApplyError> {
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: Some(resource_version.to_owned()),
@@ -157,8 +183,13 @@ impl Writer {
         let mut pauses = RECREATE_PAUSES.iter();
         loop {
             // The old object, which a finalizer keeps for a moment, would be met again.
-            let failure = match self.apply(desired, None).await {
-                Ok(made) if made["metadata"]["uid"] != uid => return Ok(made),
+            let failure = match self.create_with(desired, kept).await {
+                Ok(made) if made["metadata"]["uid"] != uid => {
+                    if kept.is_empty() {
+                        return Ok(made);
+                    }
+                    return self.update(desired, &uid_of(&made)).await;
+                }
                 Ok(_) => ApplyError::StillThere,
                 Err(error) => error,
             };
@@ -369,7 +400,7 @@ async fn carry_out_one(
         }
         Action::Update { desired, uid } => {
             let made = writer
-                .apply(desired, Some(uid))
+                .update(desired, uid)
                 .await
                 .map_err(|error| (desired.key.clone(), error))?;
             outcome
@@ -401,10 +432,8 @@ async fn carry_out_one(
             kept,
         } => {
             let failed = |error| (desired.key.clone(), error);
-            let mut made = writer.recreate(desired, uid, resource_version).await.map_err(failed)?;
-            if !kept.is_empty() {
-                made = writer.give_back(&desired.key, &made, kept).await.map_err(failed)?;
-            }
+            let made = writer.recreate(desired, uid, resource_version, kept).await;
+            let made = made.map_err(failed)?;
             let sentence = format!(
                 "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::{
-    objects::{FIELD_MANAGER, Key, Owner, is_applied, kind, maker_of},
+    objects::{FIELD_MANAGER, KEEPER, Key, Owner, is_applied, kind, maker_of},
     observe::owns_annotation,
     operands::{DEFAULT_CLASS_ANNOTATION, Handling, Operand, Stage},
 };
@@ -297,7 +297,7 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
     let applied = there["metadata"]["annotations"][APPLIED_HASH].as_str();
     let fields = differences(&wanted.object, there, NAMED_FIELDS);
     // One that came back from a backup is as it should be and yet not known to be ours: nothing would ever take it away.
-    let is_restored = !is_applied(there);
+    let is_restored = !is_applied(there) || is_half_made(there);
     if fields.is_empty() && !is_restored {
         return;
     }
@@ -375,9 +375,19 @@ fn own_fields(there: &Value) -> impl Iterator<Item = &Value> {
         .map(|entry| &entry["fieldsV1"])
 }
 
+/// Whether an object was being made anew when that was cut short: more of it than what others had put there is still the keeper's.
+pub(crate) fn is_half_made(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array();
+    let mut keepers = managers
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["manager"] == KEEPER);
+    keepers.any(|entry| owns_annotation(&entry["fieldsV1"], APPLIED_HASH))
+}
+
 /// Labels and annotations of others, such as the mark of the default StorageClass that an administrator has set: they must
 /// not get lost because the object is made anew.
-fn kept(wanted: &Value, there: &Value) -> Kept {
+pub(crate) fn kept(wanted: &Value, there: &Value) -> Kept {
     // It tells of an object that does not exist any more.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let of_others = |part: &str| -> BTreeMap<String, String> {

@@ -52,6 +52,53 @@ async fn a_class_that_is_left_to_others_is_made_once() {
     assert_eq!(status.map(|status| status.made), Some(vec!["cinder".to_owned()]));
 }
 
+#[rstest]
+#[case::nothing_fails(9)]
+#[case::the_apply_after_the_creation(2)]
+#[case::the_last_write(3)]
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_cut_short(#[case] writes: usize) {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let mut class = world.api.get(CLASS).expect("the class");
+    class["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] = json!("false");
+    class["metadata"]["labels"]["team"] = json!("storage");
+    let ours = class.pointer_mut("/metadata/managedFields/0/fieldsV1/f:metadata/f:annotations");
+    let ours = ours.and_then(Value::as_object_mut).expect("what the operator applied");
+    ours.remove("f:storageclass.kubernetes.io/is-default-class")
+        .expect("the mark");
+    world.api.put(CLASS, class);
+    world.reconcile().await.expect("reconciled");
+
+    world.api.change(CLASS, "/reclaimPolicy", json!("Retain"));
+    world.api.cut_writes_to(CLASS, writes);
+    assert_eq!(world.reconcile().await.is_ok(), writes == 9);
+    world.api.cut_writes_to(CLASS, usize::MAX);
+    world.reconcile().await.expect("reconciled");
+
+    let class = world.api.get(CLASS).expect("the class");
+    let metadata = &class["metadata"];
+    assert_eq!(class["reclaimPolicy"], "Delete");
+    assert_eq!(
+        metadata["annotations"]["storageclass.kubernetes.io/is-default-class"],
+        "false"
+    );
+    assert_eq!(metadata["labels"]["team"], "storage");
+    assert!(crate::objects::is_applied(&class), "{metadata}");
+    let kept = metadata["managedFields"].as_array().and_then(|all| all.last());
+    assert_eq!(
+        kept.map(|entry| &entry["fieldsV1"]["f:metadata"]),
+        Some(&json!({
+            "f:annotations": {"f:storageclass.kubernetes.io/is-default-class": {}},
+            "f:labels": {"f:team": {}},
+        }))
+    );
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), [""; 0], "at rest nothing is written");
+}
+
 #[tokio::test]
 async fn classes_that_are_to_be_removed_go() {
     let world = World::managed();
