@@ -8,6 +8,8 @@ pub const SOURCE_BACKUP: &str = "cinder.csi.openstack.org/source-backup";
 pub const CINDERS_SOURCE_BACKUP: &str = "src_backup_id";
 /// On a volume: the zones, separated by commas, of which it was to be in one. A volume elsewhere was never given to anybody.
 pub const REQUESTED_ZONES: &str = "cinder.csi.openstack.org/requested-zones";
+/// On a volume: `true` where several servers shall have it. One that only one server can have was never given to anybody then.
+pub const REQUESTED_MULTIATTACH: &str = "cinder.csi.openstack.org/requested-multiattach";
 /// On a volume, with a server's id behind it: the attachment to that server, which is there to be read only. Without a slash, for it is
 /// removed again, and Cinder finds no key with one in a path.
 pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org.read-only-at.";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, source_difference};
+use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones};
 use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::CloudError;
@@ -33,25 +33,21 @@ impl Inner {
         loop {
             rounds += 1;
             let started = Instant::now();
-            let Some(volume) = self.find(new).await? else {
+            let Some(mut volume) = self.find(new).await? else {
                 let volume = self.make(new).await?;
                 let created = self.wait_created(new, volume, false, started, deadline).await?;
                 let created = self.checked(new, created).await?;
                 return self.marked(new, created).await;
             };
-            match judge(&volume, new, self.config().block_storage.ignore_volume_az) {
+            let ignore_zone = self.config().block_storage.ignore_volume_az;
+            let mut found = judge(&volume, new, ignore_zone);
+            if found == Found::Coming {
+                volume = self.wait_created(new, volume, true, started, deadline).await?.volume;
+                // Only now it shows its source, and where it is.
+                found = judge(&volume, new, ignore_zone);
+            }
+            match found {
                 Found::Ready => return self.marked(new, Created { volume, adopted: true }).await,
-                Found::Coming => {
-                    let created = self.wait_created(new, volume, true, started, deadline).await?;
-                    if let Some(difference) = source_difference(&created.volume, new.source.as_ref()) {
-                        return Err(CloudError::AlreadyExists {
-                            name: new.name.clone(),
-                            volume: created.volume.id,
-                            difference,
-                        });
-                    }
-                    return self.marked(new, created).await;
-                }
                 Found::Other(difference) => {
                     return Err(CloudError::AlreadyExists {
                         name: new.name.clone(),
@@ -64,11 +60,11 @@ impl Inner {
                     tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that failed in an earlier creation");
                     self.delete_volume(&volume.id).await?;
                 }
-                Found::OursMisplaced if rounds < ROUNDS => {
-                    tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that was made in a zone where nobody wants it");
+                Found::OursUnfit if rounds < ROUNDS => {
+                    tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that Cinder made otherwise than it was asked to");
                     self.delete_volume(&volume.id).await?;
                 }
-                Found::Going | Found::OursFailed | Found::OursMisplaced | Found::Failed => {
+                Found::Coming | Found::Going | Found::OursFailed | Found::OursUnfit | Found::Failed => {
                     return Err(CloudError::VolumeFailed {
                         message: self.message(&volume.id).await,
                         volume: volume.id,
@@ -128,6 +124,9 @@ impl Inner {
         // Also where any zone would do: a mark of the other volume's would lie about this one.
         let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
         own.extend(zones.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones)));
+        if new.multiattach || volume.metadata.contains_key(marks::REQUESTED_MULTIATTACH) {
+            own.insert(marks::REQUESTED_MULTIATTACH.to_owned(), new.multiattach.to_string());
+        }
         BlockStorage::new(&self.transport)
             .merge_metadata(&volume.id, &own)
             .await?;

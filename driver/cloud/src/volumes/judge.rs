@@ -23,8 +23,8 @@ pub(super) enum Found {
     Going,
     /// It failed while the same request made it; nobody ever got it.
     OursFailed,
-    /// The same request made it, and Cinder put it where it was not wanted; nobody ever got it.
-    OursMisplaced,
+    /// The same request made it, and Cinder put it where it was not wanted or made it for one server only; nobody ever got it.
+    OursUnfit,
     /// It failed, and somebody else made it, or it was of use before, or it cannot be deleted.
     Failed,
     /// It is another one.
@@ -39,8 +39,14 @@ pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Foun
         status if status.is_error() => return Found::Failed,
         _ => {}
     }
-    if !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume, new) {
-        return Found::OursMisplaced;
+    let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume);
+    if (is_misplaced || for_one_only(volume, new)) && never_answered(volume, new) {
+        match &volume.status {
+            VolumeStatus::Available => return Found::OursUnfit,
+            // It cannot be deleted yet, and Cinder may still find another place for it.
+            status if status.is_coming() => return Found::Coming,
+            _ => {}
+        }
     }
     if let Some(difference) = difference(volume, new, ignore_zone) {
         return Found::Other(difference);
@@ -67,8 +73,8 @@ pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
             .all(|(key, value)| volume.metadata.get(key) == Some(value))
 }
 
-/// Whether a volume in error failed while it was made, as far as Cinder's record shows: it is attached to nothing, and its record
-/// has not changed since a short while after it was made.
+/// Whether a volume was never of use, as far as Cinder's record shows: it is attached to nothing, and its record has not changed since
+/// a short while after it was made. One in error failed while it was made then.
 fn never_used(volume: &Volume) -> bool {
     if !volume.attachments.is_empty() {
         return false;
@@ -82,17 +88,26 @@ fn never_used(volume: &Volume) -> bool {
     updated.duration_since(made).unsigned_abs() <= MAKING_LIMIT
 }
 
-/// Whether the volume lies in none of the zones that its own creation asked for: then no creation ever answered with it.
-fn misplaced(volume: &Volume, new: &NewVolume) -> bool {
+/// Whether a volume that is not what its marks ask for was never given to anybody: the marks are those of its own creation, which
+/// was this very request's.
+fn never_answered(volume: &Volume, new: &NewVolume) -> bool {
+    volume.attachments.is_empty() && is_ours(volume, new) && marks_are_own(volume)
+}
+
+/// Whether the volume lies in none of the zones that its marks ask for.
+fn misplaced(volume: &Volume) -> bool {
     let requested = volume.metadata.get(marks::REQUESTED_ZONES);
     let (Some(requested), Some(zone)) = (requested, &volume.availability_zone) else {
         return false;
     };
-    volume.status == VolumeStatus::Available
-        && volume.attachments.is_empty()
-        && is_ours(volume, new)
-        && marks_are_own(volume)
-        && !requested.split(',').any(|requested| same_zone(requested, zone))
+    !requested.split(',').any(|requested| same_zone(requested, zone))
+}
+
+/// Whether only one server can have the volume, and its marks ask for several. Another type would give it that later, too, so its
+/// record must not have changed since.
+fn for_one_only(volume: &Volume, new: &NewVolume) -> bool {
+    let requested = volume.metadata.get(marks::REQUESTED_MULTIATTACH);
+    new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && never_used(volume)
 }
 
 /// Whether the marks are those of this volume's creation, and not of the volume that the backup it was restored from was one of.
@@ -195,7 +210,7 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     zone_difference(volume, new)
 }
 
-pub(super) fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
+fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
     // While a backup is restored, the metadata is on its way, too.
     if volume.status == VolumeStatus::RestoringBackup {
         return None;

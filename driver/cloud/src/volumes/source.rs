@@ -26,6 +26,10 @@ impl Inner {
         if let Filling::Backup(id) = &filling {
             new.metadata.insert(marks::SOURCE_BACKUP.to_owned(), id.to_string());
         }
+        if new.multiattach {
+            new.metadata
+                .insert(marks::REQUESTED_MULTIATTACH.to_owned(), true.to_string());
+        }
         if !self.config().block_storage.ignore_volume_az {
             let zones = requested_zones(&new);
             new.metadata

@@ -148,6 +148,61 @@ async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_beh
 }
 
 #[tokio::test]
+async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_next_try() {
+    let stage = stage().await;
+    let shared = || NewVolume {
+        multiattach: true,
+        ..new("pvc-1")
+    };
+    let refused = Fault::on("delete_volume")
+        .times(1)
+        .effect(Effect::policy("volume:delete"));
+    stage.sim.fault(refused).expect("rule");
+    let error = stage.cloud.create_volume(shared()).await.expect_err("it is left");
+    assert!(matches!(error, CloudError::Forbidden(_)), "{error:?}");
+    let left = &stage.sim.state().volumes[0];
+    assert_eq!(left.metadata[marks::REQUESTED_MULTIATTACH], "true");
+    let error = stage
+        .cloud
+        .create_volume(shared())
+        .await
+        .expect_err("type fast is for one");
+    assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
+    assert!(stage.sim.state().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_that_a_killed_process_left_on_its_way_is_judged_again_when_it_has_arrived() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.create = Duration::from_millis(500)),
+        zones: vec!["nova".to_owned(), "east".to_owned()],
+        ..SimConfig::default()
+    })
+    .await;
+    let wanted = || NewVolume {
+        availability_zone: Some("east".to_owned()),
+        ..new("pvc-1")
+    };
+    let cloud = stage.cloud.clone();
+    let killed = tokio::spawn(async move { cloud.create_volume(wanted()).await });
+    while stage.sim.count("create_volume") == 0 {
+        tokio::task::yield_now().await;
+    }
+    killed.abort();
+    let left = stage.sim.state().volumes[0].clone();
+    assert_eq!(left.status.as_str(), "creating");
+    // As a Cinder that falls back to its default zone leaves it.
+    let moved = stage
+        .sim
+        .set_volume(&left.id, |volume| volume.availability_zone = "nova".to_owned());
+    assert!(moved);
+    let made = stage.cloud.create_volume(wanted()).await.expect("made anew").volume;
+    assert_ne!(made.id.as_str(), left.id);
+    assert_eq!(made.availability_zone.as_deref(), Some("east"));
+    assert_eq!(stage.sim.state().volumes.len(), 1);
+}
+
+#[tokio::test]
 async fn a_copy_is_made_in_the_zone_of_its_source_where_the_cloud_insists() {
     let stage = stage_with(SimConfig {
         zones: vec!["nova".to_owned(), "east".to_owned()],

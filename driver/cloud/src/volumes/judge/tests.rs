@@ -143,12 +143,15 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 }
 
 #[rstest]
-#[case("east", "available", Found::OursMisplaced)]
-#[case("east,west", "available", Found::OursMisplaced)]
+#[case("east", "available", Found::OursUnfit)]
+#[case("east,west", "available", Found::OursUnfit)]
 // Somebody was given it once.
 #[case("east,nova", "available", Found::Other(String::new()))]
 #[case("east", "in-use", Found::Other(String::new()))]
 #[case("east", "reserved", Found::Other(String::new()))]
+// It cannot be deleted yet.
+#[case("east", "creating", Found::Coming)]
+#[case("east,nova", "creating", Found::Other(String::new()))]
 fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
     #[case] requested: &str,
     #[case] status: &str,
@@ -165,7 +168,51 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
         other => other,
     };
     assert_eq!(judged, expected);
-    assert_eq!(judge(&found, &wanted, true), Found::Ready, "where zones do not matter");
+    let anywhere = if found.status.is_coming() {
+        Found::Coming
+    } else {
+        Found::Ready
+    };
+    assert_eq!(judge(&found, &wanted, true), anywhere, "where zones do not matter");
+}
+
+#[rstest]
+#[case(Some("true"), "available", None, Found::OursUnfit)]
+#[case(Some("true"), "creating", None, Found::Coming)]
+// Somebody may have been given it: under another type once, or for one server; or has it.
+#[case(
+    Some("true"),
+    "available",
+    Some("2026-03-01T10:00:00.000000"),
+    Found::Other(String::new())
+)]
+#[case(Some("false"), "available", None, Found::Other(String::new()))]
+#[case(None, "available", None, Found::Other(String::new()))]
+#[case(Some("true"), "in-use", None, Found::Other(String::new()))]
+fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
+    #[case] mark: Option<&str>,
+    #[case] status: &str,
+    #[case] updated: Option<&str>,
+    #[case] expected: Found,
+) {
+    let wanted = NewVolume {
+        multiattach: true,
+        ..new()
+    };
+    let mut found = changed(volume("1", status), "2026-01-01T10:00:00.000000", updated);
+    found
+        .metadata
+        .extend(mark.map(|mark| (marks::REQUESTED_MULTIATTACH.to_owned(), mark.to_owned())));
+    let judged = match judge(&found, &wanted, false) {
+        Found::Other(_) => Found::Other(String::new()),
+        other => other,
+    };
+    assert_eq!(judged, expected);
+    assert_eq!(
+        judge(&found, &new(), false) == Found::Ready,
+        !found.status.is_coming(),
+        "one server is all that is wanted"
+    );
 }
 
 #[test]
@@ -236,7 +283,7 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
         "somebody may have got it"
     );
     restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
-    assert_eq!(judge(&restored, &wanted, false), Found::OursMisplaced);
+    assert_eq!(judge(&restored, &wanted, false), Found::OursUnfit);
 }
 
 #[test]
