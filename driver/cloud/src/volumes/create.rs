@@ -139,7 +139,21 @@ impl Inner {
         let named = BlockStorage::new(&self.transport)
             .all(&[("name", new.name.clone())], None)
             .await?;
-        Ok(choose(named.into_iter().filter(|volume| volume.name == new.name)))
+        let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
+        let ours: Vec<&str> = named
+            .iter()
+            .filter(|volume| volume.status != VolumeStatus::Deleting && is_ours(volume, new))
+            .map(|volume| volume.id.as_str())
+            .collect();
+        if ours.len() > 1 {
+            tracing::warn!(
+                name = %new.name,
+                volumes = ours.join(", "),
+                "several volumes were made for one: Cinder carried out an earlier request late; the claim gets one of them, the others \
+                 have to be deleted by hand"
+            );
+        }
+        Ok(choose(named.into_iter()))
     }
 
     /// Finds out what became of a creation whose answer was lost. Nothing is made here: without a trace the error goes to the
