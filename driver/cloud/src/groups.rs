@@ -159,10 +159,27 @@ impl Inner {
                 whole
             }
             Err(error) => {
-                if let Err(left) = self.dissolve_if_own(&group.id, deadline).await {
+                if self.may_be_cut(new, &error).await {
+                    // A volume that left the group now would be missing in the snapshot. The next attempt finds it by its name.
+                    tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, for Cinder may be at it");
+                } else if let Err(left) = self.dissolve_if_own(&group.id, deadline).await {
                     tracing::warn!(error = %left, group = group.id, "the group of a failed group snapshot is still there");
                 }
                 Err(error)
+            }
+        }
+    }
+
+    /// Whether Cinder may be at the snapshot although its creation ended with this error.
+    async fn may_be_cut(&self, new: &NewGroupSnapshot, error: &CloudError) -> bool {
+        if !error.is_uncertain() && !matches!(error, CloudError::Timeout { .. }) {
+            return false;
+        }
+        match self.group_snapshot_named(&new.name).await {
+            Ok(found) => found.is_some(),
+            Err(look) => {
+                tracing::warn!(error = %look, name = new.name, "the look for a group snapshot by name failed");
+                true
             }
         }
     }

@@ -1,10 +1,14 @@
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use cinder_cloud::{CloudError, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, ObjectKind, Volume, VolumeId};
+use cinder_cloud::{
+    Cloud, CloudConfig, CloudError, CloudOptions, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, ObjectKind, Volume,
+    VolumeId,
+};
 use openstack_sim::{Effect, Fault, GroupType, SimConfig, When};
 use rstest::rstest;
 
-use crate::support::{NOTHING, ONE, Stage, stage_with};
+use crate::support::{NOTHING, ONE, Stage, latencies, stage_with};
 
 /// A cloud with one consistent type of groups and one that is not.
 async fn grouping() -> Stage {
@@ -194,6 +198,43 @@ async fn after_a_lost_answer_the_next_call_goes_on_and_nothing_is_made_twice(#[c
         Err(_) => stage.take(&wanted(&volumes)).await.expect("the next one"),
     };
     assert_eq!(taken.snapshots.len(), 2);
+    assert_eq!(stage.left(), (1, 1, 2, 0));
+}
+
+#[rstest]
+#[case::lost_answer(true)]
+#[case::out_of_time(false)]
+#[tokio::test]
+async fn volumes_stay_in_their_group_while_cinder_may_still_be_cutting(#[case] lost: bool) {
+    let stage = stage_with(SimConfig {
+        group_types: vec![GroupType::consistent("together")],
+        latencies: latencies(|l| l.snapshot = Duration::from_millis(1500)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volumes = stage.pair().await;
+    if lost {
+        let lost = Fault::on("create_group_snapshot").times(1);
+        stage.sim.fault(lost.effect(Effect::cut(When::After))).expect("a rule");
+    }
+    let config = CloudConfig::from_cloud_conf(&stage.sim.access().cloud_conf()).expect("a good configuration");
+    let options = CloudOptions {
+        operation_timeout: Duration::from_millis(if lost { 10_000 } else { 700 }),
+        ..CloudOptions::default()
+    };
+    let hasty = Cloud::new(config, options).expect("a cloud");
+    let error = hasty
+        .create_group_snapshot(wanted(&volumes))
+        .await
+        .expect_err("nobody knows how it ended");
+    assert!(
+        error.is_uncertain() == lost && matches!(error, CloudError::Timeout { .. }) != lost,
+        "{error:?}"
+    );
+    let (groups, cut, _, grouped) = stage.left();
+    assert_eq!((groups, cut, grouped), (1, 1, 2), "they are left where they are");
+    let taken = stage.take(&wanted(&volumes)).await.expect("the next one");
+    assert_eq!(sources(&taken), wanted(&volumes).volumes);
     assert_eq!(stage.left(), (1, 1, 2, 0));
 }
 
