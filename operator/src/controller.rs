@@ -187,11 +187,13 @@ impl Pass<'_> {
         namespace_of(self.driver, &self.context.namespace)
     }
 
-    /// Changes nothing, and says why.
+    /// Changes nothing, looks at nothing, and says why.
     async fn stand_still(&self, problem: Problem) -> Result<Action, ReconcileError> {
         let mut seen = self.seen();
         seen.problems.push(problem);
-        self.tell(&seen, Vec::new()).await?;
+        let previous = self.driver.status.as_ref();
+        let next = status::unseen(previous, &seen, k8s_openapi::jiff::Timestamp::now());
+        self.publish(previous, &next, Vec::new()).await?;
         Ok(Action::requeue(OBSTACLE_PAUSE))
     }
 }

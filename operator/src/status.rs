@@ -445,6 +445,22 @@ pub(crate) fn failed(
     retold(previous, generation, [(ConditionType::Degraded, degraded)], now)
 }
 
+/// The status as it was told last, of a driver that nobody looks at now.
+pub(crate) fn unseen(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
+    let issues = issues::of(seen, |_| false);
+    let available = verdict(
+        "Unknown",
+        "NotObserved",
+        "nobody looks at the driver, which goes on as it is: condition Degraded says why; what else the status says was seen before",
+    );
+    let anew = [
+        (ConditionType::Available, available),
+        (ConditionType::Progressing, progressing(seen, &issues)),
+        (ConditionType::Degraded, degraded(seen, &issues)),
+    ];
+    retold(previous, seen.generation, anew, now)
+}
+
 /// What made the last reconcile fail, where that is told.
 pub(crate) fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
     let degraded = find(previous?, ConditionType::Degraded)?;
@@ -502,9 +518,11 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         let is_good = |condition: &Condition| condition.status == type_.good_status();
         let is_quiet_start = old.is_none() && (new.reason == "AsExpected" || !is_headline && is_good(new))
             || !is_headline && is_good(new) && old.is_some_and(is_good);
-        // That nothing is under way is said by Available or Degraded already, and what blocks a removal by Progressing.
-        let is_told_elsewhere =
-            *type_ == ConditionType::DeletionBlocked || *type_ == ConditionType::Progressing && new.status != "True";
+        // That nothing is under way is said by Available or Degraded already, what blocks a removal by Progressing, and why nobody
+        // knows whether it is available by Degraded.
+        let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
+            || *type_ == ConditionType::Progressing && new.status != "True"
+            || *type_ == ConditionType::Available && new.status == "Unknown";
         (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))
     };
     let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();

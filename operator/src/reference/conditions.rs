@@ -86,6 +86,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "No node pod is available: no volume can be mounted or unmounted.",
         "`kubectl describe` of the DaemonSet and of its pods tells why.",
     ),
+    row(
+        Available,
+        "Unknown",
+        "NotObserved",
+        "Nobody looks at the driver, which goes on as it is; what else the status says was seen before.",
+        "Condition Degraded says why.",
+    ),
     row(Available, "False", "Removing", "The driver is being removed.", ""),
     row(
         Available,

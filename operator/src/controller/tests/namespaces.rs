@@ -4,6 +4,15 @@ use super::*;
 
 const ELSEWHERE: &str = "/api/v1/namespaces/drivers/secrets/openstack-credentials";
 
+/// The status without the conditions about what nobody sees.
+fn rest(world: &World) -> Value {
+    let mut status = world.api.get(DRIVER).expect("the driver")["status"].clone();
+    let conditions = status["conditions"].as_array_mut().expect("conditions");
+    conditions
+        .retain(|one| !["Available", "Progressing", "Degraded"].contains(&one["type"].as_str().unwrap_or_default()));
+    status
+}
+
 /// A driver that is to run in this namespace; its credentials are in `drivers`.
 fn mk(namespace: &str) -> World {
     let mut spec = mk_spec();
@@ -46,6 +55,7 @@ async fn in_a_namespace_that_the_operator_was_not_told_of_nothing_is_done_and_th
     let world = mk("nowhere");
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/NotObserved");
     let (degraded, message) = world.condition(ConditionType::Degraded);
     assert_eq!(degraded, "True/OperandNamespaceNotServed");
     assert!(
@@ -60,6 +70,9 @@ async fn in_a_namespace_that_the_operator_was_not_told_of_nothing_is_done_and_th
 async fn where_the_role_is_missing_the_status_has_the_missing_right_and_a_deletion_waits_for_it() {
     let world = mk("drivers");
     world.reconcile().await.expect("reconciled");
+    let before = rest(&world);
+    assert_eq!(before["controller"]["desired"], 1, "{before}");
+    assert_eq!(before["clouds"][0]["authenticated"], true, "{before}");
     world.api.hide("/namespaces/drivers/");
     world.delete();
     world.api.take_writes();
@@ -72,6 +85,34 @@ async fn where_the_role_is_missing_the_status_has_the_missing_right_and_a_deleti
         "{message}"
     );
     assert_eq!(world.driver().finalizers(), [FINALIZER], "its objects are still there");
+    assert_eq!(rest(&world), before, "nobody has looked");
+    world.reconcile().await.expect("told before");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_driver_whose_namespace_is_no_longer_served_is_not_called_gone() {
+    let mut world = mk("drivers");
+    world.reconcile().await.expect("reconciled");
+    let before = rest(&world);
+    let context = Arc::get_mut(&mut world.context).expect("nobody else has it");
+    context.operand_namespaces.clear();
+    world.reconcile().await.expect("told");
+    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/NotObserved");
+    assert_eq!(world.condition(ConditionType::Progressing).0, "False/Stopped");
+    assert_eq!(
+        world.condition(ConditionType::Degraded).0,
+        "True/OperandNamespaceNotServed"
+    );
+    assert_eq!(rest(&world), before, "nobody has looked");
+    let events = world.api.events();
+    assert!(!events.iter().any(|event| event.contains("Unknown")), "{events:?}");
+
+    let context = Arc::get_mut(&mut world.context).expect("nobody else has it");
+    context.operand_namespaces.push("drivers".to_owned());
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+    assert_ne!(world.condition(ConditionType::Available).0, "Unknown/NotObserved");
 }
 
 #[tokio::test]
