@@ -147,6 +147,10 @@ pub fn is_snapshot_controller(object: &Value) -> bool {
     object["metadata"]["labels"][COMPONENT_LABEL] == SNAPSHOT_CONTROLLER
 }
 
+/// Who made an object that an operator has let go of, in words for a message.
+pub const LET_GO: &str = "this operator, whose mark csi.openstack.org/instance is gone (as under spec.deletion.policy Orphan; \
+                          spec.adoption.mode Adopt takes up what was let go of)";
+
 /// Who seems to have made an object, in words for a message.
 pub fn maker_of(object: &Value) -> String {
     let metadata = &object["metadata"];
@@ -157,10 +161,7 @@ pub fn maker_of(object: &Value) -> String {
         return format!("the Helm release {release}");
     }
     if is_applied(object) {
-        return format!(
-            "this operator, whose mark {INSTANCE_LABEL} is gone (as under spec.deletion.policy Orphan; spec.adoption.mode Adopt takes up \
-             what was let go of)"
-        );
+        return LET_GO.to_owned();
     }
     let managers = metadata["managedFields"].as_array();
     match managers.and_then(|all| all.iter().find_map(|entry| entry["manager"].as_str())) {
@@ -234,7 +235,7 @@ mod tests {
     #[case::another_object(json!({"labels": {(INSTANCE_LABEL): "other"}}), "the CinderCSIDriver other")]
     #[case::helm(json!({"annotations": {"meta.helm.sh/release-name": "csi"}}), "the Helm release csi")]
     #[case::somebody(json!({"managedFields": [{"manager": "kubectl-create", "operation": "Update"}]}), "field manager kubectl-create")]
-    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), "this operator, whose mark")]
+    #[case::an_orphan(json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}]}), LET_GO)]
     #[case::nobody_knows(json!({}), "somebody else")]
     fn who_made_an_object_is_told_by_its_marks(#[case] metadata: Value, #[case] expected: &str) {
         let maker = maker_of(&json!({"metadata": metadata}));

@@ -73,6 +73,15 @@ pub enum Removal {
     UnderWay(String),
     /// Nothing is left.
     Finished,
+    /// What there was goes on without the operator.
+    Released,
+}
+
+impl Removal {
+    /// Whether it is over, in whatever way: the operator has no objects any more.
+    fn is_over(&self) -> bool {
+        matches!(self, Self::Finished | Self::Released)
+    }
 }
 
 /// All that a status is made of.
@@ -155,7 +164,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
         .iter()
         .map(|type_| condition(previous, seen.generation, *type_, verdict_of(*type_), now))
         .collect();
-    let is_gone = seen.removal == Some(Removal::Finished);
+    let is_gone = seen.removal.as_ref().is_some_and(Removal::is_over);
     CinderCSIDriverStatus {
         observed_generation: seen.generation,
         version: if is_gone {
@@ -243,6 +252,14 @@ fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
             "Removed",
             "the driver was removed and nothing of it is left; set spec.managementState to \
             Managed to have it again",
+        );
+    }
+    if seen.removal == Some(Removal::Released) {
+        return verdict(
+            "Unknown",
+            "Released",
+            "the operator has let go of the driver (spec.deletion.policy is Orphan): what there was of it goes on running, and nobody \
+             looks at it; spec.adoption.mode Adopt takes it up, with spec.managementState Managed",
         );
     }
     if let Some(Removal::UnderWay(_)) = &seen.removal {
@@ -338,6 +355,7 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
             );
         }
         Some(Removal::Finished) => return verdict("False", "Removed", "nothing is left to do"),
+        Some(Removal::Released) => return verdict("False", "Released", "nothing is left to do"),
         None => {}
     }
     if is_paused(seen) {
@@ -391,10 +409,10 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
 
 fn degraded(seen: &Seen, issues: &[Issue]) -> Verdict {
     let Some(first) = issues.first() else {
-        let message = if seen.removal == Some(Removal::Finished) {
-            "the driver was removed"
-        } else {
-            "nothing needs help"
+        let message = match &seen.removal {
+            Some(Removal::Finished) => "the driver was removed",
+            Some(Removal::Released) => "the operator has let go of the driver",
+            _ => "nothing needs help",
         };
         return verdict("False", "AsExpected", message);
     };

@@ -94,7 +94,12 @@ impl Pass<'_> {
                         // Until the finalizer is off: a retry that fails in the same way writes nothing.
                         seen.problems.extend(status::told_failure(self.driver.status.as_ref()));
                     }
-                    self.report(&live, &mut seen, Removal::Finished, notices).await?;
+                    let end = if self.is_orphaned() {
+                        Removal::Released
+                    } else {
+                        Removal::Finished
+                    };
+                    self.report(&live, &mut seen, end, notices).await?;
                     return self.finish(finalize).await;
                 }
             };
@@ -144,6 +149,11 @@ impl Pass<'_> {
         self.driver.spec.deletion.policy == DeletionPolicy::Force && acknowledged == Some(&self.owner.uid)
     }
 
+    /// Whether what there is of the driver is to go on without the operator.
+    fn is_orphaned(&self) -> bool {
+        self.driver.spec.deletion.policy == DeletionPolicy::Orphan
+    }
+
     /// Takes the marks off the objects by which they are known to be the operator's. They go on as they are.
     async fn release(&self, objects: Vec<(Key, String)>, notices: &mut Vec<Notice>) -> Result<(), ReconcileError> {
         for (key, uid) in objects {
@@ -180,11 +190,14 @@ impl Pass<'_> {
         if !finalize {
             return Ok(Action::await_change());
         }
-        let note = format!("the driver {} was removed and nothing of it is left", self.owner.name);
-        self.context
-            .events
-            .publish(&self.driver.object_ref(&()), Notice::normal("Removed", "Remove", note))
-            .await;
+        // That it was let go of was told when it was.
+        if !self.is_orphaned() {
+            let note = format!("the driver {} was removed and nothing of it is left", self.owner.name);
+            self.context
+                .events
+                .publish(&self.driver.object_ref(&()), Notice::normal("Removed", "Remove", note))
+                .await;
+        }
         self.context
             .writer
             .set_finalizer(self.driver, false)

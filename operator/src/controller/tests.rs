@@ -564,6 +564,44 @@ async fn removed_takes_the_driver_away_keeps_the_object_and_then_writes_nothing(
 }
 
 #[tokio::test]
+async fn what_is_let_go_of_is_not_called_removed_and_is_to_be_adopted() {
+    let mut spec = mk_spec();
+    spec.deletion.policy = cinder_csi_crds::DeletionPolicy::Orphan;
+    let world = World::new(spec, mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    world
+        .api
+        .change(DRIVER, "/spec/managementState", json!(ManagementState::Removed));
+    world.reconcile().await.expect("let go");
+    assert!(world.api.get(DAEMON_SET).is_some() && world.api.get(CSI_DRIVER).is_some());
+    assert_eq!(world.condition(ConditionType::Available).0, "Unknown/Released");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+
+    world
+        .api
+        .change(DRIVER, "/spec/managementState", json!(ManagementState::Managed));
+    world.reconcile().await.expect("told");
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/ForeignObject");
+    assert!(
+        message.contains("Set spec.adoption.mode to Adopt") && !message.contains("Migrate"),
+        "{message}"
+    );
+
+    world.delete();
+    world.reconcile().await.expect("let go");
+    assert!(world.driver().finalizers().is_empty());
+    let events = world.api.events();
+    assert!(
+        events.iter().any(|event| event.contains("goes on running"))
+            && !events.iter().any(|event| event.contains("nothing of it is left")),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
 async fn unmanaged_reports_and_changes_nothing() {
     let mut spec = mk_spec();
     spec.management_state = ManagementState::Unmanaged;

@@ -96,6 +96,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(Available, "False", "Removing", "The driver is being removed.", ""),
     row(
         Available,
+        "Unknown",
+        "Released",
+        "spec.deletion.policy is Orphan: the operator has let go of the driver, which goes on running.",
+        "Set spec.adoption.mode to Adopt, and spec.managementState to Managed, to have it taken up again.",
+    ),
+    row(
+        Available,
         "False",
         "Removed",
         "The driver was removed and nothing of it is left.",
@@ -165,6 +172,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "Set spec.managementState to Managed to let the removal begin.",
     ),
     row(Progressing, "False", "Removed", "Nothing is left to do.", ""),
+    row(
+        Progressing,
+        "False",
+        "Released",
+        "The operator has let go of the driver.",
+        "",
+    ),
     row(Degraded, "False", "AsExpected", "Nothing needs help.", ""),
     row(
         Degraded,
@@ -503,6 +517,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "False",
         "Removed",
         "Nothing is left to be removed.",
+        "",
+    ),
+    row(
+        ConditionType::DeletionBlocked,
+        "False",
+        "Released",
+        "The operator has let go of the driver.",
         "",
     ),
     row(

@@ -90,7 +90,7 @@ pub(super) fn credentials_valid(seen: &Seen, now: Timestamp) -> Verdict {
         verdict(
             "True",
             "AsExpected",
-            "no credentials are needed while the driver is removed",
+            "no credentials are tried of a driver that is removed or let go of",
         )
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{CloudView, Seen, rollout};
 use crate::{
-    objects::{Key, kind},
+    objects::{Key, LET_GO, kind},
     plan::Obstacle,
     words::listed,
 };
@@ -92,6 +92,13 @@ pub(crate) fn told(one: &Obstacle) -> String {
 
 fn obstacle(obstacle: &Obstacle) -> Issue {
     match obstacle {
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == LET_GO => Issue {
+            reason: "ForeignObject",
+            message: format!(
+                "{key} exists and was made by {maker}: a driver goes on without the operator, and nothing is done beside it. Set \
+                 spec.adoption.mode to Adopt to take it up, or delete this CinderCSIDriver"
+            ),
+        },
         Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Issue {
             reason: "ForeignObject",
             message: format!(

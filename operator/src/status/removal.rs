@@ -34,6 +34,7 @@ pub(super) fn blocked(seen: &Seen) -> Verdict {
         ),
         Some(Removal::UnderWay(_)) => verdict("False", "Removing", "nothing stands in the way of the removal"),
         Some(Removal::Finished) => verdict("False", "Removed", "nothing is left to be removed"),
+        Some(Removal::Released) => verdict("False", "Released", "the operator has nothing left to let go of"),
         None => verdict("False", "AsExpected", "nobody has asked for the driver's removal"),
     }
 }

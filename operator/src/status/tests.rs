@@ -337,6 +337,31 @@ fn a_removal_under_way_is_told_as_such_and_not_as_a_failure() {
 }
 
 #[test]
+fn a_driver_that_was_let_go_of_is_not_called_removed() {
+    let seen = Seen {
+        removal: Some(Removal::Released),
+        controller: None,
+        daemon_set: None,
+        ..mk_healthy()
+    };
+    assert_eq!(
+        verdicts(&seen),
+        [
+            "Available=Unknown/Released",
+            "Progressing=False/Released",
+            "Degraded=False/AsExpected"
+        ]
+    );
+    let told = message(&seen, ConditionType::Available);
+    assert!(
+        told.contains("goes on running") && told.contains("spec.adoption.mode Adopt"),
+        "{told}"
+    );
+    let status = status(None, &seen, at(1));
+    assert_eq!((status.version, status.nodes), (None, None), "nobody looks at it");
+}
+
+#[test]
 fn after_a_removal_nothing_is_claimed_to_exist() {
     let seen = Seen {
         removal: Some(Removal::Finished),

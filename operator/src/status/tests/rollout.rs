@@ -265,6 +265,7 @@ fn removing(removal: Removal, blockers: Blockers) -> Seen {
 #[case::held(removing(Removal::Held, Blockers::default()), "True/Held")]
 #[case::under_way(removing(Removal::UnderWay("x".to_owned()), Blockers::default()), "False/Removing")]
 #[case::finished(removing(Removal::Finished, Blockers::default()), "False/Removed")]
+#[case::released(removing(Removal::Released, Blockers::default()), "False/Released")]
 fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] seen: Seen, #[case] expected: &str) {
     assert_eq!(told(&seen, ConditionType::DeletionBlocked).0, expected);
 }

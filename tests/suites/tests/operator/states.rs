@@ -182,6 +182,12 @@ pub(crate) async fn orphans_go_on_running_without_their_marks(world: &World) -> 
         .await?;
     add_volume(world, "mine", "Delete").await?;
     let operands = world.operands().await?;
+    world.patch_spec(&json!({"managementState": "Removed"})).await?;
+    let message = world.told("Available", "Unknown", "Released", &[]).await?;
+    ensure!(message.contains("goes on running"), "{message}");
+    world.patch_spec(&json!({"managementState": "Managed"})).await?;
+    let message = world.told("Degraded", "True", "ForeignObject", &[]).await?;
+    ensure!(message.contains("Set spec.adoption.mode to Adopt"), "{message}");
     world.api.delete(OBJECT).await?;
     wait_for("the end of the object", PATIENCE, async || {
         ensure!(world.api.find(OBJECT).await?.is_none(), "it is still there");
