@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, TopologyMode};
+use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -30,21 +31,25 @@ impl Pass<'_> {
         let mut settings = health::settings(&self.driver.spec.health);
         settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
         let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
-        let before = last_good(live)
+        let before = &last_good(live)
             .map(|credentials| credentials.split())
             .unwrap_or_default();
         let mut look_again = interval;
         let mut in_use = BTreeMap::new();
         let unnamed = unnamed(&self.driver.spec.clouds, self.driver.status.as_ref());
-        for cloud in &self.driver.spec.clouds {
+        let checks = self.driver.spec.clouds.iter().map(|cloud| async move {
             let source = Source::new(self.namespace(), cloud).with_options_of(&self.driver.spec);
             let candidate = source.read(&context.client).await;
-            let was = part_of(&before, cloud, unnamed == Some(cloud.name.as_str()));
+            let was = part_of(before, cloud, unnamed == Some(cloud.name.as_str()));
             let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
             let verdict = context
                 .checker
                 .check(name, &source, candidate, was.cloned(), interval)
                 .await;
+            (cloud, wanted, verdict)
+        });
+        // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
+        for (cloud, wanted, verdict) in join_all(checks).await {
             look_again = look_again.min(verdict.look_again);
             if verdict.was_asked {
                 context.clouds.spend(name);

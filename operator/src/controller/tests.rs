@@ -378,6 +378,28 @@ async fn refused_credentials_leave_secret_and_controller_as_they_are() {
     assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
 }
 
+#[tokio::test(start_paused = true)]
+async fn clouds_that_do_not_answer_take_the_time_of_one() {
+    let names = ["e", "d", "c", "b", "a"];
+    let mut spec = mk_spec();
+    let cloud = spec.clouds[0].clone();
+    let mk = |name: &&str| CloudSpec {
+        name: (*name).to_owned(),
+        ..cloud.clone()
+    };
+    spec.clouds = names.iter().map(mk).collect();
+    let mut world = World::new(spec, mk_index(&[], true));
+    let context = Arc::get_mut(&mut world.context).expect("nobody else has it");
+    context.reconcile_timeout = Duration::from_mins(2);
+    world.set_password("unheard");
+    let begun = Instant::now();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(begun.elapsed().as_secs(), 30, "the limit of a login");
+    let status = world.driver().status.expect("a status");
+    let told: Vec<&str> = status.clouds.iter().map(|cloud| cloud.name.as_str()).collect();
+    assert_eq!(told, names, "in the order of the spec");
+}
+
 #[tokio::test]
 async fn without_good_credentials_the_controller_waits_and_everything_else_is_made() {
     let world = World::managed();
