@@ -288,6 +288,60 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// A class whose fixed fields change is made anew, with what people had put on it; also where that was cut short in the middle, when
+/// all of it is the keeper's.
+pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Result<()> {
+    const KEEPER: &str = "cinder-csi-operator-keeper";
+    let operator = world.installed("anew", &[], json!({})).await?;
+    let mark = MARK.replace("~1", "/");
+    let mine = json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {(&mark): "false"}}});
+    world.api.merge(CLASS, &mine).await?;
+    let is_as_it_should_be = async |policy: &str| {
+        let class = world.api.get(CLASS).await?;
+        let metadata = &class["metadata"];
+        ensure!(class["reclaimPolicy"] == policy, "{}", class["reclaimPolicy"]);
+        ensure!(owned(&class).is_some(), "the operator has not applied it: {metadata}");
+        ensure!(
+            metadata["labels"]["example.org/team"] == "storage" && metadata["annotations"][&mark] == "false",
+            "it lost what is not the operator's: {metadata}"
+        );
+        let managers = metadata["managedFields"].as_array().context("no managers")?;
+        let keeper = managers.iter().find(|entry| entry["manager"] == KEEPER);
+        let kept = json!({"f:metadata": {
+            "f:annotations": {(format!("f:{mark}")): {}},
+            "f:labels": {"f:example.org/team": {}},
+        }});
+        ensure!(keeper.is_some_and(|entry| entry["fieldsV1"] == kept), "{managers:?}");
+        Ok(())
+    };
+    let items = json!([{"name": "cinder", "reclaimPolicy": "Retain"}]);
+    world.patch_spec(&json!({"storageClasses": {"items": items}})).await?;
+    wait_for("the class that is made anew", PATIENCE, async || {
+        is_as_it_should_be("Retain").await
+    })
+    .await?;
+
+    world.patch_spec(&json!({"managementState": "Paused"})).await?;
+    world.told("ReconciliationPaused", "True", "Paused", &[]).await?;
+    let mut class = world.api.get(CLASS).await?;
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        class["metadata"].as_object_mut().context("no metadata")?.remove(field);
+    }
+    world.api.delete(CLASS).await?;
+    let path = format!("{CLASS}?fieldManager={KEEPER}");
+    let apply = Some(("application/apply-patch+yaml", &class));
+    if let Err(refusal) = world.api.ask(reqwest::Method::PATCH, &path, apply).await? {
+        anyhow::bail!("{}", refusal.message);
+    }
+    world.patch_spec(&json!({"managementState": "Managed"})).await?;
+    wait_for("the end of what was begun", PATIENCE, async || {
+        is_as_it_should_be("Retain").await
+    })
+    .await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
 /// As External Storage makes its classes of others: with all their metadata but the mark of the default, soon after the operator has
 /// applied them. The API server keeps the record of the apply then, for the mark alone.
 pub(crate) async fn a_copy_of_the_default_class_stays(world: &World) -> Result<()> {

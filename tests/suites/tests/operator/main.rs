@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         rest::at_rest_nothing_is_written_but_the_lease,
         drift::every_owned_field_of_every_operand_is_put_right,
         drift::what_others_write_stays,
+        drift::what_people_put_on_a_class_outlives_it,
         drift::a_copy_of_the_default_class_stays,
         leaders::of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end,
         leaders::the_successor_of_a_killed_leader_finishes_what_it_had_begun,
