@@ -36,6 +36,7 @@ pub use overrides::Overridden;
 pub use pod::DRIVER_CONTAINER;
 pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
 pub use secret::DriverCredentials;
+pub(crate) use secret::cloud_config_name;
 pub(crate) use snapshot_controller::{LEASE as SNAPSHOT_CONTROLLER_LEASE, deployment_name as snapshot_controller_name};
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.

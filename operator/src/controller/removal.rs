@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cinder_csi_crds::{Deletion, DeletionPolicy};
+use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
@@ -10,11 +10,12 @@ use tracing::debug;
 
 use super::Pass;
 use crate::{
+    adoption::take_up,
     error::ReconcileError,
     events::Notice,
     objects::{Key, kind},
     observe,
-    operands::operands,
+    operands::{cloud_config_name, operands},
     plan::{Desired, uid_of},
     resolve::{Registration, Resolved, resolve},
     status::{self, Removal, Seen},
@@ -49,7 +50,11 @@ impl Pass<'_> {
             let mut seen = self.seen();
             // The index may lag behind, and what follows cannot be taken back.
             seen.blockers = observe::blockers(&context.client, &self.owner.name, deletion.ignore_retained).await?;
-            let live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
+            let mut live =
+                observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
+            if deletion.policy != DeletionPolicy::Orphan {
+                self.find_by_name(&mut live, unregistering.as_ref()).await?;
+            }
             let (registered, out_of_reach) = context
                 .cluster
                 .read(|index| index.registered_by_readiness(&self.owner.name));
@@ -114,6 +119,28 @@ impl Pass<'_> {
             }
         }
         Ok(Action::requeue(LOOK_AGAIN))
+    }
+
+    /// Adds what is the driver's by its name, though it looks like somebody's copy of that (as out of a backup), and what it was to
+    /// take up and could not yet.
+    async fn find_by_name(
+        &self,
+        live: &mut BTreeMap<Key, Value>,
+        resolved: Option<&Resolved>,
+    ) -> Result<(), ReconcileError> {
+        let Some(resolved) = resolved else { return Ok(()) };
+        let mut names: Vec<Key> = operands(resolved, None)?.iter().map(Key::from).collect();
+        names.push(Key::new(
+            kind::SECRET,
+            Some(&resolved.namespace),
+            &cloud_config_name(resolved),
+        ));
+        observe::complete(&self.context.client, live, &names).await?;
+        if self.driver.spec.adoption.mode == AdoptionMode::Adopt {
+            take_up(&self.owner, live);
+        }
+        live.retain(|_, object| self.owner.owns(object));
+        Ok(())
     }
 
     async fn report(

@@ -525,6 +525,29 @@ async fn without_volumes_a_deletion_takes_everything_away_in_order_and_then_lets
     assert!(world.api.get(SOURCE).is_some(), "what the administrator made stays");
 }
 
+#[rstest]
+#[case::out_of_a_backup("Refuse", |object: &mut Value| {
+    object["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+    object["metadata"]["managedFields"][0]["time"] = json!("2026-01-01T00:00:00Z");
+})]
+#[case::let_go_of_and_not_taken_up_yet("Adopt", |object: &mut Value| object["metadata"]["labels"] = json!({}))]
+#[tokio::test]
+async fn a_removal_finds_by_its_name_what_lists_do_not_bring(#[case] mode: &str, #[case] change: fn(&mut Value)) {
+    let world = World::new(mk_spec(), mk_index(&[], false));
+    world.reconcile().await.expect("reconciled");
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": mode}));
+    let paths = [DEPLOYMENT, DAEMON_SET, OWN_SECRET];
+    for path in paths {
+        let mut object = world.api.get(path).expect("the object");
+        change(&mut object);
+        world.api.put(path, object);
+    }
+    world.delete();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(paths.map(|path| world.api.get(path)), [None, None, None]);
+    assert!(world.driver().finalizers().is_empty());
+}
+
 #[tokio::test]
 async fn a_removal_that_the_api_server_refuses_says_so_in_the_status() {
     let world = World::new(mk_spec(), mk_index(&[], false));

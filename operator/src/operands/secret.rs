@@ -253,7 +253,7 @@ fn note(files: &BTreeMap<String, SecretString>) -> String {
 }
 
 /// Name of the driver's Secret.
-pub(super) fn cloud_config_name(resolved: &Resolved) -> String {
+pub(crate) fn cloud_config_name(resolved: &Resolved) -> String {
     format!("{}-cloud-config", resolved.slug)
 }
 
