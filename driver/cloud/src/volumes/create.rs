@@ -8,7 +8,7 @@ use super::ROUNDS;
 use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones};
 use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
 use crate::cloud::Inner;
-use crate::error::CloudError;
+use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::marks;
 use crate::pace::Kind;
@@ -53,6 +53,18 @@ impl Inner {
                         name: new.name.clone(),
                         volume: volume.id,
                         difference,
+                    });
+                }
+                // It may be ours: the name is not given up, and it is not removed, for it may be somebody's.
+                Found::Unmarked(difference) => {
+                    return Err(CloudError::Busy {
+                        kind: ObjectKind::Volume,
+                        id: volume.id.to_string(),
+                        status: format!(
+                            "{} and restored by a creation that may have been cut short: {difference}",
+                            volume.status
+                        ),
+                        wanted: "deleted by hand, if nobody uses it,",
                     });
                 }
                 Found::Going if rounds < ROUNDS => self.wait_gone(&volume.id, started, deadline).await?,

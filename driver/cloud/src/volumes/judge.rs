@@ -25,6 +25,9 @@ pub(super) enum Found {
     OursFailed,
     /// The same request made it, and Cinder put it where it was not wanted or made it for one server only; nobody ever got it.
     OursUnfit,
+    /// It was restored from the wanted backup where it is not wanted, and bears no marks of its creation: an earlier attempt was cut
+    /// short before it wrote them, or another tool made it.
+    Unmarked(String),
     /// It failed, and somebody else made it, or it was of use before, or it cannot be deleted.
     Failed,
     /// It is another one.
@@ -49,6 +52,10 @@ pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Foun
         }
     }
     if let Some(difference) = difference(volume, new, ignore_zone) {
+        let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
+        if is_elsewhere && !marks_are_own(volume) && volume.attachments.is_empty() {
+            return Found::Unmarked(difference);
+        }
         return Found::Other(difference);
     }
     if volume.status.is_coming() {

@@ -310,3 +310,38 @@ async fn a_deletion_that_is_killed_at_any_call_leaves_no_frozen_data_behind() {
     }
     assert!(last >= 5, "it was cut short after {last} calls only");
 }
+
+#[tokio::test]
+async fn a_restoration_elsewhere_that_was_cut_short_keeps_its_name_and_stays() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let made = complete(&stage, backup("b-1", &volume)).await;
+    let wanted = |zone: &str| NewVolume {
+        source: Some(Source::PointInTime(made.id.to_string())),
+        acceptable_zones: vec![zone.to_owned()],
+        ..new("restored")
+    };
+    let left = stage
+        .cloud
+        .create_volume(wanted("nova"))
+        .await
+        .expect("restored")
+        .volume;
+    // As Cinder leaves it until its marks are written again.
+    let bare = |volume: &mut openstack_sim::Volume| {
+        volume.metadata.remove(marks::SOURCE_BACKUP);
+        volume.metadata.remove(marks::REQUESTED_ZONES);
+        let restored = made.id.to_string();
+        volume
+            .metadata
+            .insert(marks::CINDERS_SOURCE_BACKUP.to_owned(), restored);
+    };
+    assert!(stage.sim.set_volume(left.id.as_str(), bare));
+    let error = stage.cloud.create_volume(wanted("east")).await.expect_err("elsewhere");
+    assert!(matches!(error, CloudError::Busy { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("zone east is wanted, it is in nova"),
+        "{error}"
+    );
+    assert!(stage.cloud.volume(&left.id).await.expect("a look").is_some());
+}

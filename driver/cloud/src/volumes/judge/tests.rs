@@ -279,9 +279,14 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     ]);
     assert_eq!(restored.source_backup(), Some("b-2"));
     assert!(
-        matches!(judge(&restored, &wanted, false), Found::Other(_)),
+        matches!(judge(&restored, &wanted, false), Found::Unmarked(_)),
         "somebody may have got it"
     );
+    let larger = NewVolume {
+        size: GiB::new(3).expect("size"),
+        ..wanted.clone()
+    };
+    assert!(matches!(judge(&restored, &larger, false), Found::Other(_)));
     restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
     assert_eq!(judge(&restored, &wanted, false), Found::OursUnfit);
 }
