@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{wait_for, workspace_root};
 use serde_json::{Value, json};
 
-use crate::world::{DAEMON_SET, DEPLOYMENT, PATIENCE, World};
+use crate::world::{DAEMON_SET, DEPLOYMENT, OBJECT, PATIENCE, World};
 
 /// The namespace that config/rbac/operand-namespace names.
 const ELSEWHERE: &str = "cinder-csi-drivers";
@@ -71,8 +71,38 @@ pub(crate) async fn a_driver_in_another_namespace_is_made_there_once_the_operato
         Ok(())
     })
     .await?;
+    without_the_role_nothing_is_called_gone(world).await?;
     operator.process.stop().await?;
     Ok(())
+}
+
+async fn without_the_role_nothing_is_called_gone(world: &World) -> Result<()> {
+    let before = world.api.get(OBJECT).await?["status"].clone();
+    world
+        .api
+        .delete(&format!(
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/{ELSEWHERE}/rolebindings/cinder-csi-operator"
+        ))
+        .await?;
+    let after = wait_for("the word that nobody looks", PATIENCE, async || {
+        // The API server may go by the role for a moment still, and nothing else makes the operator look again.
+        let object = world.api.get(OBJECT).await?;
+        let touched = json!({"metadata": {"annotations": {"touched": object["metadata"]["resourceVersion"]}}});
+        world.api.merge(OBJECT, &touched).await?;
+        let (reason, message) = world.condition("Available", "Unknown").await?;
+        ensure!(reason == "NotObserved", "{reason}: {message}");
+        Ok(world.api.get(OBJECT).await?["status"].clone())
+    })
+    .await?;
+    let (reason, message) = world.condition("Degraded", "True").await?;
+    ensure!(reason == "OperandNamespaceForbidden", "{reason}: {message}");
+    for field in ["controller", "nodes", "clouds"] {
+        ensure!(!before[field].is_null(), "{before}");
+        ensure!(after[field] == before[field], "{field}: {}", after[field]);
+    }
+    world
+        .kustomize(&workspace_root().join("config/rbac/operand-namespace"))
+        .await
 }
 
 fn what_the_spec_says_is_in(deployment: &Value) -> Result<()> {
