@@ -94,6 +94,8 @@ pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &Worl
 /// Waits until every field of the wave has its value again.
 async fn put_right(world: &World, wave: &[(Object, Vec<Leaf>)]) -> Result<()> {
     wait_for("the repair", PATIENCE, async || {
+        // The nodes' turn comes when the controller's pods are done: what is changed of the version looks like an update.
+        world.everything_runs().await?;
         for (object, leaves) in wave {
             let now = world.api.find(&object.path).await?;
             let now = now.with_context(|| format!("{} is gone", object.label()))?;
