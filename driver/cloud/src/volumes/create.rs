@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones};
+use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, several};
 use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -152,15 +152,11 @@ impl Inner {
             .all(&[("name", new.name.clone())], None)
             .await?;
         let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
-        let ours: Vec<&str> = named
-            .iter()
-            .filter(|volume| volume.status != VolumeStatus::Deleting && is_ours(volume, new))
-            .map(|volume| volume.id.as_str())
-            .collect();
-        if ours.len() > 1 {
+        let made = several(&named, new);
+        if !made.is_empty() {
             tracing::warn!(
                 name = %new.name,
-                volumes = ours.join(", "),
+                volumes = made.join(", "),
                 "several volumes were made for one: Cinder carried out an earlier request late; the claim gets one of them, the others \
                  have to be deleted by hand"
             );

@@ -257,5 +257,14 @@ pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
     })
 }
 
+/// The ids of the volumes that were made for this request, where there is more than one that stays.
+pub(super) fn several<'a>(named: &'a [Volume], new: &NewVolume) -> Vec<&'a str> {
+    let made = named
+        .iter()
+        .filter(|volume| volume.status != VolumeStatus::Deleting && is_ours(volume, new));
+    let made: Vec<&str> = made.map(|volume| volume.id.as_str()).collect();
+    if made.len() > 1 { made } else { Vec::new() }
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,5 @@
 //! Creation and deletion to the end, through every uncertainty.
 
-use std::io::{Read, Seek};
-use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::{CloudError, GiB, NewVolume, ServerId, VolumeId, VolumeStatus};
@@ -109,36 +107,6 @@ async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_
     assert!(stage.sim.state().volumes.is_empty());
     stage.create("pvc-1").await;
     assert_eq!(stage.sim.state().volumes.len(), 1);
-}
-
-#[tokio::test]
-async fn a_second_volume_that_a_late_request_made_is_told_of() {
-    let stage = stage().await;
-    let first = stage.create("pvc-1").await;
-    let second = stage.create("pvc-2").await;
-    let log = Arc::new(tempfile::tempfile().expect("a file"));
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
-    let said = || {
-        let mut text = String::new();
-        let mut file = log.as_ref();
-        file.rewind()
-            .and_then(|()| file.read_to_string(&mut text))
-            .expect("the log");
-        text
-    };
-    let _subscribed = tracing::subscriber::set_default(subscriber);
-    stage.create("pvc-1").await;
-    assert!(!said().contains("several volumes"), "{}", said());
-    let late = |volume: &mut openstack_sim::Volume| volume.name = Some("pvc-1".to_owned());
-    assert!(stage.sim.set_volume(second.id.as_str(), late));
-    let adopted = stage.create("pvc-1").await;
-    assert_eq!(adopted.id, first.id);
-    assert!(
-        said().contains(&format!("volumes=\"{}, {}\"", first.id, second.id))
-            || said().contains(&format!("volumes=\"{}, {}\"", second.id, first.id)),
-        "{}",
-        said()
-    );
 }
 
 #[tokio::test]

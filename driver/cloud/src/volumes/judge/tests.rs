@@ -328,3 +328,13 @@ fn a_zone_is_met_under_its_own_name_or_the_label_that_is_made_of_it(
     assert_eq!(same_zone(wanted, found), is_it);
     assert_eq!(same_zone(found, wanted), is_it);
 }
+
+#[test]
+fn a_second_volume_that_a_late_request_made_is_named() {
+    let mut of_another = volume("3", "available");
+    of_another.metadata.clear();
+    let alone = [volume("1", "available"), volume("2", "deleting"), of_another];
+    assert_eq!(several(&alone, &new()), [""; 0]);
+    let two = [volume("1", "in-use"), volume("2", "creating")];
+    assert_eq!(several(&two, &new()), ["1", "2"]);
+}
