@@ -1,10 +1,10 @@
 //! When to look: learned from how long each kind of operation took before, so that most waits need one look and none comes late.
 //!
 //! A wait's first look is aimed at the time that the operation last needed. A hit lets the aim creep towards the latest time at
-//! which a look was known to come too early; one kind of operation at a time, so that at most one look per volume's life is spent on
-//! learning. A cloud that has only answered hits may be far quicker than assumed: until the first miss every hit makes the aims a
-//! fraction of what they were. The first operation of a kind often waits for what the cloud has yet to set up (connections, caches):
-//! a miss there tells nothing about the next ones.
+//! which a look was known to come too early: at once where much is to be won, and else one kind of operation at a time, so that at
+//! most one look per volume's life is spent on learning. A cloud that has only answered hits may be far quicker than assumed: until
+//! the first miss every hit makes the aims a fraction of what they were. The first operation of a kind often waits for what the cloud
+//! has yet to set up (connections, caches): what came too early for it tells nothing about the next ones.
 
 use std::time::Duration;
 
@@ -65,6 +65,10 @@ const LATEST_FIRST: f64 = 3.0;
 /// Between aim and floor there is nothing left to win below this, or below this share of the aim.
 const CLOSE: f64 = 0.06;
 const CLOSE_SHARE: f64 = 0.06;
+/// How much of the room between floor and aim is left after a hit.
+const LEFT: f64 = 0.5;
+/// Where more than this is left to win, the aim moves without waiting for its turn.
+const FAR: f64 = 0.2;
 /// So much longer than usual is an exception, from which nothing is learned unless it becomes the rule.
 const EXCEPTION: f64 = 1.25;
 /// By how much the aims sink with each hit before the first miss.
@@ -107,12 +111,7 @@ impl Default for Pace {
 impl Pace {
     /// The time from the request to the first look.
     pub(crate) fn first_look(&self, kind: Kind) -> Duration {
-        let guess = kind.prior() * self.scale;
-        let aim = match self.kinds[kind.index()] {
-            None => guess,
-            Some(learned) if self.searching => learned.aim.min(guess),
-            Some(learned) => learned.aim,
-        };
+        let aim = self.expected(kind, self.scale, |learned| learned.aim);
         Duration::from_secs_f64(aim.clamp(SOONEST, LATEST_FIRST))
     }
 
@@ -130,19 +129,23 @@ impl Pace {
         } else {
             (elapsed / 30.0).clamp(1.0, 10.0)
         };
-        let guess = kind.prior() * self.scale_before_last();
-        let known = match self.kinds[kind.index()] {
-            None => guess,
-            Some(learned) if self.searching => learned.good.min(guess),
-            Some(learned) => learned.good,
-        };
-        let to_known = known - elapsed;
+        let to_known = self.expected(kind, self.scale_before_last(), |learned| learned.good) - elapsed;
         let gap = if looks == 1 && to_known > 0.05 {
             to_known.min(1.0)
         } else {
             gap
         };
         Duration::from_secs_f64(gap)
+    }
+
+    /// What was learned, and no more than the guess where nothing is known to come too early.
+    fn expected(&self, kind: Kind, scale: f64, time: impl FnOnce(Learned) -> f64) -> f64 {
+        let guess = kind.prior() * scale;
+        match self.kinds[kind.index()] {
+            None => guess,
+            Some(learned) if self.searching || learned.floor == 0.0 => time(learned).min(guess),
+            Some(learned) => time(learned),
+        }
     }
 
     fn scale_before_last(&self) -> f64 {
@@ -177,36 +180,32 @@ impl Pace {
                 }
             }
             Some(too_early) if looks > 1 => {
-                let is_cold = is_first && self.searching && self.scale >= 1.0;
-                if self.searching && !is_cold {
+                if self.searching {
                     self.scale = self.scale_before_last();
-                    self.searching = false;
+                    self.searching = is_first;
                 }
                 // One slow operation moves the aim only part of the way.
                 let good = found.min(usual * 1.5).max(SOONEST);
+                let too_early = too_early.as_secs_f64().min(good);
                 Learned {
                     aim: good,
                     good,
-                    floor: if is_cold {
-                        0.0
-                    } else {
-                        too_early.as_secs_f64().min(good)
-                    },
+                    floor: if is_first { 0.0 } else { too_early },
                     exceptions: before.exceptions,
                 }
             }
             _ => {
                 let room = found - before.floor;
-                let may_probe = !kind.is_in_every_life() || self.probing.is_none();
+                let waits_for_its_turn = kind.is_in_every_life() && room <= FAR;
                 let aim = if self.searching {
                     // From what was found: many that one look found finished are one hit.
                     self.scale = self.scale.min(found / kind.prior() / SEARCH);
                     found / SEARCH
-                } else if room > CLOSE.max(found * CLOSE_SHARE) && may_probe {
-                    if kind.is_in_every_life() {
+                } else if room > CLOSE.max(found * CLOSE_SHARE) && !(waits_for_its_turn && self.probing.is_some()) {
+                    if waits_for_its_turn {
                         self.probing = Some(kind);
                     }
-                    before.floor + room * 0.6
+                    before.floor + room * LEFT
                 } else {
                     found
                 };
@@ -233,13 +232,20 @@ mod tests {
 
     /// The same where the first life had others.
     fn lives_after(first: [(Kind, f64); 4], count: usize, latencies: [(Kind, f64); 4]) -> (Vec<u32>, f64) {
+        let (looks, late) = each_life_after(first, count, latencies);
+        (looks, late[count - 1].into_iter().fold(0.0, f64::max))
+    }
+
+    /// The same, with the lateness of each operation in each life.
+    fn each_life_after(
+        first: [(Kind, f64); 4],
+        count: usize,
+        latencies: [(Kind, f64); 4],
+    ) -> (Vec<u32>, Vec<[f64; 4]>) {
         let mut pace = Pace::default();
-        let mut looks_per_life = Vec::new();
-        let mut late = 0.0_f64;
-        for life in 0..count {
+        let mut life = |latencies: [(Kind, f64); 4]| {
             let mut total = 0;
-            late = 0.0;
-            for (kind, latency) in if life == 0 { first } else { latencies } {
+            let late = latencies.map(|(kind, latency)| {
                 let mut at = pace.first_look(kind);
                 let mut before = None;
                 let mut looks = 1;
@@ -250,11 +256,13 @@ mod tests {
                 }
                 pace.finished(kind, looks, at, before);
                 total += looks;
-                late = late.max(at.as_secs_f64() - latency);
-            }
-            looks_per_life.push(total);
-        }
-        (looks_per_life, late)
+                at.as_secs_f64() - latency
+            });
+            (total, late)
+        };
+        (0..count)
+            .map(|number| life(if number == 0 { first } else { latencies }))
+            .unzip()
     }
 
     #[test]
@@ -315,6 +323,30 @@ mod tests {
         let (looks, late) = lives_after(cold, 5, quick);
         assert!(late <= 0.2, "a cold attachment, too: {late}");
         assert!(looks[1..].iter().all(|looks| *looks <= 6), "{looks:?}");
+    }
+
+    #[test]
+    fn a_quick_cloud_tells_of_its_attachments_in_time_whatever_the_first_life_was_like() {
+        let of = |create, attach, detach, delete| {
+            [
+                (Kind::Create, create),
+                (Kind::Attach, attach),
+                (Kind::Detach, detach),
+                (Kind::Delete, delete),
+            ]
+        };
+        for create in [0.3, 0.5, 0.8, 1.0, 1.5] {
+            for attach in [0.3, 0.5, 0.7, 1.0, 1.4, 2.0] {
+                for usual in [0.15, 0.2, 0.3] {
+                    let first = of(create, attach, 0.3, 0.15);
+                    let (looks, late) = each_life_after(first, 5, of(0.3, usual, 0.15, 0.1));
+                    let mut attachments: Vec<f64> = late.iter().map(|[_, attachment, ..]| *attachment).collect();
+                    attachments.sort_by(f64::total_cmp);
+                    assert!(attachments[2] <= 0.2, "{first:?}, then {usual}: {late:?}");
+                    assert!(looks[1..].iter().all(|looks| *looks <= 7), "{looks:?}");
+                }
+            }
+        }
     }
 
     #[test]
