@@ -59,6 +59,7 @@ impl Inner {
         if !volume.is_uuid() || self.gone.has(volume) {
             return Ok(());
         }
+        self.made.let_go(volume);
         let deadline = Instant::now() + self.options.operation_timeout;
         let servers = match server {
             Some(server) => vec![server.clone()],

@@ -22,9 +22,9 @@ use crate::gone::Gone;
 use crate::groups::under_work::UnderWork;
 use crate::ids::{ServerId, VolumeId};
 use crate::listing::kept::Listing;
+use crate::made::Made;
 use crate::options::CloudOptions;
 use crate::per_server::Turns;
-use crate::readonly::Writing;
 use crate::room::known::Known;
 use crate::transport::Transport;
 use crate::watch::{Progress, ServerRecords, Watch};
@@ -106,7 +106,7 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) listing: Listing,
     pub(crate) group_names: UnderWork,
-    pub(crate) writing: Writing,
+    pub(crate) made: Made,
 }
 
 impl Inner {
@@ -138,7 +138,7 @@ impl Cloud {
                 known: Known::default(),
                 listing: Listing::default(),
                 group_names: UnderWork::default(),
-                writing: Writing::default(),
+                made: Made::default(),
             }),
         })
     }

@@ -30,6 +30,7 @@ mod http_client;
 mod ids;
 mod last_failure;
 mod listing;
+mod made;
 pub mod marks;
 mod metadata;
 mod migration;

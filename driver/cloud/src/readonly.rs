@@ -4,14 +4,9 @@
 //! kept in the volume's metadata, under the server's name: first that a read-only one is to come, then the id of the attachment that
 //! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. It is removed
 //! after the detachment all the same, so that volumes do not gather marks of servers that are long gone. An attachment for writing
-//! costs no request more: the process remembers which attachments it made for writing, and looks for a mark at others only. It also
-//! knows by that when the same is asked for once more, which external-attacher does when it has not seen its own note of the answer.
+//! costs no request more: the process remembers which attachments it made for writing, and looks for a mark at others only.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::collections::BTreeMap;
 
 use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::cloud::{AttachOptions, Attached, Inner};
@@ -25,55 +20,6 @@ const PENDING: &str = "pending";
 const NONE: &str = "";
 /// For attachments without an id, of an old Cinder.
 const UNNAMED: &str = "attached";
-
-/// How many attachments are remembered; then the memory starts anew, which costs a look for each that is forgotten.
-const REMEMBERED: usize = 10_000;
-
-/// How long an attachment that Cinder still shows needs no second look at Nova's record of it.
-const JUST_NOW: Duration = Duration::from_secs(10);
-
-/// The attachments that this process made, or found made, for writing: at these there is no mark.
-#[derive(Debug, Default)]
-pub(crate) struct Writing {
-    pairs: Mutex<HashMap<(VolumeId, ServerId), Made>>,
-}
-
-/// An attachment, and when it was seen complete by Nova's account and Cinder's.
-#[derive(Debug)]
-struct Made {
-    attachment: String,
-    at: Instant,
-}
-
-impl Writing {
-    fn pairs(&self) -> MutexGuard<'_, HashMap<(VolumeId, ServerId), Made>> {
-        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember(&self, volume: &VolumeId, server: &ServerId, attachment: &str) {
-        let mut pairs = self.pairs();
-        if pairs.len() >= REMEMBERED {
-            pairs.clear();
-        }
-        let made = Made {
-            attachment: attachment.to_owned(),
-            at: Instant::now(),
-        };
-        pairs.insert((volume.clone(), server.clone()), made);
-    }
-
-    /// Whether it was known; it is not any more.
-    fn forget(&self, volume: &VolumeId, server: &ServerId) -> bool {
-        self.pairs().remove(&(volume.clone(), server.clone())).is_some()
-    }
-
-    /// The id of the attachment that came to be a moment ago, from a Cinder that gives them ids.
-    fn just_now(&self, volume: &VolumeId, server: &ServerId) -> Option<String> {
-        let pairs = self.pairs();
-        let made = pairs.get(&(volume.clone(), server.clone()))?;
-        (made.at.elapsed() < JUST_NOW && made.attachment != UNNAMED).then(|| made.attachment.clone())
-    }
-}
 
 /// What the mark says of the attachment that a volume has at a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,11 +57,16 @@ impl Inner {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<Attached, CloudError> {
-        if let Some(attached) = self.attached_just_now(volume, server, options).await? {
-            return Ok(attached);
+        if !options.read_only {
+            if let Some(answer) = self.made.answer(volume, server) {
+                return Ok(answer);
+            }
+            if let Some(attached) = self.attached_lately(volume, server).await? {
+                return Ok(attached);
+            }
         }
         // Known again only once it is certain: until then a mark may be there.
-        self.writing.forget(volume, server);
+        self.made.forget(volume, server);
         if options.read_only {
             self.prepare_read_only(volume, server).await?;
         }
@@ -133,7 +84,8 @@ impl Inner {
             (Mode::ReadOnly, true) => return Ok(attached),
             (Mode::Writing, false) => {
                 if !seen.metadata.contains_key(&key(server)) {
-                    self.writing.remember(volume, server, attachment);
+                    let id = Some(attachment).filter(|id| *id != UNNAMED);
+                    self.made.remember(volume, server, id, &attached);
                 }
                 return Ok(attached);
             }
@@ -146,15 +98,9 @@ impl Inner {
         Ok(attached)
     }
 
-    /// What was asked for a moment ago and is so still, by one look: Nova would refuse to do it again, and then it takes two looks.
-    async fn attached_just_now(
-        &self,
-        volume: &VolumeId,
-        server: &ServerId,
-        options: AttachOptions,
-    ) -> Result<Option<Attached>, CloudError> {
-        let known = self.writing.just_now(volume, server);
-        let Some(known) = known.filter(|_| !options.read_only) else {
+    /// What was asked for a little while ago and is so still, by one look: Nova would refuse to do it again, and then it takes two looks.
+    async fn attached_lately(&self, volume: &VolumeId, server: &ServerId) -> Result<Option<Attached>, CloudError> {
+        let Some(known) = self.made.lately(volume, server) else {
             return Ok(None);
         };
         let seen = BlockStorage::new(&self.transport).volume(volume).await?;
@@ -172,7 +118,7 @@ impl Inner {
     /// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what
     /// is left of it means nothing, and the next call tries again.
     pub(crate) async fn forget_mode(&self, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
-        if self.writing.forget(volume, server) {
+        if self.made.forget(volume, server) {
             return;
         }
         let key = key(server);

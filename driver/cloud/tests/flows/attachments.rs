@@ -14,6 +14,13 @@ async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder
         .await
 }
 
+/// What was seen before is no longer as good as a look.
+async fn a_moment_passes() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    tokio::time::resume();
+}
+
 async fn status(stage: &Stage, volume: &VolumeId) -> VolumeStatus {
     stage.cloud.volume(volume).await.expect("asked").expect("there").status
 }
@@ -70,12 +77,21 @@ async fn attaching_and_detaching_again_change_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_attached_a_moment_ago_is_told_by_one_look() {
+async fn what_was_attached_a_moment_ago_is_told_without_a_look_and_a_while_ago_by_one() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
-    attach(&stage, &volume.id, ONE).await.expect("attached");
+    let first = attach(&stage, &volume.id, ONE).await.expect("attached");
     stage.sim.clear_log();
-    attach(&stage, &volume.id, ONE).await.expect("attached before");
+    let again = attach(&stage, &volume.id, ONE).await.expect("attached before");
+    assert_eq!((&again.device, &again.volume), (&first.device, &first.volume));
+    assert!(
+        again.already && stage.operations().is_empty(),
+        "{:?}",
+        stage.operations()
+    );
+    a_moment_passes().await;
+    let again = attach(&stage, &volume.id, ONE).await.expect("attached before");
+    assert!(again.already);
     assert_eq!(stage.operations(), ["get_volume"]);
 
     // Somebody else detached it meanwhile: what was known is worth nothing.
@@ -87,6 +103,7 @@ async fn what_was_attached_a_moment_ago_is_told_by_one_look() {
         .expect("detached");
     let anew = attach(&stage, &volume.id, ONE).await.expect("attached anew");
     assert!(!anew.already);
+    a_moment_passes().await;
 
     // Somebody else detached it and attached it again: another attachment, of which Nova is asked.
     stage
@@ -107,6 +124,26 @@ async fn what_was_attached_a_moment_ago_is_told_by_one_look() {
         "{:?}",
         stage.operations()
     );
+}
+
+#[tokio::test]
+async fn a_volume_that_this_process_detached_is_attached_anew_at_once() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    for server in [Some(ServerId::new(ONE)), None] {
+        let attached = attach(&stage, &volume.id, ONE).await.expect("attached");
+        assert!(!attached.already);
+        stage.cloud.detach(&volume.id, server.as_ref()).await.expect("detached");
+    }
+    // Also where the detachment failed half-way.
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    let refused = Fault::on("detach_volume").times(1).effect(Effect::status(403));
+    stage.sim.fault(refused).expect("a rule");
+    let detached = stage.cloud.detach(&volume.id, Some(&ServerId::new(ONE))).await;
+    detached.expect_err("refused");
+    stage.sim.clear_log();
+    attach(&stage, &volume.id, ONE).await.expect("attached still");
+    assert_eq!(stage.operations(), ["get_volume"]);
 }
 
 #[tokio::test]
