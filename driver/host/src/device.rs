@@ -9,6 +9,7 @@
 //! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
 
 mod arrival;
+mod held;
 mod identity;
 mod read_only;
 
@@ -21,6 +22,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, major, minor};
 use tokio::time::{Instant, sleep_until};
 
+pub use self::held::Held;
 pub(crate) use self::identity::serials;
 
 use self::arrival::Arrivals;
@@ -144,6 +146,19 @@ pub enum DeviceError {
         expected: (u32, u32),
         /// What the node is.
         actual: (u32, u32),
+    },
+    /// The volume is another device than a moment ago.
+    #[error(
+        "volume {volume_id} was {} when it was looked for and is {} now: it was detached and attached again meanwhile; \
+         nothing was touched", before.display(), now.display()
+    )]
+    Moved {
+        /// The volume.
+        volume_id: String,
+        /// Its node when it was found.
+        before: PathBuf,
+        /// Its node now.
+        now: PathBuf,
     },
     /// The device could not be opened or read.
     #[error("cannot {what} {}", path.display())]

@@ -2,16 +2,18 @@
 //!
 //! # When a device is formatted
 //!
-//! Only when all of this holds: the device is the volume (serial or link, size, device number on the open file); nobody
-//! else has it open exclusively; blkid's low-level probe finds neither a file system nor RAID, encryption or a partition
-//! table; and its beginning, its end and samples in between, read back, are zero. Anything else that is not a file system
-//! is an error that says so, and the device stays as it is.
+//! Only when all of this holds: the device is the volume (serial or link, size, device number on the open file), and who
+//! asks holds it ([`crate::Held`]), so that its name means no other disk meanwhile; nobody else has it open exclusively;
+//! blkid's low-level probe finds neither a file system nor RAID, encryption or a partition table; and its beginning, its end
+//! and samples in between, read back, are zero. Anything else that is not a file system is an error that says so, and the
+//! device stays as it is.
 //!
 //! # A format that was cut short
 //!
 //! The process or the node may die during mkfs. mkfs.xfs then leaves a superblock that says «in progress», which the
-//! kernel refuses to mount, so it never held data; mkfs.btrfs leaves one with a magic number of its own, likewise. mke2fs leaves written blocks and no superblock, which cannot be told
-//! from foreign data by looking at them. Three ways to know were weighed:
+//! kernel refuses to mount, so it never held data; mkfs.btrfs leaves one with a magic number of its own, likewise. mke2fs
+//! leaves written blocks and no superblock, which cannot be told from foreign data by looking at them. Three ways to know
+//! were weighed:
 //!
 //! * A note on the node: lost when the volume goes to another node; and it lies when the volume was used elsewhere in
 //!   the meantime, which the node cannot know.

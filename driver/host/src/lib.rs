@@ -1,9 +1,9 @@
 //! Devices, file systems and mounts of the machine that the driver's node role runs on.
 //!
 //! ```text
-//! find_device ──► Device ──► prepare_filesystem ──► mount ──► bind ──► usage
-//!  sysfs serials   path,      probe, mark, mkfs,     fsopen    target    statvfs
-//!  by-id links     size       fsck                   or mount(2)
+//! find_device ──► Device ──► hold ──► prepare_filesystem ──► mount ──► bind ──► usage
+//!  sysfs serials   path,               probe, mark, mkfs,     fsopen    target    statvfs
+//!  by-id links     size                fsck                   or mount(2)
 //! ```
 //!
 //! What holds everywhere:
@@ -33,7 +33,7 @@ mod offload;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use device::{Device, DeviceError};
+pub use device::{Device, DeviceError, Held};
 pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
 pub use mount::{MountError, MountOptions};
 pub use mountinfo::{Mount, MountTable};

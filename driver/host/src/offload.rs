@@ -212,7 +212,7 @@ impl Threads {
     }
 
     /// Gives a thread that has just become free something to do, or starts one.
-    fn start(&self, mut job: Job) -> io::Result<()> {
+    pub(crate) fn start(&self, mut job: Job) -> io::Result<()> {
         // Taken out first: it then waits for what it is sent.
         while let Some((_, thread)) = { lock(&self.idle).pop() } {
             match thread.send(job) {

@@ -144,6 +144,8 @@ impl Stage {
             // An earlier call may have ended between the mount and the growth.
             return self.grow_mounted(host, device, fs_type, options, &path, progress).await;
         }
+        // From here on things are done to it by name, a format among them.
+        let _held = host.hold(device).await?;
         let fs_type = if let Some(elsewhere) = mounts.of_device(device).next() {
             // Mounted at another place, such as the staging path of an earlier kubelet: it is complete and in use, so
             // it is neither checked nor repaired.

@@ -78,7 +78,10 @@ fn device(error: &DeviceError) -> Code {
         | DeviceError::WrongNode { .. } => Code::FailedPrecondition,
         DeviceError::Access { .. } => Code::Internal,
         // A mkfs of an earlier call, or a mount that is still going away.
-        DeviceError::Busy { .. } | DeviceError::NoSize { .. } | DeviceError::NoAnswer(_) => Code::Unavailable,
+        DeviceError::Busy { .. }
+        | DeviceError::Moved { .. }
+        | DeviceError::NoSize { .. }
+        | DeviceError::NoAnswer(_) => Code::Unavailable,
     }
 }
 

@@ -10,6 +10,7 @@ mod flaky;
 mod format;
 mod grow;
 mod health;
+mod held;
 mod lab;
 mod mounts;
 mod unfinished;

@@ -1,0 +1,47 @@
+//! A device that goes on to be the one that was checked.
+
+use std::fs::File;
+
+use super::{Device, DeviceError, LOOK_LIMIT, Open};
+use crate::Host;
+
+/// While this lives, the kernel gives the device's number and name to no other disk: one that is attached after this one was
+/// unplugged gets others. So what was checked holds for all that is then done by name. Keeps nobody else from using the device.
+#[derive(Debug)]
+#[must_use = "the device is let go of when this is dropped"]
+pub struct Held {
+    /// `Some` until the drop.
+    file: Option<File>,
+    host: Host,
+}
+
+impl Host {
+    /// Holds a device, and makes sure after that that it still is its volume: it may have been unplugged, and its number given to
+    /// another disk, since it was found. Dropping the future changes nothing.
+    pub async fn hold(&self, device: &Device) -> Result<Held, DeviceError> {
+        let opened = device.clone();
+        let what = format!("opening {}", device.path.display());
+        let open = move || opened.open(Open::Read);
+        let held = Held {
+            file: Some(self.inner.threads.run(what, LOOK_LIMIT, open).await??),
+            host: self.clone(),
+        };
+        let now = self.look_for(&device.volume_id, None).await?;
+        if (now.number, &now.path) == (device.number, &device.path) {
+            return Ok(held);
+        }
+        Err(DeviceError::Moved {
+            volume_id: device.volume_id.clone(),
+            before: device.path.clone(),
+            now: now.path,
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Elsewhere: to close a disk that has died may take for ever. Where no thread is to be had, it is closed here.
+        let file = self.file.take();
+        let _ = self.host.inner.threads.start(Box::new(move || drop(file)));
+    }
+}
