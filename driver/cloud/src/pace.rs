@@ -225,6 +225,16 @@ impl Pace {
 mod tests {
     use super::*;
 
+    /// The latencies of a volume's life, in seconds.
+    fn taking(create: f64, attach: f64, detach: f64, delete: f64) -> [(Kind, f64); 4] {
+        [
+            (Kind::Create, create),
+            (Kind::Attach, attach),
+            (Kind::Detach, detach),
+            (Kind::Delete, delete),
+        ]
+    }
+
     /// Lives of a volume in a cloud with fixed latencies: the looks needed in each, and the worst lateness in the last one.
     fn lives(count: usize, latencies: [(Kind, f64); 4]) -> (Vec<u32>, f64) {
         lives_after(latencies, count, latencies)
@@ -267,12 +277,7 @@ mod tests {
 
     #[test]
     fn at_the_latencies_of_real_services_a_life_takes_six_looks_at_most() {
-        let real = [
-            (Kind::Create, 0.8),
-            (Kind::Attach, 1.1),
-            (Kind::Detach, 0.6),
-            (Kind::Delete, 0.3),
-        ];
+        let real = taking(0.8, 1.1, 0.6, 0.3);
         let (looks, late) = lives(40, real);
         assert!(looks.iter().all(|looks| *looks <= 6), "{looks:?}");
         assert!(looks.iter().sum::<u32>() <= 40 * 5, "{looks:?}");
@@ -281,12 +286,7 @@ mod tests {
 
     #[test]
     fn a_cloud_that_answers_at_once_is_found_out_and_never_needs_a_second_look() {
-        let at_once = [
-            (Kind::Create, 0.0),
-            (Kind::Attach, 0.0),
-            (Kind::Detach, 0.0),
-            (Kind::Delete, 0.0),
-        ];
+        let at_once = taking(0.0, 0.0, 0.0, 0.0);
         let (looks, late) = lives(6, at_once);
         assert!(looks.iter().all(|looks| *looks == 4), "{looks:?}");
         assert!(late <= 0.05, "{late}");
@@ -296,12 +296,7 @@ mod tests {
 
     #[test]
     fn a_cloud_that_is_quicker_than_assumed_is_found_out_in_the_first_life() {
-        let quick = [
-            (Kind::Create, 0.3),
-            (Kind::Attach, 0.4),
-            (Kind::Detach, 0.2),
-            (Kind::Delete, 0.1),
-        ];
+        let quick = taking(0.3, 0.4, 0.2, 0.1);
         let (looks, late) = lives(2, quick);
         assert!(looks.iter().all(|looks| *looks <= 6), "{looks:?}");
         assert!(late <= 0.2, "{late} {looks:?}");
@@ -309,12 +304,7 @@ mod tests {
 
     #[test]
     fn a_cloud_that_is_slow_to_begin_with_is_not_taken_for_a_slow_one() {
-        let quick = [
-            (Kind::Create, 0.25),
-            (Kind::Attach, 0.3),
-            (Kind::Detach, 0.25),
-            (Kind::Delete, 0.1),
-        ];
+        let quick = taking(0.25, 0.3, 0.25, 0.1);
         let mut cold = quick;
         cold[0].1 = 1.2;
         let (_, late) = lives_after(cold, 3, quick);
@@ -327,19 +317,11 @@ mod tests {
 
     #[test]
     fn a_quick_cloud_tells_of_its_attachments_in_time_whatever_the_first_life_was_like() {
-        let of = |create, attach, detach, delete| {
-            [
-                (Kind::Create, create),
-                (Kind::Attach, attach),
-                (Kind::Detach, detach),
-                (Kind::Delete, delete),
-            ]
-        };
         for create in [0.3, 0.5, 0.8, 1.0, 1.5] {
             for attach in [0.3, 0.5, 0.7, 1.0, 1.4, 2.0] {
                 for usual in [0.15, 0.2, 0.3] {
-                    let first = of(create, attach, 0.3, 0.15);
-                    let (looks, late) = each_life_after(first, 5, of(0.3, usual, 0.15, 0.1));
+                    let first = taking(create, attach, 0.3, 0.15);
+                    let (looks, late) = each_life_after(first, 5, taking(0.3, usual, 0.15, 0.1));
                     let mut attachments: Vec<f64> = late.iter().map(|[_, attachment, ..]| *attachment).collect();
                     attachments.sort_by(f64::total_cmp);
                     assert!(attachments[2] <= 0.2, "{first:?}, then {usual}: {late:?}");
