@@ -22,12 +22,8 @@ check: ## The quick tests: cargo alone, no root, no Go
 	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator -- --skip backing::
 
 .PHONY: test
-test: prepare ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
-	$(CARGO) build --locked --workspace --all-targets
-	tests/openstack/cloud up >/dev/null
-	trap 'tests/openstack/cloud down' EXIT; \
-	HARNESS_PROFILE=$(or $(HARNESS_PROFILE),dev) $(CARGO) test --locked --workspace
-	kernel=$$(tests/vm/prepare); VM_KERNEL=$$kernel $(CARGO) test --locked --workspace --test vm -- --ignored
+test: packages ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
+	tests/run
 
 .PHONY: test-vm
 test-vm: ## The node service in a small machine: virtio, SCSI and NVMe, config drive, online growth of ext4 (root)
@@ -69,12 +65,16 @@ openstack-down: ## End them, with all their processes, loop devices and files
 	tests/openstack/cloud down
 
 .PHONY: demo
-demo: prepare ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up)
-	$(CARGO) run --locked --quiet -p harness -- demo $(if $(KEEP),--keep)
+demo: ## One volume's life on a cluster of real parts (root; KEEP=1 leaves it up)
+	@tests/demo $(if $(KEEP),--keep)
+
+.PHONY: packages
+packages:
+	@tests/tools/apt
 
 .PHONY: prepare
-prepare: ## Install what the tests need: Debian packages, Rust target, Go-built peers
-	tests/tools/build >/dev/null
+prepare: packages ## Install what the tests need: Debian packages, Rust target, Go-built peers
+	@tests/tools/prepare tools
 
 .PHONY: lint
 lint: fmt-check clippy deny crds-check reference-check ## Formatting, lints, licences, generated files

@@ -146,8 +146,8 @@ fn cargo() -> Command {
         .timeout(BUILD_TIMEOUT)
 }
 
-/// Whether a variable was set by the cargo that runs this program, for this program. Build scripts of dependencies watch
-/// some of them: with them inherited, each build from here would undo what a build from a shell has done.
+/// Whether a variable was set by what runs this program (cargo, or `tests/run`), for this program. Build scripts of dependencies
+/// watch some of them: with them inherited, each build from here would undo what a build from a shell has done.
 pub fn is_of_another_cargo(name: &str) -> bool {
     let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
     let names = [
@@ -155,6 +155,7 @@ pub fn is_of_another_cargo(name: &str) -> bool {
         "CARGO_PRIMARY_PACKAGE",
         "CARGO_TARGET_TMPDIR",
         "OUT_DIR",
+        "RUSTC_BOOTSTRAP",
     ];
     prefixes.iter().any(|prefix| name.starts_with(prefix)) || names.contains(&name)
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{DRIVER, PATIENCE, World};
 use crate::openstack::keys;
+use crate::programs;
 
 /// Where the manifests put it.
 pub const NAMESPACE: &str = "kube-system";
@@ -261,7 +262,7 @@ pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
 /// program.
 async fn driver_image(cluster: &Cluster, name: &str) -> Result<Image> {
     let mut image = Image::new(name)
-        .program(cluster.tools().path("cinder-csi-plugin")?, "/bin/cinder-csi-plugin")
+        .program(programs::go_driver()?, "/bin/cinder-csi-plugin")
         .await?;
     for (name, tool) in LINKS {
         image = image.link(name, tool);

@@ -30,12 +30,12 @@ pub fn simulator() -> Result<PathBuf> {
 
 /// csi-sanity: `CSI_SANITY`, or what `tests/tools/build` builds.
 pub fn csi_sanity() -> Result<PathBuf> {
-    of_module("csi", "csi-sanity")
+    of_module("sanity", "csi-sanity")
 }
 
 /// The Go driver: `CINDER_CSI_PLUGIN`, or what `tests/tools/build` builds.
 pub fn go_driver() -> Result<PathBuf> {
-    of_module("csi", "cinder-csi-plugin")
+    of_module("sanity", "cinder-csi-plugin")
 }
 
 /// kubectl: `KUBECTL`, or what `tests/tools/build` builds.
