@@ -180,7 +180,7 @@ async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
         let program = program.split(':').next().unwrap_or(program);
         match program {
             "livenessprobe" | "csi-node-driver-registrar" => of_nodes.push(name),
-            "cinder-csi-plugin" => cluster.import(&driver_image(cluster, name).await?).await?,
+            "cinder-csi-plugin" => cluster.import(&driver_image(name).await?).await?,
             sidecar => {
                 let path = format!("/{sidecar}");
                 let image = Image::new(name)
@@ -260,9 +260,9 @@ pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
 
 /// The Go driver with the file systems' tools, as its own image has them. No entry point: the manifests' arguments begin with the
 /// program.
-async fn driver_image(cluster: &Cluster, name: &str) -> Result<Image> {
+async fn driver_image(name: &str) -> Result<Image> {
     let mut image = Image::new(name)
-        .program(programs::go_driver()?, "/bin/cinder-csi-plugin")
+        .program(&programs::go_driver()?, "/bin/cinder-csi-plugin")
         .await?;
     for (name, tool) in LINKS {
         image = image.link(name, tool);
