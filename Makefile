@@ -76,6 +76,20 @@ packages:
 prepare: packages ## Install what the tests need: Debian packages, Rust target, Go-built peers
 	@tests/tools/prepare tools
 
+.PHONY: test-prepare
+test-prepare: packages ## Fetch and build all that `make test` needs, and run none of it (root)
+	tests/tools/prepare test
+	$(CARGO) test --locked --workspace --no-run
+	cd tests/tools/contracts && CGO_ENABLED=0 go build -mod=readonly -buildvcs=false ./...
+	tests/tools/promtool >/dev/null
+	tests/vm/prepare >/dev/null
+	tests/openstack/cloud install
+	$(or $(CARGO_TARGET_DIR),target)/debug/harness previous >/dev/null
+
+.PHONY: clean-room
+clean-room: ## README's commands on a Debian without anything else (root; KEEP=1 leaves it; ROOM='"tests/tools/build etcd"' runs that)
+	@tests/clean-room/room $(ROOM)
+
 .PHONY: lint
 lint: fmt-check clippy deny crds-check reference-check ## Formatting, lints, licences, generated files
 

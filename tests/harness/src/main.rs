@@ -29,6 +29,8 @@ enum Verb {
     Down,
     /// Packs the images of the product and prints where they are
     Images,
+    /// Builds the version before this one, from its commit, unless it was built before, and prints where its programs are
+    Previous,
 }
 
 #[tokio::main]
@@ -41,6 +43,7 @@ async fn main() -> ExitCode {
             Verb::Up(arguments) => up::run(arguments).await,
             Verb::Down => down::run(),
             Verb::Images => up::images().await,
+            Verb::Previous => up::previous().await,
         }
     })
     .await;

@@ -1,4 +1,4 @@
-//! `harness up` and `harness images`
+//! `harness up`, `harness images` and `harness previous`
 
 use anyhow::Result;
 use clap::Args;
@@ -42,5 +42,11 @@ pub(crate) async fn images() -> Result<()> {
     for archive in product.pack_images().await? {
         println!("{}", archive.display());
     }
+    Ok(())
+}
+
+pub(crate) async fn previous() -> Result<()> {
+    let product = Product::previous(&Progress::loud()).await?;
+    println!("{}\n{}", product.driver.display(), product.operator.display());
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""up, down, restart, stop, start, status."""
+"""install, up, down, restart, stop, start, status."""
 
 import contextlib
 import fcntl
@@ -23,7 +23,7 @@ LOSETUP = ["losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-
 
 def main(arguments, usage):
     """Runs one command; answers the exit status."""
-    known = {("up",): up, ("down",): down, ("status",): status}
+    known = {("install",): install_parts, ("up",): up, ("down",): down, ("status",): status}
     try:
         if tuple(arguments) in known:
             known[tuple(arguments)]()
@@ -54,6 +54,15 @@ def only_one():
             say("another command is at work; waiting for it")
             wait_for("the other command to end", LOCK_SECONDS, take)
         yield
+
+
+def install_parts():
+    """Installs what is missing, and starts nothing."""
+    if os.geteuid() != 0:
+        raise CloudError("run as root: packages are installed")
+    with only_one():
+        install.packages()
+        install.python_environment()
 
 
 def up():

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, Command, Image, wait_for, workspace_root};
@@ -24,6 +25,7 @@ pub const CLUSTER_ID: &str = "kubernetes";
 /// Of the snapshot-controller, which every cluster brings along itself.
 const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 const MODULE: &str = "k8s.io/cloud-provider-openstack";
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(5);
 /// What the Go driver runs on a node, and the configuration of that.
 const TOOLS: [&str; 15] = [
     "/usr/sbin/mke2fs",
@@ -137,9 +139,15 @@ pub async fn chart() -> Result<PathBuf> {
 
 /// The directory of the Go driver's module.
 async fn module() -> Result<PathBuf> {
-    let directory = Command::new("go")
+    let go = || Command::new("go").directory(workspace_root().join("tests/tools/csi"));
+    // A module has no directory until it is in the cache, from where `go clean` may have taken what the driver was built of.
+    go().args(["mod", "download", MODULE])
+        .timeout(DOWNLOAD_TIMEOUT)
+        .output()
+        .await
+        .with_context(|| format!("cannot fetch the module {MODULE}"))?;
+    let directory = go()
         .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", MODULE])
-        .directory(workspace_root().join("tests/tools/csi"))
         .output()
         .await
         .with_context(|| format!("cannot find the module {MODULE}"))?;

@@ -4,6 +4,7 @@ use std::fs;
 
 use csi_host::filesystem::Content;
 use csi_host::{Device, FilesystemError, FsType, Host, MountOptions, Prepare, ToolError, Tools};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, everything, read_at, run, write_at};
 
@@ -380,7 +381,8 @@ fn a_mkfs_that_wakes_up_late_cannot_harm_a_mounted_file_system() {
                 .await
                 .expect("it is a file system");
             fs::write(target.join("data"), "data").expect("it can be written");
-            crate::lab::output(std::process::Command::new("kill").args(["-CONT", pid.trim()]));
+            let stopped = pid.trim().parse().ok().and_then(Pid::from_raw);
+            kill_process(stopped.expect("it wrote its id"), Signal::CONT).expect("it lives");
             assert_ne!(appears(&late).await.trim(), "0", "a mounted device is claimed");
             lab.host().unmount(&target).await.expect("nobody uses it");
             lab.host()

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use openstack_sim::{ServerSpec, Sim, VolumeStatus};
 use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -331,12 +332,8 @@ impl Program {
     }
 
     /// Sends a signal and waits for the end.
-    fn end(&mut self, signal: &str) -> Option<i32> {
-        let sent = Command::new("kill")
-            .args([signal, &self.child.id().to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap().code()
     }
 }
@@ -354,7 +351,7 @@ async fn a_killed_simulator_goes_on_with_the_devices_that_it_left() {
     let place = Place::new();
     let mut first = Program::start(&place, &[]);
     let id = first.attached_volume().await;
-    first.end("-KILL");
+    first.end(Signal::KILL);
     let left = place.devices();
     assert_eq!(left.len(), 1, "kill -9 leaves the device");
     // Half-made work of the killed one: a link that no attachment knows.
@@ -365,7 +362,7 @@ async fn a_killed_simulator_goes_on_with_the_devices_that_it_left() {
     second.volume_with_status(&id, "in-use").await;
     assert_eq!(place.devices(), left, "a mounted disk must not go away under its user");
     assert!(link(&place.path("node"), &id).exists() && fs::symlink_metadata(&stray).is_err());
-    assert_eq!(second.end("-TERM"), Some(0));
+    assert_eq!(second.end(Signal::TERM), Some(0));
     assert!(place.devices().is_empty() && fs::symlink_metadata(link(&place.path("node"), &id)).is_err());
 }
 
@@ -375,7 +372,7 @@ async fn the_clean_command_releases_what_a_killed_simulator_left() {
     let place = Place::new();
     let mut killed = Program::start(&place, &[]);
     let id = killed.attached_volume().await;
-    killed.end("-KILL");
+    killed.end(Signal::KILL);
     let clean = Command::new(env!("CARGO_BIN_EXE_openstack-sim"))
         .args(["clean", "--backing"])
         .arg(place.path("backing"))
@@ -394,7 +391,7 @@ async fn work_that_a_kill_interrupted_is_finished_by_the_next_run() {
         .call(Method::POST, "/volume/v3/volumes", json!({"volume": {"size": 1}}))
         .await;
     let id = made["volume"]["id"].as_str().unwrap().to_owned();
-    first.end("-KILL");
+    first.end(Signal::KILL);
     let second = Program::start(&place, &[]);
     second.volume_with_status(&id, "available").await;
     assert!(place.file(&id).exists());
