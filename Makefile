@@ -22,7 +22,7 @@ check: ## The quick tests: cargo alone, no root, no Go
 	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator -- --skip backing::
 
 .PHONY: test
-test: packages ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
+test: test-prepare ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
 	tests/run
 
 .PHONY: test-vm
@@ -78,13 +78,7 @@ prepare: packages ## Install what the tests need: Debian packages, Rust target, 
 
 .PHONY: test-prepare
 test-prepare: packages ## Fetch and build all that `make test` needs, and run none of it (root)
-	tests/tools/prepare test
-	$(CARGO) test --locked --workspace --no-run
-	cd tests/tools/contracts && CGO_ENABLED=0 go build -mod=readonly -buildvcs=false ./...
-	tests/tools/promtool >/dev/null
-	tests/vm/prepare >/dev/null
-	tests/openstack/cloud install
-	$(or $(CARGO_TARGET_DIR),target)/debug/harness previous >/dev/null
+	@tests/tools/prepare test
 
 .PHONY: clean-room
 clean-room: ## README's commands on a Debian without anything else (root; KEEP=1 leaves it; ROOM='"tests/tools/build etcd"' runs that)
