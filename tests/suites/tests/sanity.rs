@@ -1,14 +1,17 @@
 //! csi-sanity against our driver and real loop devices: on the simulator, and on real Keystone, Cinder and Nova.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
+use harness::workspace_root;
 use suites::cloud::Cloud;
+use suites::contracts;
 use suites::drivers::{Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::openstack::Api;
 use suites::real_cloud::RealCloud;
-use suites::sanity::{self, Access, Calls, Options, REPEATS, Suite};
+use suites::sanity::{self, Access, Calls, DECIDED_BY_CORRECTION, Options, REPEATS, Suite};
 use suites::simulator::Simulator;
 
 /// The suite fills a node up to its limit; a small one keeps that short.
@@ -66,6 +69,31 @@ fn csi_sanity_passes_on_real_services_with_block_volumes_and_two_processes() {
 #[ignore = "on the simulator it is the same; `make sanity` runs both"]
 fn csi_sanity_as_published_fails_on_real_services_on_what_it_compares_wrongly_alone() {
     in_lab(async |lab| on_real_services(&lab, Suite::Published, Access::Mount, Processes::Two).await);
+}
+
+#[tokio::test]
+async fn the_page_on_conformance_names_what_the_correction_decides_and_changes_and_shows_why() -> Result<()> {
+    let read = |path| fs::read_to_string(workspace_root().join(path)).with_context(|| format!("cannot read {path}"));
+    let (page, build) = (read("docs/conformance.md")?, read("tests/tools/build")?);
+    for spec in DECIDED_BY_CORRECTION {
+        ensure!(page.contains(&format!("`{spec}`")), "the page does not name {spec}");
+    }
+    for name in ["WRONG", "RIGHT"] {
+        let line = build
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix("='")?.strip_suffix('\''));
+        let line = line.with_context(|| format!("tests/tools/build sets no {name}"))?;
+        ensure!(
+            page.contains(&format!("```go\n{line}\n```\n")),
+            "the page does not quote {line}"
+        );
+    }
+    let shown = contracts::equality().await?;
+    ensure!(
+        page.contains(&format!("```text\n{shown}```\n")),
+        "the page does not quote what tests/tools/contracts/equality prints:\n{shown}"
+    );
+    Ok(())
 }
 
 /// How many processes the driver is.
