@@ -85,7 +85,7 @@ clean-room: ## README's commands on a Debian without anything else (root; KEEP=1
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check ## Formatting, lints, licences, generated files
+lint: fmt-check clippy deny crds-check reference-check lines-check ## Formatting, lints, licences, generated files
 
 .PHONY: fmt-check
 fmt-check:
@@ -124,6 +124,10 @@ reference: ## Write the pages and the alerts that are made from the operator's c
 .PHONY: reference-check
 reference-check:
 	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference -- --check
+
+.PHONY: lines-check
+lines-check:
+	tests/tools/lines --self-test
 
 .PHONY: image
 image: ## Build the container images (needs docker or podman: ENGINE=podman)

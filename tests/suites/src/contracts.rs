@@ -28,6 +28,12 @@ pub async fn published_descriptors() -> Result<Vec<u8>> {
     run(Command::new(programs::contract_program("descriptors")?)).await
 }
 
+/// How two messages of Go that say the same compare once one of them was sent. Fails if that makes no difference.
+pub async fn equality() -> Result<String> {
+    let shown = run(Command::new(programs::contract_program("equality")?)).await?;
+    String::from_utf8(shown).context("what the program prints is no text")
+}
+
 /// Registers a plugin as the kubelet's plugin manager does.
 pub async fn register(socket: &Path) -> Result<PluginInfo> {
     let mut command = Command::new(programs::contract_program("registration")?);

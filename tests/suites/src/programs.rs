@@ -28,9 +28,14 @@ pub fn simulator() -> Result<PathBuf> {
     of_this_workspace("openstack-sim", "OPENSTACK_SIM")
 }
 
-/// csi-sanity: `CSI_SANITY`, or what `tests/tools/build` builds.
+/// csi-sanity with one comparison corrected: `CSI_SANITY`, or what `tests/tools/build` builds.
 pub fn csi_sanity() -> Result<PathBuf> {
     of_module("sanity", "csi-sanity")
+}
+
+/// csi-sanity as its module has it: `CSI_SANITY_PUBLISHED`, or what `tests/tools/build` builds.
+pub fn csi_sanity_published() -> Result<PathBuf> {
+    of_module("sanity", "csi-sanity-published")
 }
 
 /// The Go driver: `CINDER_CSI_PLUGIN`, or what `tests/tools/build` builds.
