@@ -60,6 +60,7 @@ pub use error::{CloudError, Failure, ObjectKind, Obstacle};
 pub use fault::text as fault_text;
 pub use groups::{GroupSnapshot, NewGroupSnapshot, NewOneByOne};
 pub use health::{Severity, Trouble};
+pub use http_client::{Connect, HttpClient, Reqwest, SendError};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use last_failure::LastFailure;
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
