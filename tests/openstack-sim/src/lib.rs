@@ -44,7 +44,8 @@ pub use latencies::Latencies;
 pub use listener::ListenerError;
 pub use log::LogEntry;
 pub use metadata::{MetadataConfig, MetadataServer};
-pub use sim::{Access, Sim, SimError, clean};
+pub use service::NoAnswer;
+pub use sim::{Access, NOWHERE, Sim, SimClient, SimError, clean};
 pub use state::{
     Attachment, AttachmentStatus, Backup, BackupStatus, CloudState, Group, GroupSnapshot, GroupStatus, GroupType,
     LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage, Volume, VolumeStatus,
