@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use csi_sources::Sources;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::task::JoinHandle;
@@ -214,6 +215,11 @@ impl Sim {
         SimClient {
             cloud: Arc::clone(&self.cloud),
         }
+    }
+
+    /// Where its time, random numbers and ids come from.
+    pub fn sources(&self) -> &Sources {
+        &self.cloud.sources
     }
 
     /// How to reach it and log in.
