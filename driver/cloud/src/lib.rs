@@ -6,6 +6,7 @@
 //! block_storage, compute      typed calls
 //!       transport             session, repeats, throttling, microversions, metrics
 //!         auth                Keystone tokens and the catalogue
+//!      http_client            the seam: one request, one answer
 //! ```
 //!
 //! Invariants: a request that makes something is never repeated blindly; a volume is deleted by id only, and by this crate's own

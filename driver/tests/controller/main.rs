@@ -20,6 +20,7 @@ mod modify;
 mod old_clouds;
 mod process;
 mod publish;
+mod repeat;
 mod sharing;
 mod snapshots;
 mod support;
