@@ -5,9 +5,10 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use csi_kit::telemetry;
+use csi_sources::Sources;
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Code, Request, Response, Status};
 use tower::{Layer, Service};
@@ -34,12 +35,13 @@ fn answer_panic(_payload: Box<dyn Any + Send>) -> http::Response<Body> {
 #[derive(Debug, Clone)]
 pub struct RpcLayer {
     metrics: DriverMetrics,
+    sources: Sources,
 }
 
 impl RpcLayer {
-    /// A layer that counts in `metrics`.
-    pub fn new(metrics: DriverMetrics) -> Self {
-        Self { metrics }
+    /// A layer that counts in `metrics` and takes the calls' ids from `sources`.
+    pub fn new(metrics: DriverMetrics, sources: Sources) -> Self {
+        Self { metrics, sources }
     }
 }
 
@@ -50,6 +52,7 @@ impl<S> Layer<S> for RpcLayer {
         RpcService {
             inner,
             metrics: self.metrics.clone(),
+            sources: self.sources.clone(),
         }
     }
 }
@@ -59,6 +62,7 @@ impl<S> Layer<S> for RpcLayer {
 pub struct RpcService<S> {
     inner: S,
     metrics: DriverMetrics,
+    sources: Sources,
 }
 
 impl<S, B, R> Service<http::Request<B>> for RpcService<S>
@@ -81,7 +85,7 @@ where
         let span = tracing::info_span!(
             "rpc",
             method,
-            request_id = %short_id(),
+            request_id = %short_id(&self.sources),
             volume_id = tracing::field::Empty,
         );
         let measure = Measure {
@@ -123,10 +127,8 @@ impl Drop for Measure {
 }
 
 /// Tells the calls of one process apart in its log.
-fn short_id() -> String {
-    let mut id = uuid::Uuid::new_v4().simple().to_string();
-    id.truncate(8);
-    id
+fn short_id(sources: &Sources) -> String {
+    format!("{:08x}", sources.random() >> 32)
 }
 
 /// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request

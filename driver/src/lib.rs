@@ -32,4 +32,4 @@ pub mod topology;
 
 mod wiring;
 
-pub use wiring::{RunError, run, serve};
+pub use wiring::{Environment, Process, Rpcs, RunError, run, serve};

@@ -22,6 +22,7 @@ use cinder_cloud::LastFailure;
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tracing::Instrument;
@@ -139,6 +140,7 @@ struct Table {
     limits: Limits,
     running: Mutex<HashMap<Target, Running>>,
     tasks: TaskTracker,
+    aborted: CancellationToken,
 }
 
 /// One running operation. `handle` is a [`Handle`] of the request's and the answer's type.
@@ -185,6 +187,7 @@ impl Operations {
             limits,
             running: Mutex::default(),
             tasks: TaskTracker::new(),
+            aborted: CancellationToken::new(),
         };
         Self { table: Arc::new(table) }
     }
@@ -234,6 +237,12 @@ impl Operations {
         // What is left is abandoned with the process: the next one finds the state of the world and goes on from there.
         let _ = tokio::time::timeout(limit, self.table.tasks.wait()).await;
         self.running()
+    }
+
+    /// Refuses new operations from now on and ends those that run where they stand, as the end of the process does.
+    pub fn abort(&self) {
+        self.table.tasks.close();
+        self.table.aborted.cancel();
     }
 
     fn start_or_join<Q, R, W, F>(
@@ -305,6 +314,10 @@ impl Operations {
             // First out of the table, then the answer: whoever comes after this line starts anew.
             drop(registration);
             sender.send_replace(Some(result));
+        };
+        let aborted = self.table.aborted.clone();
+        let task = async move {
+            aborted.run_until_cancelled(task).await;
         };
         self.table.tasks.spawn(task.instrument(tracing::Span::current()));
         Ok((outcome, progress, since))

@@ -4,57 +4,40 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, ConfigError, Configuration};
-use csi_host::{Host, HostPaths};
+use cinder_cloud::{CloudError, ConfigError};
 use csi_kit::admin::AdminServer;
 use csi_kit::endpoint::{Endpoint, EndpointError};
-use csi_kit::metrics::{BuildInfo, Metrics, MetricsError};
+use csi_kit::metrics::MetricsError;
 use csi_kit::socket::SocketError;
 use csi_kit::telemetry::TelemetryError;
 use csi_kit::tls::{Certificate, CertificateError, TlsOptions};
-use csi_proto::csi::v1::controller_server::ControllerServer;
-use csi_proto::csi::v1::group_controller_server::GroupControllerServer;
-use csi_proto::csi::v1::identity_server::IdentityServer;
-use csi_proto::csi::v1::node_server::NodeServer;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::task::JoinSet;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 mod login;
 mod plan;
+mod process;
 mod reload;
 mod turn;
 
-use login::Logins;
-use plan::{NodeShare, Plan};
-use reload::{Reload, ReloadMetrics, Source};
+use plan::Plan;
+pub use process::{Environment, Process, Rpcs};
 
 use crate::args::Args;
-use crate::claims::{ClaimError, Claims};
-use crate::clouds::Clouds;
-use crate::controller::{ControllerService, Settings};
-use crate::group_controller::GroupControllerService;
-use crate::identity::IdentityService;
-use crate::layers::{self, RpcLayer};
+use crate::claims::ClaimError;
 use crate::liveness::Liveness;
-use crate::metrics::DriverMetrics;
-use crate::node::{self, NodeConfig, NodeService};
-use crate::operations::{Limits, Operations};
+use crate::operations::Operations;
 use crate::registration::{FilesError, Registration, RegistrationError};
-use crate::switches::Switches;
 
 /// Who may open the CSI socket: the kubelet and the sidecars run as root or in our group.
 const SOCKET_MODE: u32 = 0o660;
 /// How long running calls and operations may take to end: less than Kubernetes' 30 s from SIGTERM to SIGKILL.
 const DRAIN: Duration = Duration::from_secs(20);
-/// What metrics call all clouds together whose credentials come in secrets.
-const CLOUD_OF_SECRETS: &str = "(secrets)";
 /// The directory of the CSI socket, where the node has to make it: root and our group.
 const SOCKET_DIR_MODE: u32 = 0o750;
 
@@ -159,64 +142,15 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         tracing::warn!(flag, why, "this flag has no effect");
     }
 
-    let build = BuildInfo {
-        program: "cinder_csi_driver",
-        version: env!("CARGO_PKG_VERSION"),
-        revision: "",
-    };
-    let registry = Metrics::new(build)?;
-    let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
-    let operations = Operations::new(Limits::default());
-    DriverMetrics::watch_operations(&registry, &operations)?;
-    let connector = Connector::new(&args, &metrics);
-    let clouds = plan.clouds.as_ref();
-    let clouds = clouds
-        .map(|configuration| connector.clouds(configuration))
-        .transpose()?;
-    let controller = clouds
-        .clone()
-        .map(|clouds| controller(&args, clouds, plan.claims.clone(), operations.clone()));
-    let node = args
-        .provide_node_service
-        .then(|| node(&args, &plan.node, operations.clone()));
-    let group_controller = controller.clone().map(GroupControllerService::new);
-    let identity = IdentityService::new(
-        &args.driver_name,
-        args.with_topology,
-        &Switches::without(args.disable_capability.iter().copied()),
-    );
-    let router = Server::builder()
-        .layer(RpcLayer::new(metrics))
-        .layer(layers::catch_panic())
-        .add_service(IdentityServer::new(identity))
-        .add_optional_service(group_controller.map(GroupControllerServer::new))
-        .add_optional_service(controller.map(ControllerServer::new))
-        .add_optional_service(node.clone().map(NodeServer::new));
-
+    let mut process = Process::assemble(&args, &plan, Environment::default(), &shutdown)?;
     if args.provide_node_service {
         make_socket_directory(&plan.endpoint)?;
-    }
-    // What runs beside the server ends with this set, however this function ends.
-    let mut beside = JoinSet::new();
-    let all = clouds.as_ref().map(Clouds::all).unwrap_or_default();
-    let logins = Logins::pending(all.iter().map(|(name, _)| name.clone()));
-    for (name, cloud) in all {
-        beside.spawn(logins.clone().run(name, cloud, shutdown.clone()));
-    }
-    if let (Some(clouds), Some(configuration)) = (clouds, &plan.clouds) {
-        let source = Source {
-            files: args.cloud_config.clone(),
-            names: args.cloud_name.clone(),
-        };
-        let metrics = ReloadMetrics::new(&registry)?;
-        let reload = Reload::new(source, connector, configuration, clouds, logins.clone(), metrics);
-        beside.spawn(reload.run(shutdown.clone()));
     }
     if let Some(address) = &plan.http_endpoint {
         let liveness = Liveness::new(&plan.endpoint)?;
         let registration = plan.registration.clone().filter(|_| args.register);
-        let notes = logins.clone();
-        let mut server = AdminServer::new(registry);
+        let (logins, notes) = (process.logins.clone(), process.logins.clone());
+        let mut server = AdminServer::new(process.registry.clone());
         if args.secure_metrics {
             let options = TlsOptions {
                 min_version: args.tls_min_version,
@@ -236,7 +170,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
             .await
             .map_err(RunError::Listen)?;
         let shutdown = shutdown.clone();
-        beside.spawn(async move {
+        process.beside.spawn(async move {
             if let Err(error) = server.serve(shutdown).await {
                 tracing::error!(%error, "the HTTP endpoint ended");
             }
@@ -253,31 +187,33 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         endpoint => Listener::bind(endpoint).await?,
     };
     // From here on clients queue up.
-    match (&plan.registration, node) {
+    match (&plan.registration, process.node.clone()) {
         (Some(registration), _) if args.unregister => registration.withdraw().await?,
-        (Some(registration), Some(node)) => drop(beside.spawn(registration.clone().serve(node, shutdown.clone()))),
+        (Some(registration), Some(node)) => {
+            let registered = registration.clone().serve(node, shutdown.clone());
+            process.beside.spawn(registered);
+        }
         _ => {}
     }
+    let (server, rpcs) = (Server::builder(), process.rpcs());
     let stopped = shutdown.clone().cancelled_owned();
-    let server = async move {
+    let serving = async move {
         match listener {
             Listener::Unix(socket) => {
-                router
-                    .serve_with_incoming_shutdown(UnixListenerStream::new(socket), stopped)
-                    .await
+                let incoming = UnixListenerStream::new(socket);
+                server.serve_with_incoming_shutdown(rpcs, incoming, stopped).await
             }
             Listener::Tcp(socket) => {
-                router
-                    .serve_with_incoming_shutdown(TcpListenerStream::new(socket), stopped)
-                    .await
+                let incoming = TcpListenerStream::new(socket);
+                server.serve_with_incoming_shutdown(rpcs, incoming, stopped).await
             }
         }
     };
     tracing::info!("serving");
-    let outcome = drain(server, &operations, &shutdown).await;
+    let outcome = drain(serving, &process.operations, &shutdown).await;
     // Whatever ended the server ends the rest.
     shutdown.cancel();
-    beside.shutdown().await;
+    process.beside.shutdown().await;
     tracing::info!("ended");
     Ok(outcome?)
 }
@@ -290,6 +226,7 @@ async fn drain<E>(
 ) -> Result<(), E> {
     tokio::pin!(server);
     tokio::select! {
+        biased;
         outcome = &mut server => return outcome,
         () = shutdown.cancelled() => {}
     }
@@ -301,89 +238,6 @@ async fn drain<E>(
         );
     }
     outcome.unwrap_or(Ok(()))
-}
-
-/// Makes clouds of configurations, at the start and when a section comes later.
-#[derive(Debug, Clone)]
-struct Connector {
-    /// Those of clouds whose credentials come in secrets.
-    options: CloudOptions,
-    metrics: DriverMetrics,
-}
-
-impl Connector {
-    fn new(args: &Args, metrics: &DriverMetrics) -> Self {
-        let own = CloudOptions::default();
-        let user_agent: Vec<&str> = args
-            .user_agent
-            .iter()
-            .map(String::as_str)
-            .chain([own.user_agent.as_str()])
-            .collect();
-        let options = CloudOptions {
-            user_agent: user_agent.join(" "),
-            request_timeout: args.request_timeout,
-            observer: Arc::new(metrics.of_cloud(CLOUD_OF_SECRETS)),
-            ..own
-        };
-        Self {
-            options,
-            metrics: metrics.clone(),
-        }
-    }
-
-    fn clouds(&self, configuration: &Configuration) -> Result<Clouds, CloudError> {
-        let clouds = configuration.clouds.iter();
-        let clouds: Result<_, CloudError> = clouds
-            .map(|(name, config)| Ok((name.clone(), self.cloud(name, config)?)))
-            .collect();
-        Ok(Clouds::new(clouds?, self.options.clone()))
-    }
-
-    fn cloud(&self, name: &str, config: &CloudConfig) -> Result<Cloud, CloudError> {
-        tracing::info!(
-            cloud = name,
-            auth_url = config.auth_url,
-            region = config.region,
-            interface = config.interface.as_str(),
-            tls_insecure = config.tls.insecure,
-            "using the cloud"
-        );
-        let options = CloudOptions {
-            observer: Arc::new(self.metrics.of_cloud(name)),
-            ..self.options.clone()
-        };
-        Cloud::new(config.clone(), options)
-    }
-}
-
-fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: Operations) -> ControllerService {
-    let settings = Settings {
-        cluster: args.cluster.clone(),
-        topology: args.with_topology,
-        // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
-        // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
-        volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
-        volume_metadata: args.volume_metadata.clone(),
-        claims,
-        zone_labels: args.zone_labels,
-        switches: Switches::without(args.disable_capability.iter().copied()),
-        protect_other_clusters: args.protect_other_clusters,
-        attach_timeout: Some(args.attach_timeout),
-        single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
-    };
-    ControllerService::new(clouds, operations, settings)
-}
-
-fn node(args: &Args, share: &NodeShare, operations: Operations) -> NodeService {
-    let host = Host::new(HostPaths {
-        sys: args.sys_dir.clone(),
-        dev: args.dev_dir.clone(),
-        proc: args.proc_dir.clone(),
-    })
-    .with_default_fs_type(args.default_fs_type);
-    let config = NodeConfig::from_args(args, share.most_volumes).with_metadata_options(&share.metadata);
-    NodeService::new(config, host, operations)
 }
 
 /// A node's socket is in a directory of the kubelet's that nobody else makes.

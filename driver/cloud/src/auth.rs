@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use csi_sources::Sources;
+use http::HeaderValue;
 use jiff::Timestamp;
 use openstack::auth::AuthType;
 use openstack::{EndpointFilters, Error as SessionError, ErrorKind};
-use reqwest::header::HeaderValue;
 use reqwest::{Client, RequestBuilder, Url};
 use serde::Deserialize;
 use tokio::sync::{Mutex, RwLock};
@@ -22,8 +23,9 @@ use crate::catalog::{CatalogEntry, find_endpoint};
 use crate::config::{Auth, CloudConfig};
 use crate::error::{CloudError, Failure};
 use crate::fault;
-use crate::http_client::{chain, request_id, retry_after};
+use crate::http_client::{Http, request_id, retry_after};
 use crate::observer::Observer;
+use crate::options::CloudOptions;
 use crate::retry::Retry;
 
 const OPERATION: &str = "token_create";
@@ -67,9 +69,10 @@ impl State {
 pub(crate) struct Keystone {
     url: Url,
     auth: Auth,
-    client: Client,
+    http: Http,
     request_timeout: Duration,
     observer: Arc<dyn Observer>,
+    sources: Sources,
     state: RwLock<State>,
     login: Mutex<()>,
 }
@@ -83,18 +86,14 @@ impl std::fmt::Debug for Keystone {
 }
 
 impl Keystone {
-    pub(crate) fn new(
-        config: &CloudConfig,
-        client: Client,
-        request_timeout: Duration,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, CloudError> {
+    pub(crate) fn new(config: &CloudConfig, http: Http, options: &CloudOptions) -> Result<Self, CloudError> {
         Ok(Self {
             url: tokens_url(&config.auth_url)?,
             auth: config.auth.clone(),
-            client,
-            request_timeout,
-            observer,
+            http,
+            request_timeout: options.request_timeout,
+            observer: Arc::clone(&options.observer),
+            sources: options.sources.clone(),
             state: RwLock::default(),
             login: Mutex::new(()),
         })
@@ -166,7 +165,7 @@ impl Keystone {
 
     async fn log_in(&self) -> Result<Arc<Token>, CloudError> {
         let started = Instant::now();
-        let mut retry = Retry::within(self.request_timeout);
+        let mut retry = Retry::within(self.request_timeout, &self.sources);
         loop {
             // A login changes nothing, so it may be repeated whatever went wrong on the way.
             let (error, wish) = match self.ask(started).await {
@@ -194,25 +193,17 @@ impl Keystone {
             request_id,
             elapsed: started.elapsed(),
         };
-        let answer = async {
-            let answer = self
-                .client
-                .post(self.url.clone())
-                .json(&login_body(&self.auth))
-                .send()
-                .await?;
-            let (status, headers) = (answer.status(), answer.headers().clone());
-            answer.bytes().await.map(|body| (status, headers, body))
-        }
-        .await;
-        let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
+        let request = http::Request::post(self.url.as_str());
+        let answer = self.http.send(request, Some(&login_body(&self.auth))).await;
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         self.observer.request("identity", OPERATION, code, asked.elapsed());
         self.observer.token_issued((200..300).contains(&code));
-        let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
-            sent: !error.is_connect(),
-            failure: failure(None, chain(&error.without_url()), None),
+        let answer = answer.map_err(|error| CloudError::Unreachable {
+            sent: error.sent,
+            failure: failure(None, error.reason, None),
         })?;
-        let id = request_id(&headers);
+        let (status, headers, body) = (answer.status(), answer.headers(), answer.body());
+        let id = request_id(headers);
         tracing::debug!(
             service = "identity",
             operation = OPERATION,
@@ -221,27 +212,27 @@ impl Keystone {
             "OpenStack answered"
         );
         if !status.is_success() {
-            let code = status.as_u16();
+            let wanted = retry_after(headers, self.sources.now());
             return Err(
-                match fault::classify(failure(Some(code), fault::text(code, &body), id), retry_after(&headers)) {
+                match fault::classify(failure(Some(code), fault::text(code, body), id), wanted) {
                     // Keystone's own 404 and 403 speak about credentials: an unknown project, a disabled user.
                     CloudError::Forbidden(failure) => CloudError::Auth(failure),
                     CloudError::NotFound { request_id, .. } => CloudError::Auth(failure(
                         Some(code),
-                        format!("{} (is {} really a Keystone v3?)", fault::text(code, &body), self.url),
+                        format!("{} (is {} really a Keystone v3?)", fault::text(code, body), self.url),
                         request_id,
                     )),
                     other => other,
                 },
             );
         }
-        let decode = |reason: String| CloudError::Decode(failure(Some(status.as_u16()), reason, id.clone()));
+        let decode = |reason: String| CloudError::Decode(failure(Some(code), reason, id.clone()));
         let mut header = headers
             .get("x-subject-token")
             .cloned()
             .ok_or_else(|| decode("the answer has no X-Subject-Token".to_owned()))?;
         header.set_sensitive(true);
-        let TokenBody { token } = serde_json::from_slice(&body).map_err(|error| decode(error.to_string()))?;
+        let TokenBody { token } = serde_json::from_slice(body).map_err(|error| decode(error.to_string()))?;
         let life = Duration::try_from(token.expires_at.duration_since(token.issued_at)).unwrap_or_default();
         let mut state = self.state.write().await;
         state.generation += 1;
@@ -366,11 +357,12 @@ mod tests {
         let conf = "[Global]\nauth-url=http://127.0.0.1:9\nuser-id=u\npassword=p\ntenant-id=t\n";
         let config = CloudConfig::from_cloud_conf(conf).expect("good");
         let options = CloudOptions::default();
-        let keystone = Keystone::new(&config, Client::new(), options.request_timeout, options.observer).expect("good");
+        let keystone =
+            Keystone::new(&config, Http::connect(&config, &options).expect("a client"), &options).expect("good");
         let token = Arc::new(Token {
             header: HeaderValue::from_static("token"),
             generation: 1,
-            expires_at: Timestamp::now(),
+            expires_at: Timestamp::MAX,
             project_id: "t".to_owned(),
             project_name: String::new(),
             user_id: "u".to_owned(),

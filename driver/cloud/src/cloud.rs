@@ -179,6 +179,11 @@ impl Cloud {
         Ok(Login::of(&token))
     }
 
+    /// The wall time, by [`CloudOptions::sources`].
+    pub fn now(&self) -> Timestamp {
+        self.inner.options.sources.now()
+    }
+
     /// Whether both are handles of one session.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use openstack::session::Session;
 use openstack::{EndpointFilters, ErrorKind, InterfaceType};
-use reqwest::{Client, Url};
+use reqwest::Url;
 use tokio::sync::OnceCell;
 
 use crate::auth::{Keystone, SessionAuth, Token};
 use crate::catalog;
 use crate::config::{CloudConfig, Interface};
 use crate::error::CloudError;
-use crate::http_client::http_client;
+use crate::http_client::Http;
 use crate::options::CloudOptions;
 use crate::service::{MicroVersion, Service};
 
 /// One configuration in use. Requests that began with it end with it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) client: Client,
+    pub(crate) http: Http,
     keystone: Arc<Keystone>,
     session: OnceCell<Session>,
     region: Option<String>,
@@ -31,15 +31,10 @@ pub(crate) struct Connection {
 impl Connection {
     /// Prepares everything and asks nobody yet. Reads the certificate files.
     pub(crate) fn new(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
-        let client = http_client(config, options)?;
-        let keystone = Keystone::new(
-            config,
-            client.clone(),
-            options.request_timeout,
-            Arc::clone(&options.observer),
-        )?;
+        let http = Http::connect(config, options)?;
+        let keystone = Keystone::new(config, http.clone(), options)?;
         Ok(Self {
-            client,
+            http,
             keystone: Arc::new(keystone),
             session: OnceCell::new(),
             region: config.region.clone(),
@@ -79,12 +74,19 @@ impl Connection {
                 };
                 let mut filters = EndpointFilters::default().with_interfaces(interface);
                 filters.region.clone_from(&self.region);
-                Session::new_with_client(self.client.clone(), SessionAuth(Arc::clone(&self.keystone)))
+                // The session knows addresses and asks nobody: it does no discovery (`service.rs`), and its token is ours. So its
+                // client never opens a connection, and trusts nobody if it did.
+                let idle = reqwest::Client::builder()
+                    .tls_built_in_root_certs(false)
+                    .no_proxy()
+                    .build();
+                let idle = idle.map_err(|error| CloudError::Setup(error.to_string()))?;
+                Session::new_with_client(idle, SessionAuth(Arc::clone(&self.keystone)))
                     .await
                     .map(|session| session.with_endpoint_filters(filters))
+                    .map_err(|error| CloudError::Setup(error.to_string()))
             })
-            .await
-            .map_err(|error| CloudError::Setup(error.to_string()))?;
+            .await?;
         session
             .get_endpoint(service, path)
             .await

@@ -1,105 +1,87 @@
-//! The HTTP client, and what its answers and errors carry.
+//! The seam below which a request leaves the process, and what answers carry in their headers.
+//!
+//! Keystone, Cinder and Nova are all asked through one [`HttpClient`]. The product's is reqwest's; a test puts another one in its
+//! place, by [`CloudOptions::connector`].
 
-use std::path::Path;
+mod reqwest;
+
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
-use reqwest::Client;
-use secrecy::ExposeSecret;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, request};
+use jiff::Timestamp;
+use serde_json::Value;
+use thiserror::Error;
 
-use crate::config::{ClientCertificate, ClientPem, CloudConfig};
+use crate::config::CloudConfig;
 use crate::error::CloudError;
 use crate::options::CloudOptions;
+pub use reqwest::Reqwest;
+pub(crate) use reqwest::chain;
 
-/// How long a TCP and TLS connection may take to come up.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
-const IDLE_CONNECTIONS: usize = 16;
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{reason}")]
+pub struct SendError {
+    /// Whether the request may have reached the service. False only where it certainly did not.
+    pub sent: bool,
+    /// Why, with all causes. Without a secret, and so without the request's address, which may hold a password.
+    pub reason: String,
+}
 
-/// A client with the configured CA and time limits.
-pub(crate) fn http_client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {
-    let mut builder = Client::builder()
-        .user_agent(&options.user_agent)
-        .timeout(options.request_timeout)
-        .connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout))
-        .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        // A redirect would carry the token to wherever it points.
-        .redirect(reqwest::redirect::Policy::none());
-    let from_file = match &config.tls.ca_file {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            CloudError::Setup(format!("ca-file {}: {error}; check that it is mounted", path.display()))
-        })?),
-        None => None,
-    };
-    for pem in from_file.iter().chain(&config.tls.ca_pem) {
-        let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-            .map_err(|error| CloudError::Setup(format!("the CA is no PEM: {}", chain(&error))))?;
-        if certificates.is_empty() {
-            return Err(CloudError::Setup(
-                "the CA holds no certificate (BEGIN CERTIFICATE)".to_owned(),
-            ));
-        }
-        builder = certificates
-            .into_iter()
-            .fold(builder, reqwest::ClientBuilder::add_root_certificate);
+/// Sends one request and gives its answer, read whole. It repeats nothing and follows no redirect, which would carry the token to
+/// wherever it points. It keeps [`CloudOptions::request_timeout`], of which the end is a [`SendError`].
+pub trait HttpClient: Send + Sync + Debug {
+    /// Sends a request, whose address is absolute.
+    fn send(&self, request: http::Request<Bytes>) -> BoxFuture<'_, Result<http::Response<Bytes>, SendError>>;
+}
+
+/// Makes the client of a cloud, once for each configuration that comes into use.
+pub trait Connect: Send + Sync + Debug {
+    /// A client for the cloud of this configuration. Asks nobody yet: an error is about the configuration.
+    fn connect(&self, config: &CloudConfig, options: &CloudOptions) -> Result<Arc<dyn HttpClient>, CloudError>;
+}
+
+/// The client of one configuration, and what all its requests carry. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    client: Arc<dyn HttpClient>,
+    user_agent: HeaderValue,
+}
+
+impl Http {
+    pub(crate) fn connect(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
+        let user_agent = HeaderValue::try_from(&options.user_agent)
+            .map_err(|error| CloudError::Setup(format!("user agent {:?}: {error}", options.user_agent)))?;
+        Ok(Self {
+            client: options.connector.connect(config, options)?,
+            user_agent,
+        })
     }
-    if let Some(client) = &config.tls.client {
-        builder = builder.identity(identity(client)?);
-    } else if let Some(client) = &config.tls.client_pem {
-        builder = builder.identity(inline_identity(client)?);
-    }
-    let direct = reqwest::NoProxy::from_string(&config.proxies.direct);
-    let http = config
-        .proxies
-        .http
-        .iter()
-        .map(|url| ("http", reqwest::Proxy::http(url)));
-    let https = config
-        .proxies
-        .https
-        .iter()
-        .map(|url| ("https", reqwest::Proxy::https(url)));
-    for (scheme, proxy) in http.chain(https) {
-        // Without the address: it may hold a password.
-        let proxy = proxy.map_err(|error| {
-            let why = chain(&error.without_url());
-            CloudError::Setup(format!("the address of the proxy for {scheme} endpoints: {why}"))
+
+    /// Sends a request with a JSON body, or without one.
+    pub(crate) async fn send(
+        &self,
+        request: request::Builder,
+        body: Option<&Value>,
+    ) -> Result<http::Response<Bytes>, SendError> {
+        let request = request.header(USER_AGENT, self.user_agent.clone());
+        let request = match body {
+            Some(body) => request
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(Bytes::from(body.to_string())),
+            None => request.body(Bytes::new()),
+        };
+        let request = request.map_err(|error| SendError {
+            sent: false,
+            reason: error.to_string(),
         })?;
-        builder = builder.proxy(proxy.no_proxy(direct.clone()));
+        self.client.send(request).await
     }
-    if config.tls.insecure {
-        builder = builder.danger_accept_invalid_certs(true);
-    }
-    builder
-        .build()
-        .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
-}
-
-/// The client certificate of mutual TLS.
-fn identity(client: &ClientCertificate) -> Result<reqwest::Identity, CloudError> {
-    let read = |key: &str, path: &Path| {
-        std::fs::read(path)
-            .map_err(|error| CloudError::Setup(format!("{key} {}: {error}; check that it is mounted", path.display())))
-    };
-    let mut pem = read("cert-file", &client.cert_file)?;
-    pem.push(b'\n');
-    pem.append(&mut read("key-file", &client.key_file)?);
-    // The error's own text may quote the file.
-    reqwest::Identity::from_pem(&pem).map_err(|_| {
-        CloudError::Setup(format!(
-            "cert-file {} and key-file {} are not a certificate and its key in PEM",
-            client.cert_file.display(),
-            client.key_file.display()
-        ))
-    })
-}
-
-fn inline_identity(client: &ClientPem) -> Result<reqwest::Identity, CloudError> {
-    let pem = format!("{}\n{}", client.certificate, client.key.expose_secret());
-    // The error's own text may quote the key.
-    reqwest::Identity::from_pem(pem.as_bytes()).map_err(|_| {
-        CloudError::Setup("the client certificate and its key are not PEM that belongs together".to_owned())
-    })
 }
 
 /// The id under which the service logged the request.
@@ -112,34 +94,19 @@ pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 /// `Retry-After` in its two forms, seconds or a date.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }
     let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-    Some(Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default())
+    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
 }
 
 /// What time it is for the service.
-pub(crate) fn date(headers: &HeaderMap) -> Option<jiff::Timestamp> {
+pub(crate) fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get("date")?.to_str().ok()?.trim();
     Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
-}
-
-/// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -158,67 +125,15 @@ mod tests {
     #[rstest]
     #[case("3", Some(3))]
     #[case("Wed, 21 Oct 2015 07:28:00 GMT", Some(0))]
+    #[case("Thu, 01 Jan 2026 00:00:05 GMT", Some(5))]
     #[case("soon", None)]
     fn a_wish_to_be_asked_later_is_understood(#[case] value: &str, #[case] seconds: Option<u64>) {
         assert_eq!(
-            retry_after(&headers("retry-after", value)),
+            retry_after(
+                &headers("retry-after", value),
+                "2026-01-01T00:00:00Z".parse().expect("a time")
+            ),
             seconds.map(Duration::from_secs)
         );
-    }
-
-    #[tokio::test]
-    async fn a_request_goes_to_the_proxy_that_was_chosen_and_not_where_it_is_to_go_directly() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = proxy.local_addr().expect("bound");
-        let mut config = CloudConfig::from_cloud_conf(
-            "[Global]\nauth-url=http://k\napplication-credential-id=i\napplication-credential-secret=s\n",
-        )
-        .expect("good");
-        config.proxies.http = Some(format!("http://{address}"));
-        config.proxies.direct = "direct.invalid".to_owned();
-        let client = http_client(&config, &CloudOptions::default()).expect("a client");
-
-        let answer = tokio::spawn(client.get("http://keystone.invalid/v3").send());
-        let (mut connection, _) = proxy.accept().await.expect("the request");
-        let mut head = [0; 64];
-        let read = connection.read(&mut head).await.expect("read");
-        connection
-            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
-            .await
-            .expect("answered");
-
-        assert!(head[..read].starts_with(b"GET http://keystone.invalid/v3"), "{head:?}");
-        assert_eq!(answer.await.expect("no panic").expect("an answer").status(), 204);
-        assert!(
-            client.get("http://direct.invalid/").send().await.is_err(),
-            "there is no such host"
-        );
-    }
-
-    #[test]
-    fn a_proxy_with_a_bad_address_is_named_and_its_password_is_not_told() {
-        let mut config = CloudConfig::from_cloud_conf(
-            "[Global]\nauth-url=http://k\napplication-credential-id=i\napplication-credential-secret=s\n",
-        )
-        .expect("good");
-        config.proxies.https = Some("http://user:hunter2@[proxy".to_owned());
-        let error = http_client(&config, &CloudOptions::default()).expect_err("no address");
-        let text = format!("{error} {error:?}");
-        assert!(text.contains("the proxy for https endpoints"), "{text}");
-        assert!(!text.contains("hunter2"), "{text}");
-    }
-
-    #[test]
-    fn a_ca_without_a_certificate_is_refused() {
-        let mut config = CloudConfig::from_cloud_conf(
-            "[Global]\nauth-url=https://k\napplication-credential-id=i\napplication-credential-secret=s\n",
-        )
-        .expect("good");
-        config.tls.ca_pem = Some("not a certificate".to_owned());
-        let error = http_client(&config, &CloudOptions::default())
-            .expect_err("refused")
-            .to_string();
-        assert!(error.contains("BEGIN CERTIFICATE"), "{error}");
     }
 }

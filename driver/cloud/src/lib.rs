@@ -6,6 +6,7 @@
 //! block_storage, compute      typed calls
 //!       transport             session, repeats, throttling, microversions, metrics
 //!         auth                Keystone tokens and the catalogue
+//!      http_client            the seam: one request, one answer
 //! ```
 //!
 //! Invariants: a request that makes something is never repeated blindly; a volume is deleted by id only, and by this crate's own
@@ -60,6 +61,7 @@ pub use error::{CloudError, Failure, ObjectKind, Obstacle};
 pub use fault::text as fault_text;
 pub use groups::{GroupSnapshot, NewGroupSnapshot, NewOneByOne};
 pub use health::{Severity, Trouble};
+pub use http_client::{Connect, HttpClient, Reqwest, SendError};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use last_failure::LastFailure;
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};

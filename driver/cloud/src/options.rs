@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_sources::Sources;
+
+use crate::http_client::{Connect, Reqwest};
 use crate::observer::{Observer, Unobserved};
 
 /// How to talk to a cloud, apart from which one.
@@ -22,6 +25,10 @@ pub struct CloudOptions {
     pub stuck_after: Duration,
     /// Who hears about requests, logins and waits.
     pub observer: Arc<dyn Observer>,
+    /// Who makes the HTTP clients.
+    pub connector: Arc<dyn Connect>,
+    /// Where wall time and random numbers come from.
+    pub sources: Sources,
 }
 
 impl Default for CloudOptions {
@@ -33,6 +40,8 @@ impl Default for CloudOptions {
             stuck_after: Duration::from_secs(90),
             credentials_of_request: false,
             observer: Arc::new(Unobserved),
+            connector: Arc::new(Reqwest),
+            sources: Sources::system(),
         }
     }
 }

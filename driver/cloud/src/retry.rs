@@ -1,8 +1,8 @@
 //! When to try again: a bounded number of times, within a budget of time, with jitter so that many callers do not come back at once.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+use csi_sources::Sources;
 use tokio::time::Instant;
 
 const MAX_ATTEMPTS: u32 = 5;
@@ -11,16 +11,18 @@ const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// The repeats of one request.
 #[derive(Debug)]
-pub(crate) struct Retry {
+pub(crate) struct Retry<'a> {
     deadline: Instant,
+    sources: &'a Sources,
     attempt: u32,
 }
 
-impl Retry {
+impl<'a> Retry<'a> {
     /// Repeats that begin within `budget` from now.
-    pub(crate) fn within(budget: Duration) -> Self {
+    pub(crate) fn within(budget: Duration, sources: &'a Sources) -> Self {
         Self {
             deadline: Instant::now() + budget,
+            sources,
             attempt: 1,
         }
     }
@@ -32,7 +34,9 @@ impl Retry {
         }
         let ceiling = FIRST_DELAY.saturating_mul(1 << self.attempt.min(16)).min(LONGEST_DELAY);
         self.attempt += 1;
-        let delay = at_least.unwrap_or_default().saturating_add(jitter(ceiling));
+        let delay = at_least
+            .unwrap_or_default()
+            .saturating_add(jitter(ceiling, self.sources));
         // A service may name a time that no clock reaches.
         let at = Instant::now().checked_add(delay)?;
         (at < self.deadline).then_some(delay)
@@ -40,10 +44,8 @@ impl Retry {
 }
 
 /// A random share, a half to the whole, of a duration.
-pub(crate) fn jitter(of: Duration) -> Duration {
-    // A fresh `RandomState` is keyed at random: enough to spread callers, and no random generator is needed for more.
-    let random = RandomState::new().build_hasher().finish();
-    let share = 0.5 + (random >> 40) as f64 / f64::from(1_u32 << 24) / 2.0;
+pub(crate) fn jitter(of: Duration, sources: &Sources) -> Duration {
+    let share = 0.5 + (sources.random() >> 40) as f64 / f64::from(1_u32 << 24) / 2.0;
     of.mul_f64(share)
 }
 
@@ -53,7 +55,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn repeats_end_after_a_fixed_number() {
-        let mut retry = Retry::within(Duration::from_hours(1));
+        let sources = Sources::system();
+        let mut retry = Retry::within(Duration::from_hours(1), &sources);
         let delays: Vec<Duration> = std::iter::from_fn(|| retry.next(None)).collect();
         assert_eq!(delays.len(), 4);
         assert!(delays.iter().all(|delay| *delay <= LONGEST_DELAY), "{delays:?}");
@@ -61,7 +64,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_wish_of_the_service_is_a_lower_bound() {
-        let mut retry = Retry::within(Duration::from_hours(1));
+        let sources = Sources::system();
+        let mut retry = Retry::within(Duration::from_hours(1), &sources);
         let delay = retry.next(Some(Duration::from_secs(7))).expect("time is left");
         assert!(
             delay >= Duration::from_secs(7) && delay < Duration::from_secs(8),
@@ -71,12 +75,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wish_beyond_the_budget_ends_the_repeats() {
+        let sources = Sources::system();
         assert_eq!(
-            Retry::within(Duration::from_secs(30)).next(Some(Duration::from_mins(1))),
+            Retry::within(Duration::from_secs(30), &sources).next(Some(Duration::from_mins(1))),
             None
         );
         assert_eq!(
-            Retry::within(Duration::from_secs(30)).next(Some(Duration::from_secs(u64::MAX))),
+            Retry::within(Duration::from_secs(30), &sources).next(Some(Duration::from_secs(u64::MAX))),
             None
         );
     }

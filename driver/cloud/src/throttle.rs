@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use csi_sources::Sources;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -41,19 +42,19 @@ pub(crate) struct Throttle {
     slots: Semaphore,
     pauses: Mutex<[Option<Pause>; 2]>,
     ahead: Mutex<SignedDuration>,
+    sources: Sources,
 }
 
-impl Default for Throttle {
-    fn default() -> Self {
+impl Throttle {
+    pub(crate) fn new(sources: Sources) -> Self {
         Self {
             slots: Semaphore::new(AT_ONCE),
             pauses: Mutex::default(),
             ahead: Mutex::new(SignedDuration::ZERO),
+            sources,
         }
     }
-}
 
-impl Throttle {
     /// Waits for the service's pause to end and for a slot, until `deadline` at most.
     pub(crate) async fn turn(&self, service: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, Held> {
         if let Some(Pause { end, answer }) = self.pause_of(service) {
@@ -61,7 +62,7 @@ impl Throttle {
                 let left = end.saturating_duration_since(Instant::now());
                 return Err(Held::Paused { left, answer });
             }
-            sleep_until((end + jitter(SPREAD)).min(deadline)).await;
+            sleep_until((end + jitter(SPREAD, &self.sources)).min(deadline)).await;
         }
         match timeout_at(deadline, self.slots.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -93,7 +94,7 @@ impl Throttle {
 
     /// Takes note of what time it is for the services.
     pub(crate) fn set_clock(&self, theirs: Timestamp) {
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = theirs.duration_since(Timestamp::now());
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = theirs.duration_since(self.sources.now());
     }
 
     /// By how much the services' clock is ahead of ours, to the second.
@@ -108,7 +109,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_holds_the_requests_to_one_service_back_and_no_others() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(Sources::system());
         let started = Instant::now();
         throttle.pause(0, Duration::from_secs(5), String::new());
         let deadline = started + Duration::from_secs(30);
@@ -126,7 +127,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_that_outlasts_the_caller_is_told_at_once() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(Sources::system());
         let pause = |wanted, answer: &str| throttle.pause(0, wanted, answer.to_owned());
         pause(Duration::from_secs(5), "five seconds");
         pause(Duration::from_mins(5), "five minutes");
@@ -142,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_that_does_not_come_ends_with_the_deadline() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(Sources::system());
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut taken = Vec::new();
         for _ in 0..AT_ONCE {

@@ -4,8 +4,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::SignedDuration;
-use reqwest::Method;
+use csi_sources::Sources;
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use crate::catalog;
 use crate::connection::Connection;
 use crate::error::{CloudError, Failure};
 use crate::fault;
-use crate::http_client::{chain, date, request_id, retry_after};
+use crate::http_client::{date, request_id, retry_after};
 use crate::last_failure;
 use crate::observer::Observer;
 use crate::options::CloudOptions;
@@ -124,6 +125,7 @@ pub(crate) struct Transport {
     request_timeout: Duration,
     observer: Arc<dyn Observer>,
     of_request: bool,
+    sources: Sources,
     throttle: Throttle,
 }
 
@@ -134,7 +136,8 @@ impl Transport {
             request_timeout: options.request_timeout,
             observer: Arc::clone(&options.observer),
             of_request: options.credentials_of_request,
-            throttle: Throttle::default(),
+            sources: options.sources.clone(),
+            throttle: Throttle::new(options.sources.clone()),
         }
     }
 
@@ -164,9 +167,18 @@ impl Transport {
         self.observer.as_ref()
     }
 
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     /// By how much Cinder's clock is ahead of ours, as its last answer told.
     pub(crate) fn cinder_is_ahead(&self) -> SignedDuration {
         self.throttle.ahead()
+    }
+
+    /// What time it is for Cinder.
+    pub(crate) fn time_of_cinder(&self) -> Timestamp {
+        self.sources.now() + self.cinder_is_ahead()
     }
 
     /// Sends a request. Repeated are: any request that certainly did not reach the service (no connection) or that it turned away
@@ -192,7 +204,7 @@ impl Transport {
     async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
         let started = Instant::now();
         let deadline = started + self.request_timeout;
-        let mut retry = Retry::within(self.request_timeout);
+        let mut retry = Retry::within(self.request_timeout, &self.sources);
         let mut token_renewed = false;
         loop {
             let connection = self.connection();
@@ -244,9 +256,12 @@ impl Transport {
             request_id,
             elapsed: started.elapsed(),
         };
-        let mut http = connection
-            .client
-            .request(request.method.clone(), url)
+        if !request.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&request.query);
+        }
+        let mut http = http::Request::builder()
+            .method(request.method.clone())
+            .uri(url.as_str())
             .header("x-auth-token", token.header.clone())
             .header("accept", "application/json");
         if let Some(version) = request.version {
@@ -255,27 +270,18 @@ impl Transport {
                 format!("{} {version}", request.service.version_header()),
             );
         }
-        if !request.query.is_empty() {
-            http = http.query(&request.query);
-        }
-        if let Some(body) = &request.body {
-            http = http.json(body);
-        }
         let asked = Instant::now();
-        let answer = async {
-            let answer = http.send().await?;
-            let (status, headers) = (answer.status(), answer.headers().clone());
-            answer.bytes().await.map(|body| (status, headers, body))
-        }
-        .await;
-        let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
+        let answer = connection.http.send(http, request.body.as_ref()).await;
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         let took = asked.elapsed();
         self.observer
             .request(request.service.name(), request.operation, code, took);
-        let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
-            sent: !error.is_connect() && !error.is_builder(),
-            failure: failure(None, chain(&error.without_url()), None),
+        let answer = answer.map_err(|error| CloudError::Unreachable {
+            sent: error.sent,
+            failure: failure(None, error.reason, None),
         })?;
+        let (head, body) = answer.into_parts();
+        let (status, headers) = (head.status, head.headers);
         let id = request_id(&headers);
         tracing::debug!(
             service = request.service.name(),
@@ -289,7 +295,7 @@ impl Transport {
         if let Some(time) = date(&headers).filter(|_| request.service == Service::BlockStorage) {
             self.throttle.set_clock(time);
         }
-        let wanted = retry_after(&headers);
+        let wanted = retry_after(&headers, self.sources.now());
         if let Some(pause) = wanted.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
             let id = id.as_deref().unwrap_or("without an id");
             let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);

@@ -9,7 +9,7 @@ mod look;
 mod task;
 mod watched;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +48,8 @@ struct Shared<T: Watched> {
 
 #[derive(Debug)]
 struct State<T: Watched> {
-    waiters: HashMap<u64, Waiter<T>>,
+    /// In the order in which they came, which is the order of the looks for them.
+    waiters: BTreeMap<u64, Waiter<T>>,
     next_id: u64,
     running: bool,
     /// When each look was last taken.
@@ -67,7 +68,7 @@ struct State<T: Watched> {
 impl<T: Watched> Default for State<T> {
     fn default() -> Self {
         Self {
-            waiters: HashMap::new(),
+            waiters: BTreeMap::new(),
             next_id: 0,
             running: false,
             looked: HashMap::new(),
@@ -249,7 +250,7 @@ impl<T: Watched> Watch<T> {
             status: wait.status.clone().unwrap_or_else(|| T::under_way(wait.kind)),
             started: wait.started,
             registered,
-            since: Timestamp::now()
+            since: (self.shared.transport.sources().now())
                 .checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::ZERO))
                 .unwrap_or(Timestamp::MIN),
             due: wait.started + first_look,

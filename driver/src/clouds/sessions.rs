@@ -29,11 +29,11 @@ impl std::fmt::Debug for Sessions {
 impl Sessions {
     pub(super) fn new(options: CloudOptions) -> Self {
         Self {
+            salt: *options.sources.uuid().as_bytes(),
             options: CloudOptions {
                 credentials_of_request: true,
                 ..options
             },
-            salt: *uuid::Uuid::new_v4().as_bytes(),
             open: Mutex::default(),
         }
     }

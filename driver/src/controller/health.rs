@@ -39,7 +39,7 @@ pub(super) async fn get(
     let servers = within(deadline, "ControllerGetVolumeHealth", servers).await?;
     let servers = servers.map_err(|error| status::cloud(Act::Look, &error))?;
     Ok(ControllerGetVolumeHealthResponse {
-        volume_health: Some(health(&volume, &servers)),
+        volume_health: Some(health(&volume, &servers, cloud.now().into())),
     })
 }
 
@@ -115,7 +115,8 @@ async fn troubled(cloud: &Cloud) -> Result<Vec<VolumeHealth>, CloudError> {
         });
         servers.extend(known);
     }
-    let all = volumes.values().map(|volume| health(volume, &servers));
+    let now = cloud.now().into();
+    let all = volumes.values().map(|volume| health(volume, &servers, now));
     Ok(all.filter(|found| !found.health_statuses.is_empty()).collect())
 }
 
@@ -131,8 +132,8 @@ async fn ask(cloud: &Cloud, ids: Vec<ServerId>) -> Result<Servers, CloudError> {
     looks.into_iter().collect()
 }
 
-fn health(volume: &Volume, servers: &Servers) -> VolumeHealth {
-    let troubles = volume.troubles(servers, SystemTime::now());
+fn health(volume: &Volume, servers: &Servers, now: SystemTime) -> VolumeHealth {
+    let troubles = volume.troubles(servers, now);
     VolumeHealth {
         volume_id: volume.id.to_string(),
         health_statuses: troubles.into_iter().map(entry).collect(),

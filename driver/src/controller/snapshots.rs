@@ -145,20 +145,20 @@ async fn backup(service: &ControllerService, cloud: &Cloud, wanted: Wanted) -> R
         .parameters
         .backup_limit(made.size.map_or(1, cinder_cloud::GiB::get));
     let point = PointInTime::Backup(made);
-    if point.is_coming() && age(&point).is_some_and(|age| age > limit) {
+    if point.is_coming() && age(&point, cloud.now()).is_some_and(|age| age > limit) {
         return Err(status::backup_late(point.id(), limit));
     }
     Ok(encode::point_in_time(&point, Vec::new()))
 }
 
 /// How long ago a backup was asked for, by this machine's clock.
-fn age(point: &PointInTime) -> Option<Duration> {
+fn age(point: &PointInTime, now: jiff::Timestamp) -> Option<Duration> {
     let PointInTime::Backup(Backup { created_at, .. }) = point else {
         return None;
     };
     let made: DateTime = created_at.parse().ok()?;
     let made = made.to_zoned(TimeZone::UTC).ok()?.timestamp();
-    Duration::try_from(jiff::Timestamp::now().duration_since(made)).ok()
+    Duration::try_from(now.duration_since(made)).ok()
 }
 
 /// What does not exist counts as deleted, and so does whatever was never an id.

@@ -39,7 +39,7 @@ async fn broken() -> Result<http::Response<Body>, Infallible> {
 async fn a_panic_ends_one_call_with_internal_and_is_counted() {
     let (registry, metrics) = metrics();
     let service = ServiceBuilder::new()
-        .layer(RpcLayer::new(metrics))
+        .layer(RpcLayer::new(metrics, Sources::system()))
         .layer(catch_panic())
         .service(service_fn(|_: http::Request<()>| broken()));
     let answer = service.oneshot(request()).await.expect("an answer");
@@ -56,7 +56,7 @@ async fn a_panic_ends_one_call_with_internal_and_is_counted() {
 async fn a_refusal_is_counted_under_its_code_and_a_success_as_ok() {
     let (registry, metrics) = metrics();
     for status in [None, Some(Status::not_found("gone"))] {
-        let service = RpcLayer::new(metrics.clone()).layer(service_fn(|_: http::Request<()>| {
+        let service = RpcLayer::new(metrics.clone(), Sources::system()).layer(service_fn(|_: http::Request<()>| {
             let answer = status
                 .clone()
                 .map_or_else(|| http::Response::new(Body::empty()), Status::into_http);
@@ -70,7 +70,7 @@ async fn a_refusal_is_counted_under_its_code_and_a_success_as_ok() {
 #[tokio::test]
 async fn a_call_whose_client_goes_away_is_counted_as_cancelled() {
     let (registry, metrics) = metrics();
-    let service = RpcLayer::new(metrics).layer(service_fn(|_: http::Request<()>| {
+    let service = RpcLayer::new(metrics, Sources::system()).layer(service_fn(|_: http::Request<()>| {
         std::future::pending::<Result<http::Response<Body>, Infallible>>()
     }));
     assert!(service.oneshot(request()).now_or_never().is_none());

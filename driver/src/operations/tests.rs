@@ -238,6 +238,22 @@ async fn closing_does_not_wait_longer_than_its_limit() {
     assert_eq!(before.elapsed(), Duration::from_secs(10));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_abort_ends_what_runs_and_refuses_what_comes() {
+    let operations = operations();
+    let (work, dropped) = oneshot::channel::<()>();
+    let running = operations.run("Create", volume(), (), later(), |_| async move {
+        let _held = work;
+        never().await
+    });
+    let (answer, ()) = tokio::join!(running, async { operations.abort() });
+    assert_eq!(answer.expect_err("it did not end by itself").code(), Code::Unavailable);
+    assert!(dropped.await.is_err(), "the work is gone");
+    assert_eq!(operations.running(), 0);
+    let later = operations.run("Create", volume(), (), later(), |_| never()).await;
+    assert_eq!(later.expect_err("refused").code(), Code::Unavailable);
+}
+
 proptest! {
     /// Whatever mix of calls comes: work for one volume never overlaps, every call that started or joined gets the answer
     /// of its own request, every other one is ABORTED, and nothing is left in the table.

@@ -73,8 +73,9 @@ impl Logins {
         let mut pause = RETRY_FIRST;
         while self.is_pending(&name) {
             let tried = tokio::select! {
-                tried = cloud.login() => tried,
+                biased;
                 () = shutdown.cancelled() => return,
+                tried = cloud.login() => tried,
             };
             match tried {
                 Ok(login) => return self.done(&name, &login),
@@ -84,8 +85,9 @@ impl Logins {
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MAX),
+                biased;
                 () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MAX),
             }
         }
     }

@@ -20,8 +20,8 @@ use files::Changes;
 use metrics::Outcome;
 pub(super) use metrics::ReloadMetrics;
 
-use super::Connector;
 use super::login::Logins;
+use super::process::Connector;
 use crate::clouds::Clouds;
 
 /// How often the files are read even where the kernel reported nothing: a network file system, a link's target elsewhere.
@@ -87,6 +87,7 @@ impl Reload {
         metrics: ReloadMetrics,
     ) -> Self {
         let files: Vec<PathBuf> = source.files.iter().chain(&configuration.files).cloned().collect();
+        let salt = *connector.options.sources.uuid().as_bytes();
         let mut reload = Self {
             source,
             connector,
@@ -94,7 +95,7 @@ impl Reload {
             clouds,
             logins,
             metrics,
-            salt: *uuid::Uuid::new_v4().as_bytes(),
+            salt,
             in_use: BTreeMap::new(),
             trials: BTreeMap::new(),
             warned: BTreeSet::new(),
@@ -113,13 +114,15 @@ impl Reload {
         loop {
             let next = self.next();
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return,
                 () = self.changes.happen() => tokio::time::sleep(SETTLE).await,
                 () = tokio::time::sleep_until(next) => {}
             }
             let files = tokio::select! {
-                files = self.look() => files,
+                biased;
                 () = shutdown.cancelled() => return,
+                files = self.look() => files,
             };
             if let Some(files) = files {
                 self.changes.follow(&files);

@@ -37,10 +37,10 @@ fn limited(config: &mut SimConfig) {
     };
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn quotas_of_project_and_type_bound_the_capacity_issue_1465() {
     let sim = cloud(limited).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     let told = capacity(&driver, of_type("fast")).await.expect("a capacity");
     assert_eq!(told.available_capacity, 99 * GIB);
@@ -53,7 +53,7 @@ async fn quotas_of_project_and_type_bound_the_capacity_issue_1465() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pools_bound_the_capacity_where_the_project_may_see_them() {
     let sim = cloud(|config| {
         limited(config);
@@ -62,7 +62,7 @@ async fn pools_bound_the_capacity_where_the_project_may_see_them() {
         config.pools_for_members = true;
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let in_its_zone = GetCapacityRequest {
         accessible_topology: Some(zone("nova")),
         ..of_type("far")
@@ -76,14 +76,14 @@ async fn pools_bound_the_capacity_where_the_project_may_see_them() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_can_never_be_made_has_no_capacity() {
     let sim = cloud(|config| {
         let east = VolumeType::new("east").spec("RESKEY:availability_zones", "east");
         config.volume_types.push(east);
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     assert!(
         capacity(&driver, in_zone("nova"))
             .await
@@ -110,7 +110,7 @@ async fn what_can_never_be_made_has_no_capacity() {
     refused(capacity(&driver, of_type("no-such-type")).await, Code::InvalidArgument);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_limits_the_capacity_is_large_and_finite() {
     let sim = cloud(|config| {
         config.quota = Quota {
@@ -120,14 +120,14 @@ async fn without_limits_the_capacity_is_large_and_finite() {
         };
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let told = capacity(&driver, GetCapacityRequest::default())
         .await
         .expect("a capacity");
     assert_eq!((told.available_capacity, told.maximum_volume_size), (1 << 60, None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_full_project_has_no_capacity() {
     let sim = cloud(|config| {
         config.quota = Quota {
@@ -136,7 +136,7 @@ async fn a_full_project_has_no_capacity() {
         };
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     let told = capacity(&driver, GetCapacityRequest::default())
         .await
@@ -144,10 +144,10 @@ async fn a_full_project_has_no_capacity() {
     assert_eq!((told.available_capacity, told.maximum_volume_size), (0, Some(0)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn limits_stand_in_for_quotas_that_are_kept_secret() {
     let sim = cloud(limited).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let secret = Fault::on("get_volume_quota").effect(Effect::status(403));
     sim.fault(secret).expect("a rule");
     let told = capacity(&driver, GetCapacityRequest::default())
@@ -156,10 +156,10 @@ async fn limits_stand_in_for_quotas_that_are_kept_secret() {
     assert_eq!(told.available_capacity, 100 * GIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_clouds_are_not_asked_again_and_again() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     capacity(&driver, in_zone("nova")).await.expect("a capacity");
     sim.clear_log();
     for _ in 0..10 {

@@ -4,15 +4,27 @@ use csi_proto::csi::v1::{
     CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, ListVolumesRequest, Topology, TopologyRequirement,
 };
 use openstack_sim::{Effect, Fault, Sim};
+use sim_network::SimNetwork;
 use tonic::{Code, Status};
 
-use crate::support::{Driver, NODE, UNKNOWN, cloud, create_request, patient, refused};
+use crate::support::{Driver, NODE, UNKNOWN, cloud, create_request, patient, refused, sources};
 
 const REGION: &str = "topology.kubernetes.io/region";
 
 /// Two clouds in two regions, each by its name, and a driver of both.
 async fn two() -> (Sim, Sim, Driver) {
-    let (east, west) = (cloud(|_| {}).await, cloud(|_| {}).await);
+    let (sources, network) = (sources(), SimNetwork::default());
+    let at = async |name: &str| {
+        let sim = cloud(|config| {
+            config.public_url = Some(format!("http://{name}.invalid"));
+            // No id is given twice.
+            config.sources = sources.clone();
+        });
+        let sim = sim.await;
+        network.add(&sim);
+        sim
+    };
+    let (east, west) = (at("east").await, at("west").await);
     let section = |name: &str, sim: &Sim| {
         let conf = sim.access().cloud_conf();
         format!(
@@ -21,7 +33,9 @@ async fn two() -> (Sim, Sim, Driver) {
         )
     };
     let conf = format!("{}\n{}", section("east", &east), section("west", &west));
-    let driver = Driver::with(&conf, |args| args.cloud_name = vec!["east".into(), "west".into()]).await;
+    let driver = Driver::of(network, sources, &conf, |args| {
+        args.cloud_name = vec!["east".into(), "west".into()];
+    });
     (east, west, driver)
 }
 
@@ -46,7 +60,7 @@ fn in_region(name: &str, region: &str) -> CreateVolumeRequest {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_lives_in_its_cloud_although_its_handle_does_not_name_it() {
     let (east, west, driver) = two().await;
     let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
@@ -59,7 +73,7 @@ async fn a_volume_lives_in_its_cloud_although_its_handle_does_not_name_it() {
     assert_eq!(east.count("delete_volume"), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_class_makes_volumes_in_each_region_issue_2843() {
     let (east, west, driver) = two().await;
     for (region, sim) in [("west", &west), ("east", &east)] {
@@ -78,7 +92,7 @@ async fn one_class_makes_volumes_in_each_region_issue_2843() {
     assert!(refusal.contains("several clouds"), "{refusal}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_gone_only_when_every_cloud_says_so() {
     let (_east, west, driver) = two().await;
     driver.delete(UNKNOWN).await.expect("nobody has it");
@@ -90,7 +104,7 @@ async fn a_volume_is_gone_only_when_every_cloud_says_so() {
     assert!(refusal.contains("west"), "{refusal}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_secret_that_names_another_cloud_by_now_does_not_hide_the_volume() {
     let (_east, west, driver) = two().await;
     let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
@@ -106,7 +120,7 @@ async fn a_secret_that_names_another_cloud_by_now_does_not_hide_the_volume() {
     assert!(west.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn full_credentials_in_the_secrets_work_and_wrong_ones_are_the_callers_affair_issue_2963() {
     let (east, west, driver) = two().await;
     let access = west.access();
@@ -132,7 +146,7 @@ async fn full_credentials_in_the_secrets_work_and_wrong_ones_are_the_callers_aff
     assert!(west.state().volumes.is_empty() && east.count("create_volume") == 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_does_not_answer() {
     let (east, _west, driver) = two().await;
     let list = async |max_entries: i32, token: &str| {
@@ -172,7 +186,7 @@ async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_
     refused(list(0, "").await, Code::Unavailable);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_regions_capacity_is_that_of_its_cloud() {
     let (_east, _west, driver) = two().await;
     driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");

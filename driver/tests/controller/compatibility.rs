@@ -85,10 +85,10 @@ const OF_CLASS: [OfClass; 9] = [
     },
 ];
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_parameter_of_a_storage_class_works_or_is_refused_by_its_name() {
     let sim = cloud(|config| config.zones = vec!["nova".into(), "east".into()]).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     for (
         number,
         OfClass {
@@ -138,10 +138,10 @@ async fn cut(driver: &Driver, name: &str, volume: &str, parameters: &[(&str, &st
     driver.controller().create_snapshot(patient(request)).await.map(drop)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_parameter_of_a_snapshot_class_works_or_is_refused_by_its_name() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     for (key, wrong) in [
         ("type", "bakcup"),

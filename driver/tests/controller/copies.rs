@@ -67,10 +67,10 @@ async fn cut(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> Snapshot {
     done
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_is_made_where_its_source_is_although_another_zone_is_preferred_issue_3088() {
     let sim = two_zones(false).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
     let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
     for (name, source) in [
@@ -83,10 +83,10 @@ async fn a_copy_is_made_where_its_source_is_although_another_zone_is_preferred_i
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_tells_its_zone_and_a_copy_that_nobody_could_reach_is_not_kept_issue_1945_issue_3126() {
     let sim = two_zones(false).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
     let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
     assert_eq!(snapshot.accessible_topology, [zone("b")]);
@@ -97,10 +97,10 @@ async fn a_snapshot_tells_its_zone_and_a_copy_that_nobody_could_reach_is_not_kep
     assert_eq!(sim.state().volumes.len(), 1, "the source alone");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() {
     let sim = two_zones(false).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
     // A backup lies in no zone, and what is made from it goes where it is wanted.
     let backup = cut(&sim, &driver, &volume, "backup").await;
@@ -114,7 +114,7 @@ async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() 
 
     // Where zones of storage mean nothing to nodes, a copy is reachable from where it was asked for.
     let conf = format!("{}[BlockStorage]\nignore-volume-az = true\n", sim.access().cloud_conf());
-    let driver = Driver::with(&conf, |_| {}).await;
+    let driver = Driver::with(&sim, &conf, |_| {});
     let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
     assert_eq!(snapshot.accessible_topology, []);
     let request = copy_of(
@@ -125,10 +125,10 @@ async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() 
     assert_eq!(free.accessible_topology, [zone("compute-1")]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cloud_that_copies_across_zones_may_do_so() {
     let sim = two_zones(true).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
     let request = copy_of(of_volume(&volume), in_zones("clone", zones(&["a"], &["a"])));
     let copy = driver.create(request).await.expect("a copy");

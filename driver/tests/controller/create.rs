@@ -25,10 +25,10 @@ fn parameters(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, Stri
         .collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_available_when_its_creation_is_answered() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {
         capacity_range: Some(CapacityRange {
             required_bytes: GIB + 1,
@@ -71,20 +71,20 @@ async fn a_volume_is_available_when_its_creation_is_answered() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_same_request_again_gives_the_same_volume() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let first = driver.create(create_request("pvc-1")).await.expect("a volume");
     let second = driver.create(create_request("pvc-1")).await.expect("the same");
     assert_eq!(first, second);
     assert_eq!(sim.state().volumes.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_size_under_the_same_name_is_refused() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     let larger = CreateVolumeRequest {
         capacity_range: Some(CapacityRange {
@@ -97,10 +97,10 @@ async fn another_size_under_the_same_name_is_refused() {
     assert_eq!(sim.state().volumes.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn equal_requests_at_once_make_one_volume_issue_91() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let all = futures::future::join_all((0..8).map(|_| driver.create(create_request("pvc-1")))).await;
     let ids: Vec<String> = all
         .into_iter()
@@ -110,10 +110,10 @@ async fn equal_requests_at_once_make_one_volume_issue_91() {
     assert_eq!((sim.state().volumes.len(), sim.count("create_volume")), (1, 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_different_request_for_a_volume_that_is_being_made_is_aborted() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let first = driver.create(create_request("pvc-1"));
     let second = async {
         until("the volume", || !sim.state().volumes.is_empty()).await;
@@ -127,7 +127,7 @@ async fn a_different_request_for_a_volume_that_is_being_made_is_aborted() {
     first.expect("a volume");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
@@ -136,7 +136,7 @@ async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
         };
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let short = within(create_request("pvc-1"), SHORT);
     let message = refused(driver.controller().create_volume(short).await, Code::DeadlineExceeded);
     assert!(
@@ -150,10 +150,10 @@ async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
     assert_eq!(sim.count("create_volume"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_goes_away_does_not_stop_the_creation() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     {
         let call = driver.create(create_request("pvc-1"));
         let mut call = std::pin::pin!(call);
@@ -167,10 +167,10 @@ async fn a_client_that_goes_away_does_not_stop_the_creation() {
     assert_eq!(sim.state().volumes[0].id, volume.volume_id);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     {
         let call = driver.create(create_request("pvc-1"));
         let mut call = std::pin::pin!(call);
@@ -181,7 +181,6 @@ async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
     }
     driver.kill();
     let volume = Driver::start(&sim)
-        .await
         .create(create_request("pvc-1"))
         .await
         .expect("the volume");
@@ -193,10 +192,26 @@ async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_was_killed_asks_for_nothing_any_more() {
+    let sim = cloud(|config| config.latencies.create = Duration::from_mins(1)).await;
+    let driver = Driver::start(&sim);
+    let mut client = driver.controller();
+    let call = tokio::spawn(async move { client.create_volume(patient(create_request("pvc-1"))).await });
+    // As soon as the volume is looked at: somebody waits for it.
+    until("a look", || sim.count("get_volume") > 0).await;
+    driver.kill();
+    let refusal = call.await.expect("no panic").expect_err("nobody answers");
+    assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+    sim.clear_log();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(sim.log(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_lost_makes_no_second_volume_issue_98() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     sim.fault(Fault::on("create_volume").times(1).effect(Effect::cut(When::After)))
         .expect("a rule");
     // Whether this call finds the volume by itself or says that it may exist is its own affair.
@@ -214,7 +229,7 @@ async fn an_answer_that_is_lost_makes_no_second_volume_issue_98() {
     assert_eq!(sim.state().volumes[0].id, volume.volume_id);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cloud_out_of_quota_is_resource_exhausted() {
     let sim = cloud(|config| {
         config.quota = Quota {
@@ -223,16 +238,16 @@ async fn a_cloud_out_of_quota_is_resource_exhausted() {
         }
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     let message = refused(driver.create(create_request("pvc-2")).await, Code::ResourceExhausted);
     assert!(message.contains("[quota]") && message.contains("req-"), "{message}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unknown_type_is_an_invalid_argument() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {
         parameters: parameters(&[("type", "nonesuch")]),
         ..create_request("pvc-1")
@@ -241,10 +256,10 @@ async fn an_unknown_type_is_an_invalid_argument() {
     assert!(message.contains("nonesuch"), "{message}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_fails_is_removed_and_reported() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let broken = Effect::work_fails().message("the backend is on fire");
     sim.fault(Fault::on("create_volume").times(1).effect(broken))
         .expect("a rule");
@@ -254,10 +269,10 @@ async fn a_volume_that_fails_is_removed_and_reported() {
     driver.create(create_request("pvc-1")).await.expect("the next try");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     sim.clear_log();
     let good = || create_request("pvc-1");
@@ -346,10 +361,10 @@ async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
     assert_eq!(sim.log(), []);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
     let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let asked = |name: &str, preferred: &[&str]| CreateVolumeRequest {
         accessibility_requirements: Some(zones(preferred, &["a", "b"])),
         ..create_request(name)
@@ -366,10 +381,10 @@ async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
     assert_eq!(other.accessible_topology, [zone("a")]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_zone_of_the_class_goes_before_any_topology() {
     let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {
         parameters: parameters(&[("availability", "b")]),
         accessibility_requirements: Some(zones(&["a"], &["a", "b"])),
@@ -381,11 +396,11 @@ async fn the_zone_of_the_class_goes_before_any_topology() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn zones_of_other_names_are_answered_as_asked_when_cinders_are_to_be_ignored() {
     let sim = cloud(|_| {}).await;
     let conf = format!("{}[BlockStorage]\nignore-volume-az = true\n", sim.access().cloud_conf());
-    let driver = Driver::with(&conf, |_| {}).await;
+    let driver = Driver::with(&sim, &conf, |_| {});
     let request = CreateVolumeRequest {
         parameters: parameters(&[("availability", "nova")]),
         accessibility_requirements: Some(zones(&["compute-1"], &["compute-1", "compute-2"])),
@@ -397,10 +412,10 @@ async fn zones_of_other_names_are_answered_as_asked_when_cinders_are_to_be_ignor
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_topology_no_zone_is_told() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.with_topology = false).await;
+    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.with_topology = false);
     let request = CreateVolumeRequest {
         accessibility_requirements: Some(zones(&["elsewhere"], &["elsewhere"])),
         ..create_request("pvc-1")
@@ -415,10 +430,10 @@ async fn without_topology_no_zone_is_told() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_without_time_is_answered_at_once_and_starts_the_work() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let hurried = within(create_request("pvc-1"), Duration::from_millis(1));
     let call = driver.controller().create_volume(hurried).await;
     assert!(

@@ -5,7 +5,7 @@ use tonic::Code;
 
 use crate::support::{Driver, NODE, UNKNOWN, cloud, refused};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
@@ -14,7 +14,7 @@ async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
         }
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.delete(&volume).await.expect("deleted");
     assert!(sim.state().volumes.is_empty());
@@ -22,10 +22,10 @@ async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
     driver.delete(UNKNOWN).await.expect("never there");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("warm-up").await;
     sim.clear_log();
     for id in [
@@ -40,10 +40,10 @@ async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
     refused(driver.delete("").await, Code::InvalidArgument);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attached_volume_is_not_deleted() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     let message = refused(driver.delete(&volume).await, Code::FailedPrecondition);

@@ -153,7 +153,7 @@ async fn over_one(
     call: &impl AsyncFn(&Driver, String) -> Result<(), Status>,
 ) -> Option<String> {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.request_timeout = REQUEST).await;
+    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.request_timeout = REQUEST);
     let object = prepare(&sim, &driver).await;
     sim.clear_log();
     let html = matches!(trouble.effect, Effect::Html { .. });

@@ -6,9 +6,9 @@ use csi_proto::csi::v1::{
     GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot,
 };
 use openstack_sim::{GroupType, Sim};
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use crate::channel::Channel;
 use crate::support::{Driver, UNKNOWN, cloud, patient, refused};
 
 impl Driver {
@@ -66,10 +66,10 @@ fn members(taken: &VolumeGroupSnapshot) -> Vec<String> {
         .collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_group_snapshot_lives_with_its_members() {
     let sim = grouping().await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     let taken = take(&driver, request(&[&one, &two])).await.expect("taken");
     assert!(taken.ready_to_use && taken.creation_time.is_some());
@@ -103,10 +103,10 @@ async fn a_group_snapshot_lives_with_its_members() {
     assert!(state.groups.is_empty() && state.group_snapshots.is_empty() && state.snapshots.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn bad_requests_are_told_apart() {
     let sim = grouping().await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let unknown = UNKNOWN.to_owned();
     let fake = "fake-vol-id".to_owned();
@@ -145,11 +145,11 @@ fn one_by_one(volumes: &[&String]) -> CreateVolumeGroupSnapshotRequest {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn members_are_taken_one_by_one_only_where_the_class_says_so() {
     // No group types: what is to be cut together cannot be cut here.
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     for parameters in [&[][..], &[("members", "together")]] {
         let parameters = parameters
@@ -184,10 +184,10 @@ async fn members_are_taken_one_by_one_only_where_the_class_says_so() {
     assert!(sim.state().snapshots.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_class_that_cannot_be_meant_is_refused_before_anything_is_asked() {
     let sim = grouping().await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     for (parameters, hint) in [
         (&[("members", "each")][..], "together or one-by-one"),
@@ -208,17 +208,16 @@ async fn a_class_that_cannot_be_meant_is_refused_before_anything_is_asked() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_group_of_another_cluster_is_left_alone_where_such_things_are_protected() {
     let sim = cloud(|_| {}).await;
-    let theirs = Driver::with(&sim.access().cloud_conf(), |args| args.cluster = "theirs".into()).await;
+    let theirs = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.cluster = "theirs".into());
     let volume = theirs.volume("pvc-1").await;
     let taken = take(&theirs, one_by_one(&[&volume])).await.expect("taken");
-    let ours = Driver::with(&sim.access().cloud_conf(), |args| {
+    let ours = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
         args.cluster = "ours".into();
         args.protect_other_clusters = true;
-    })
-    .await;
+    });
     let refusal = refused(
         delete(&ours, &taken.group_snapshot_id, &[]).await,
         Code::FailedPrecondition,

@@ -37,10 +37,10 @@ fn told(health: &VolumeHealth) -> Vec<(VolumeHealthErrorType, &str)> {
     entries.map(|entry| (entry.status(), entry.reason.as_str())).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_healthy_volume_has_no_trouble_and_an_unknown_one_is_not_found_issue_1584() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     let found = health(&driver, &volume).await.expect("an answer");
@@ -55,10 +55,10 @@ async fn a_healthy_volume_has_no_trouble_and_an_unknown_one_is_not_found_issue_1
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_volume_is_told_by_both_calls_in_the_same_words() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     let volume = driver.volume("pvc-2").await;
     sim.set_volume_status(&volume, VolumeStatus::ErrorExtending);
@@ -67,10 +67,10 @@ async fn a_failed_volume_is_told_by_both_calls_in_the_same_words() {
     assert_eq!(list(&driver, 0, "").await.expect("a list").entries, [found]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_whose_server_is_gone_cannot_be_reached() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     sim.remove_server(NODE, true);
@@ -79,10 +79,10 @@ async fn a_volume_whose_server_is_gone_cannot_be_reached() {
     assert_eq!(list(&driver, 0, "").await.expect("a list").entries, [found]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_tell_every_troubled_volume_once() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let mut troubled = Vec::new();
     for number in 0..5 {
         let volume = driver.volume(&format!("pvc-{number}")).await;

@@ -26,10 +26,10 @@ async fn capabilities(driver: &Driver) -> Vec<Type> {
         .collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn volumes_grow_attached_or_not() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let grows: Vec<i32> = capabilities(&driver)
         .await
         .into_iter()
@@ -47,10 +47,10 @@ async fn volumes_grow_attached_or_not() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_controller_tells_its_name_version_and_services() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let info = driver
         .identity()
         .get_plugin_info(GetPluginInfoRequest {})
@@ -77,10 +77,10 @@ async fn a_controller_tells_its_name_version_and_services() {
     assert_eq!(probe.ready, Some(true));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn zones_are_not_claimed_without_topology() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.with_topology = false).await;
+    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.with_topology = false);
     assert_eq!(
         services(&driver).await,
         [
@@ -90,10 +90,10 @@ async fn zones_are_not_claimed_without_topology() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_role_that_is_off_is_not_implemented() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let answer = driver.node().node_get_info(NodeGetInfoRequest {}).await;
     refused(answer, Code::Unimplemented);
 }

@@ -1,8 +1,10 @@
-//! The driver over its real socket, on the simulated cloud: what clients of CSI see.
+//! The driver on the simulated cloud: what clients of CSI see. Both run in the test's own runtime, on its paused clock; `process`
+//! has what needs a socket and real time.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
 mod capacity;
+mod channel;
 mod clouds;
 mod compatibility;
 mod copies;
@@ -18,6 +20,7 @@ mod modify;
 mod old_clouds;
 mod process;
 mod publish;
+mod repeat;
 mod sharing;
 mod snapshots;
 mod support;

@@ -27,10 +27,10 @@ async fn modify(
     Ok(answer.into_inner())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_class_changes_type_and_metadata_and_a_second_equal_call_changes_nothing() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let class = [
         ("type", "slow"),
@@ -48,13 +48,13 @@ async fn a_class_changes_type_and_metadata_and_a_second_equal_call_changes_nothi
     assert_eq!(methods, ["GET"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_key_or_value_is_invalid_and_nothing_is_changed() {
     let sim = cloud(|config| {
         config.volume_types.push(VolumeType::new("far").on_backend("other"));
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     for class in [
         &[("tpye", "slow"), ("metadata.tier", "gold")][..],
@@ -76,10 +76,10 @@ async fn a_bad_key_or_value_is_invalid_and_nothing_is_changed() {
         .expect("it may move");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_does_not_exist_is_not_found() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     for (id, code) in [
         (UNKNOWN, Code::NotFound),
         ("fake-vol-id", Code::NotFound),
@@ -89,10 +89,10 @@ async fn what_does_not_exist_is_not_found() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_new_volume_gets_what_its_class_says_over_what_the_storage_class_says() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let mut request = create_request("pvc-1");
     request.parameters = map(&[("type", "fast")]);
     request.mutable_parameters = map(&[("type", "slow"), ("metadata.tier", "gold")]);

@@ -12,7 +12,7 @@ use openstack_sim::{Latencies, TlsIdentity, VolumeStatus};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::support::{Driver, NODE, arguments, cloud, create_request, refused, until, within};
+use crate::support::{Driver, NODE, arguments, create_request, listening_cloud, refused, until, within};
 
 /// A port of the loopback address that was free a moment ago.
 fn free_port() -> u16 {
@@ -93,8 +93,8 @@ async fn wrong_flags_and_files_end_the_start_with_a_reason() {
 
 #[tokio::test]
 async fn the_socket_is_closed_to_others() {
-    let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let sim = listening_cloud(|_| {}).await;
+    let driver = Driver::serve(&sim.access().cloud_conf(), |_| {}).await;
     let mode = std::fs::metadata(driver.socket())
         .expect("a socket")
         .permissions()
@@ -107,10 +107,10 @@ async fn the_socket_is_closed_to_others() {
 async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_there_issue_2192_issue_1126() {
     let keystone = free_port();
     let dead = format!("http://127.0.0.1:{keystone}/identity/v3");
-    let access = cloud(|_| {}).await.access().clone();
+    let access = listening_cloud(|_| {}).await.access().clone();
     let conf = access.cloud_conf().replace(&access.auth_url, &dead);
     let port = free_port();
-    let driver = Driver::with(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
+    let driver = Driver::serve(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
     let answer = driver
         .controller()
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
@@ -121,7 +121,7 @@ async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_th
     assert_eq!(get(port, "/healthz").await.0, 200, "a restart would not help");
     assert_eq!(get(port, "/readyz").await.0, 503);
 
-    let sim = cloud(|config| config.listen = ([127, 0, 0, 1], keystone).into()).await;
+    let sim = listening_cloud(|config| config.listen = ([127, 0, 0, 1], keystone).into()).await;
     assert_eq!(sim.auth_url(), dead);
     ready(port).await;
     driver.create(create_request("pvc-1")).await.expect("a volume");
@@ -130,12 +130,12 @@ async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_th
 
 #[tokio::test]
 async fn wrong_credentials_are_unavailable_and_never_shown() {
-    let sim = cloud(|_| {}).await;
+    let sim = listening_cloud(|_| {}).await;
     let conf = sim
         .access()
         .cloud_conf()
         .replace(&sim.access().password, "not-the-password");
-    let driver = Driver::with(&conf, |_| {}).await;
+    let driver = Driver::serve(&conf, |_| {}).await;
     let message = refused(driver.create(create_request("pvc-1")).await, Code::Unavailable);
     assert!(
         message.contains("[auth]") && !message.contains("not-the-password"),
@@ -162,13 +162,13 @@ fn replace(file: &Path, content: &str) {
 #[tokio::test]
 async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue_1546_issue_1119() {
     let (known, other) = (authority(), authority());
-    let sim = cloud(|config| config.tls = Some(known.clone())).await;
+    let sim = listening_cloud(|config| config.tls = Some(known.clone())).await;
     let folder = tempfile::tempdir().expect("a folder");
     let ca = folder.path().join("ca.crt");
     replace(&ca, &other.certificate_pem);
     let conf = format!("{}ca-file = {}\n", sim.access().cloud_conf(), ca.display());
     let port = free_port();
-    let driver = Driver::with(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
+    let driver = Driver::serve(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
     let message = refused(driver.create(create_request("pvc-1")).await, Code::Unavailable);
     assert!(message.contains("certificate"), "{message}");
     assert_eq!(get(port, "/readyz").await.0, 503);
@@ -180,9 +180,9 @@ async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue
 
 #[tokio::test]
 async fn http_shows_health_readiness_and_metrics() {
-    let sim = cloud(|_| {}).await;
+    let sim = listening_cloud(|_| {}).await;
     let port = free_port();
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| {
+    let driver = Driver::serve(&sim.access().cloud_conf(), |args| {
         args.http_endpoint = format!("127.0.0.1:{port}");
     })
     .await;
@@ -204,14 +204,14 @@ async fn http_shows_health_readiness_and_metrics() {
 
 #[tokio::test]
 async fn a_driver_that_is_told_to_end_finishes_what_it_began() {
-    let sim = cloud(|config| {
+    let sim = listening_cloud(|config| {
         config.latencies = Latencies {
             create: Duration::from_millis(300),
             ..Latencies::default()
         };
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::serve(&sim.access().cloud_conf(), |_| {}).await;
     let mut client = driver.controller();
     let call = tokio::spawn(async move {
         client
@@ -229,7 +229,7 @@ async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
     let folder = tempfile::tempdir().expect("a folder");
     let directory = folder.path().join("plugins/cinder.csi.openstack.org");
     let socket = format!("unix://{}", directory.join("csi.sock").display());
-    let driver = Driver::with("", |args| {
+    let driver = Driver::serve("", |args| {
         args.endpoint.clone_from(&socket);
         args.cloud_config.clear();
         args.provide_controller_service = false;
@@ -256,9 +256,9 @@ async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
 
 #[tokio::test]
 async fn a_node_asks_for_no_cloud_and_uses_no_credentials_issue_2677_issue_1020_issue_2655() {
-    let sim = cloud(|_| {}).await;
+    let sim = listening_cloud(|_| {}).await;
     // As the Go driver's manifests have it: the controller's file and the names of clouds, of which this file knows none.
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| {
+    let driver = Driver::serve(&sim.access().cloud_conf(), |args| {
         args.cloud_name = vec!["east".into(), "west".into()];
         args.provide_controller_service = false;
         args.provide_node_service = true;
@@ -285,7 +285,7 @@ async fn a_node_takes_the_go_drivers_cloud_conf_for_its_one_value_and_bears_a_br
         // Then the node counts for itself.
         ("[Global", 26),
     ] {
-        let driver = Driver::with(conf, |args| {
+        let driver = Driver::serve(conf, |args| {
             args.provide_controller_service = false;
             args.provide_node_service = true;
             args.instance_id = Some(NODE.into());

@@ -26,10 +26,10 @@ fn accepted(sim: &Sim) -> usize {
         .count()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_attached_and_detached_when_the_calls_are_answered() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let context = driver.publish(&volume, NODE).await.expect("attached");
     let state = sim.state();
@@ -52,10 +52,10 @@ async fn a_volume_is_attached_and_detached_when_the_calls_are_answered() {
     driver.delete(&volume).await.expect("deleted at once");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_does_not_exist_is_not_found_and_counts_as_detached() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     assert!(refused(driver.publish(UNKNOWN, NODE).await, Code::NotFound).contains(UNKNOWN));
     assert!(refused(driver.publish(&volume, UNKNOWN).await, Code::NotFound).contains(UNKNOWN));
@@ -63,10 +63,10 @@ async fn what_does_not_exist_is_not_found_and_counts_as_detached() {
     driver.unpublish(&volume, UNKNOWN).await.expect("no node");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn ids_that_are_no_uuids_never_reach_openstack() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     sim.clear_log();
     refused(driver.publish("fake-vol-id", NODE).await, Code::NotFound);
@@ -77,10 +77,10 @@ async fn ids_that_are_no_uuids_never_reach_openstack() {
     assert_eq!(sim.log(), []);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_and_wrong_fields_are_named() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let good = || publish_request(&volume, NODE);
     let cases = [
@@ -122,10 +122,10 @@ async fn missing_and_wrong_fields_are_named() {
     assert!(sim.state().attachments.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_published_read_only_and_not_in_two_modes_issue_1169() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let publish = async |readonly: bool| {
         let request = ControllerPublishVolumeRequest {
@@ -146,10 +146,10 @@ async fn a_volume_is_published_read_only_and_not_in_two_modes_issue_1169() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_another_node_has_is_refused_by_the_nodes_name() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     let message = refused(driver.publish(&volume, OTHER_NODE).await, Code::FailedPrecondition);
@@ -157,14 +157,14 @@ async fn a_volume_that_another_node_has_is_refused_by_the_nodes_name() {
     assert_eq!(sim.state().attachments.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_single_node_mode_keeps_even_a_multiattach_volume_on_one_node() {
     let shared = VolumeType {
         multiattach: true,
         ..VolumeType::new("shared")
     };
     let sim = cloud(|config| config.volume_types = vec![shared]).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     refused(driver.publish(&volume, OTHER_NODE).await, Code::FailedPrecondition);
@@ -180,10 +180,12 @@ async fn a_single_node_mode_keeps_even_a_multiattach_volume_on_one_node() {
     assert_eq!(sim.state().attachments.len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.max_volumes_per_node = Some(1)).await;
+    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
+        args.max_volumes_per_node = Some(1);
+    });
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     driver.publish(&first, NODE).await.expect("attached");
     let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
@@ -192,23 +194,23 @@ async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
     driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_attach_limit_of_cloud_conf_is_told_to_the_scheduler_and_not_enforced() {
     let sim = cloud(|_| {}).await;
     let conf = format!(
         "{}[BlockStorage]\nnode-volume-attach-limit = 1\n",
         sim.access().cloud_conf()
     );
-    let driver = Driver::with(&conf, |_| {}).await;
+    let driver = Driver::with(&sim, &conf, |_| {});
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     driver.publish(&first, NODE).await.expect("attached");
     driver.publish(&second, NODE).await.expect("attached beside it");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_node_a_volume_is_detached_from_all() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     driver.unpublish(&volume, "").await.expect("detached");
@@ -216,7 +218,7 @@ async fn without_a_node_a_volume_is_detached_from_all() {
     assert_eq!(sim.state().volumes[0].status, VolumeStatus::Available);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
@@ -225,7 +227,7 @@ async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
         };
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let short = within(publish_request(&volume, NODE), SHORT);
     let message = refused(
@@ -239,7 +241,7 @@ async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
     assert_eq!(accepted(&sim), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_told() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
@@ -249,7 +251,7 @@ async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_tol
         };
     })
     .await;
-    let driver = Driver::with(&sim.access().cloud_conf(), |args| args.attach_timeout = SHORT / 2).await;
+    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.attach_timeout = SHORT / 2);
     let volume = driver.volume("pvc-1").await;
     let message = refused(driver.publish(&volume, NODE).await, Code::DeadlineExceeded);
     assert!(message.contains("it goes on"), "{message}");
@@ -264,10 +266,10 @@ async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_tol
         .expect("only attaching is bounded");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() {
     let sim = cloud(|config| config.latencies = slow()).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver
         .create(create_request("pvc-1"))
         .await
@@ -281,7 +283,7 @@ async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() 
         }
     }
     driver.kill();
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     driver.publish(&volume, NODE).await.expect("attached");
     let state = sim.state();
     assert_eq!(
@@ -291,10 +293,10 @@ async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() 
     assert_eq!(accepted(&sim), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cloud_that_is_away_is_unavailable_and_not_the_end() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     sim.fault(Fault::on("attach_volume").effect(Effect::status(503)))
         .expect("a rule");
@@ -312,10 +314,10 @@ async fn a_cloud_that_is_away_is_unavailable_and_not_the_end() {
     driver.publish(&volume, NODE).await.expect("attached");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_locked_is_named_with_the_remedy_and_may_be_tried_again() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let refusal = Effect::status(409).message(format!("Instance {NODE} is locked"));
     sim.fault(Fault::on("attach_volume").times(1).effect(refusal))
@@ -331,11 +333,11 @@ async fn a_server_that_is_locked_is_named_with_the_remedy_and_may_be_tried_again
     assert_eq!(sim.state().attachments.len(), 1, "nothing is reported as done");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
     // Controller and node need not know the same limit: Nova has the last word.
     let sim = cloud(|config| config.volumes_per_server = 1).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     driver.publish(&first, NODE).await.expect("attached");
     let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
@@ -343,10 +345,10 @@ async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
     driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_is_told_what_its_disk_has_at_least_though_cinder_rounds_up_what_it_takes_over() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     for (gib, least) in [(1_u64, 1), (2, (1 << 30) + 1), (100, 99 * (1_u64 << 30) + 1)] {
         assert!(sim.set_volume(&volume, |volume| volume.size = gib));

@@ -45,10 +45,10 @@ async fn publish(driver: &Driver, volume: &str, node: &str, capability: VolumeCa
     answer.map(drop)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729() {
     let sim = sharing().await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver
         .create(of_type("pvc-1", "shared", capability(Mode::SingleNodeWriter)))
         .await
@@ -79,10 +79,10 @@ async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729()
     assert_eq!((state.volumes.len(), state.attachments.len()), (1, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn several_nodes_share_a_device_or_read_only_and_only_of_a_type_for_that_issue_1248_issue_1367_issue_1778() {
     let sim = sharing().await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     for (name, capability) in [
         ("device", device(Mode::MultiNodeMultiWriter)),
         ("read-only", capability(Mode::MultiNodeReaderOnly)),
@@ -106,10 +106,10 @@ async fn several_nodes_share_a_device_or_read_only_and_only_of_a_type_for_that_i
     assert_eq!((state.volumes.len(), state.attachments.len()), (2, 4));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_modes_with_a_single_writer_are_claimed_and_served_issue_1686() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let request = ControllerGetCapabilitiesRequest {};
     let answer = driver.controller().controller_get_capabilities(request).await;
     let claimed = answer.expect("capabilities").into_inner().capabilities;

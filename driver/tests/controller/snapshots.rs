@@ -94,10 +94,10 @@ fn of_volume(name: &str, id: &str) -> CreateVolumeRequest {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_tells_everything_that_the_specification_asks_for() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let marked = CreateSnapshotRequest {
         parameters: parameters(&[
@@ -131,10 +131,10 @@ async fn a_snapshot_tells_everything_that_the_specification_asks_for() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slow_snapshot_is_answered_before_the_caller_gives_up_and_is_not_ready() {
     let sim = cloud(|config| config.latencies.snapshot = Duration::from_mins(1)).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let hasty = crate::support::within(request("snap-1", &volume), Duration::from_secs(2));
     let answer = driver
@@ -154,10 +154,10 @@ async fn a_slow_snapshot_is_answered_before_the_caller_gives_up_and_is_not_ready
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_name_belongs_to_one_volume() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     for request in [request, backup_request] {
         let first = take(&driver, request("snap", &one)).await.expect("a snapshot");
@@ -167,10 +167,10 @@ async fn the_name_belongs_to_one_volume() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     sim.clear_log();
     refused(take(&driver, request("", &volume)).await, Code::InvalidArgument);
@@ -189,10 +189,10 @@ async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
     refused(take(&driver, backup_request("snap", UNKNOWN)).await, Code::NotFound);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_zone_that_the_volume_is_not_in_cannot_be_had() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let elsewhere = |request: CreateSnapshotRequest| CreateSnapshotRequest {
         accessibility_requirements: Some(zones(&[], &["east"])),
@@ -215,7 +215,7 @@ async fn a_zone_that_the_volume_is_not_in_cannot_be_had() {
     assert_eq!(snapshot.accessible_topology[0].segments[ZONE], "nova");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_used_up_quota_is_resource_exhausted() {
     let sim = cloud(|config| {
         config.quota = Quota {
@@ -224,15 +224,15 @@ async fn a_used_up_quota_is_resource_exhausted() {
         };
     })
     .await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     refused(take(&driver, request("snap", &volume)).await, Code::ResourceExhausted);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_use_is_cut_unless_the_class_forbids_it_issue_832() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     let careful = CreateSnapshotRequest {
@@ -243,10 +243,10 @@ async fn a_volume_in_use_is_cut_unless_the_class_forbids_it_issue_832() {
     take(&driver, request("snap", &volume)).await.expect("a snapshot");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_snapshot_is_told_and_the_next_call_makes_a_good_one() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     sim.fault(Fault::on("create_snapshot").times(1).effect(Effect::work_fails()))
         .expect("rule");
@@ -255,10 +255,10 @@ async fn a_failed_snapshot_is_told_and_the_next_call_makes_a_good_one() {
     assert_eq!(sim.state().snapshots.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backup_is_there_at_once_ready_later_and_deleted_by_the_same_id() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let backup = ready(&sim, &driver, backup_request("backup", &volume)).await;
     assert_eq!(
@@ -272,10 +272,10 @@ async fn a_backup_is_there_at_once_ready_later_and_deleted_by_the_same_id() {
     assert_eq!((state.backups.len(), state.snapshots.len()), (0, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_goes_on() {
     let sim = cloud(|config| config.latencies.backup = Duration::from_mins(10)).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let early = take(&driver, backup_request("backup", &volume))
         .await
@@ -288,10 +288,10 @@ async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_go
     assert_eq!(again.snapshot_id, early.snapshot_id);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn deleting_what_is_not_there_is_done_already() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     refused(remove(&driver, "").await, Code::InvalidArgument);
     for id in ["no-uuid", UNKNOWN] {
         remove(&driver, id).await.expect("gone already");
@@ -300,10 +300,10 @@ async fn deleting_what_is_not_there_is_done_already() {
     refused(get(&driver, "").await, Code::InvalidArgument);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_made_from_a_snapshot_a_backup_or_a_volume_says_so_on_every_call() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let snapshot = take(&driver, request("snap", &volume))
         .await
@@ -329,10 +329,10 @@ async fn a_volume_made_from_a_snapshot_a_backup_or_a_volume_says_so_on_every_cal
     assert_eq!(sim.state().volumes.len(), 4);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_is_as_large_as_asked_for_and_never_smaller_than_its_source() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let sized = |request: CreateVolumeRequest, size: i64| CreateVolumeRequest {
         capacity_range: Some(CapacityRange {
             required_bytes: size,
@@ -353,10 +353,10 @@ async fn a_copy_is_as_large_as_asked_for_and_never_smaller_than_its_source() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_source_that_is_not_there_is_not_found() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     for id in ["no-uuid", UNKNOWN] {
         refused(driver.create(of_snapshot("copy", id)).await, Code::NotFound);
         refused(driver.create(of_volume("copy", id)).await, Code::NotFound);
@@ -370,10 +370,10 @@ async fn a_source_that_is_not_there_is_not_found() {
     assert!(sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     let mut of_one = Vec::new();
     for name in ["a", "b"] {
@@ -443,10 +443,10 @@ async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
     assert_eq!(paged, all);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_page_is_refused() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let wrong = |max_entries, starting_token: &str| ListSnapshotsRequest {
         max_entries,
         starting_token: starting_token.into(),
@@ -456,10 +456,10 @@ async fn a_bad_page_is_refused() {
     refused(list(&driver, wrong(0, "invalid-token")).await, Code::Aborted);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_with_snapshots_is_not_deleted_and_they_are_named_issue_2181() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let snapshot = take(&driver, request("snap", &volume))
         .await
@@ -471,20 +471,19 @@ async fn a_volume_with_snapshots_is_not_deleted_and_they_are_named_issue_2181() 
     driver.delete(&volume).await.expect("deleted");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_another_cluster_made_is_protected_where_that_is_switched_on() {
     let sim = cloud(|_| {}).await;
-    let ours = Driver::start(&sim).await;
+    let ours = Driver::start(&sim);
     let volume = ours.volume("pvc-1").await;
     let snapshot = take(&ours, request("snap", &volume))
         .await
         .expect("a snapshot")
         .snapshot_id;
-    let theirs = Driver::with(&sim.access().cloud_conf(), |args| {
+    let theirs = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
         args.cluster = "theirs".into();
         args.protect_other_clusters = true;
-    })
-    .await;
+    });
     for answer in [remove(&theirs, &snapshot).await, theirs.delete(&volume).await] {
         let text = refused(answer, Code::FailedPrecondition);
         assert!(text.contains("cluster test"), "{text}");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_csi_driver::args::Args;
-use cinder_csi_driver::{RunError, serve};
+use cinder_csi_driver::{Environment, Process, RunError, serve};
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::identity_client::IdentityClient;
 use csi_proto::csi::v1::node_client::NodeClient;
@@ -15,56 +16,129 @@ use csi_proto::csi::v1::{
     CapacityRange, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
     DeleteVolumeRequest, ProbeRequest, Topology, TopologyRequirement, Volume, VolumeCapability,
 };
+use csi_sources::Sources;
 use openstack_sim::{ServerSpec, Sim, SimConfig};
+use sim_network::SimNetwork;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
+
+use crate::channel::{Channel, Direct};
 
 pub(crate) const NODE: &str = "11111111-1111-4111-8111-111111111111";
 pub(crate) const OTHER_NODE: &str = "22222222-2222-4222-8222-222222222222";
 pub(crate) const UNKNOWN: &str = "99999999-9999-4999-8999-999999999999";
 pub(crate) const ZONE: &str = "topology.cinder.csi.openstack.org/zone";
 pub(crate) const GIB: i64 = 1 << 30;
-/// The time of a call that is to run out; the driver's margin is a tenth of it, which a busy machine must not eat up.
+/// The time of a call that is to run out.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// Everything here takes milliseconds; what takes this long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cloud with two servers, both in zone `nova`.
+/// Time, random numbers and ids of one test.
+pub(crate) fn sources() -> Sources {
+    Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time"))
+}
+
+/// A cloud with two servers, both in zone `nova`. It is called directly, and its time is that of the test.
 pub(crate) async fn cloud(change: impl FnOnce(&mut SimConfig)) -> Sim {
     let mut config = SimConfig {
-        servers: vec![ServerSpec::new(NODE), ServerSpec::new(OTHER_NODE)],
-        ..SimConfig::default()
+        sources: sources(),
+        ..two_servers()
     };
+    change(&mut config);
+    Sim::direct(config).await.expect("the simulator starts")
+}
+
+/// The same in real time and behind a socket.
+pub(crate) async fn listening_cloud(change: impl FnOnce(&mut SimConfig)) -> Sim {
+    let mut config = two_servers();
     change(&mut config);
     Sim::start(config).await.expect("the simulator starts")
 }
 
-/// A driver in a runtime of its own, so that it can be killed with everything that it runs.
+fn two_servers() -> SimConfig {
+    SimConfig {
+        servers: vec![ServerSpec::new(NODE), ServerSpec::new(OTHER_NODE)],
+        ..SimConfig::default()
+    }
+}
+
+/// A driver, which can be killed with everything that it runs.
 pub(crate) struct Driver {
     folder: TempDir,
-    runtime: Option<Runtime>,
-    task: Option<JoinHandle<Result<(), RunError>>>,
+    running: Running,
     shutdown: CancellationToken,
     channel: Channel,
 }
 
+enum Running {
+    /// In the runtime of the test, on its clock.
+    Here {
+        _process: Process,
+        killed: CancellationToken,
+    },
+    /// In a runtime of its own, on its socket.
+    Apart {
+        runtime: Option<Runtime>,
+        task: Option<JoinHandle<Result<(), RunError>>>,
+    },
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.end_runtime();
+        match &mut self.running {
+            Running::Here { killed, .. } => killed.cancel(),
+            Running::Apart { runtime, .. } => {
+                if let Some(runtime) = runtime.take() {
+                    runtime.shutdown_background();
+                }
+            }
+        }
     }
 }
 
 impl Driver {
-    pub(crate) async fn start(sim: &Sim) -> Self {
-        Self::with(&sim.access().cloud_conf(), |_| {}).await
+    pub(crate) fn start(sim: &Sim) -> Self {
+        Self::with(sim, &sim.access().cloud_conf(), |_| {})
     }
 
-    /// A controller with this `cloud.conf`, its flags changed.
-    pub(crate) async fn with(cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
+    /// A controller of this cloud with this `cloud.conf`, its flags changed.
+    pub(crate) fn with(sim: &Sim, cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
+        Self::of(SimNetwork::of(sim), sim.sources().clone(), cloud_conf, change)
+    }
+
+    /// A controller on this network.
+    pub(crate) fn of(network: SimNetwork, sources: Sources, cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut args = arguments(&folder, cloud_conf);
+        change(&mut args);
+        let environment = Environment {
+            connector: Arc::new(network),
+            sources,
+        };
+        let shutdown = CancellationToken::new();
+        let process = Process::new(&args, environment, &shutdown).expect("a driver");
+        let killed = CancellationToken::new();
+        Self {
+            folder,
+            channel: Channel::Direct(Direct {
+                rpcs: process.rpcs(),
+                killed: killed.clone(),
+            }),
+            running: Running::Here {
+                _process: process,
+                killed,
+            },
+            shutdown,
+        }
+    }
+
+    /// A controller on its socket and in real time, with this `cloud.conf`, its flags changed.
+    pub(crate) async fn serve(cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut args = arguments(&folder, cloud_conf);
         change(&mut args);
@@ -79,10 +153,12 @@ impl Driver {
         let channel = Endpoint::from_shared(endpoint).expect("an address").connect_lazy();
         let driver = Self {
             folder,
-            runtime: Some(runtime),
-            task: Some(task),
+            running: Running::Apart {
+                runtime: Some(runtime),
+                task: Some(task),
+            },
             shutdown,
-            channel,
+            channel: Channel::Socket(channel),
         };
         tokio::time::timeout(PATIENCE, driver.answers())
             .await
@@ -118,14 +194,17 @@ impl Driver {
     }
 
     /// Ends it as SIGKILL would: nothing of it runs on.
-    pub(crate) fn kill(mut self) {
-        self.end_runtime();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 
     /// Ends it as SIGTERM does and tells how it ended.
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {
         self.shutdown.cancel();
-        let task = self.task.take().expect("it runs");
+        let Running::Apart { task, .. } = &mut self.running else {
+            panic!("it serves nothing")
+        };
+        let task = task.take().expect("it runs");
         tokio::time::timeout(PATIENCE, task)
             .await
             .expect("it ends in time")
@@ -168,12 +247,6 @@ impl Driver {
             .controller_unpublish_volume(patient(request))
             .await
             .map(drop)
-    }
-
-    fn end_runtime(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

@@ -81,13 +81,12 @@ async fn claimed(driver: &Driver) -> BTreeSet<String> {
     controller.chain(node).collect()
 }
 
-async fn both_roles(sim: &Sim, off: &[Switchable]) -> Driver {
-    Driver::with(&sim.access().cloud_conf(), |args| {
+fn both_roles(sim: &Sim, off: &[Switchable]) -> Driver {
+    Driver::with(sim, &sim.access().cloud_conf(), |args| {
         args.provide_node_service = true;
         args.instance_id = Some(NODE.to_owned());
         args.disable_capability = off.to_vec();
     })
-    .await
 }
 
 #[test]
@@ -105,17 +104,17 @@ fn the_table_has_every_call_that_csi_marks_as_alpha() {
     assert_eq!(alpha, CALLS.iter().map(|(name, _)| *name).collect());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_alpha_call_is_served_unless_its_own_switch_is_off() {
     let sim = cloud(|_| {}).await;
-    let driver = both_roles(&sim, &[]).await;
+    let driver = both_roles(&sim, &[]);
     let all = claimed(&driver).await;
     for (name, switch) in CALLS {
         assert_ne!(call(&driver, name).await, Code::Unimplemented, "{name}");
         assert!(all.contains(switch.name()), "{name} is claimed");
     }
     for off in Switchable::ALL {
-        let driver = both_roles(&sim, &[off]).await;
+        let driver = both_roles(&sim, &[off]);
         for (name, switch) in CALLS {
             let code = call(&driver, name).await;
             assert_eq!(

@@ -33,10 +33,10 @@ fn names(refusal: &str, volume: &str, state: &str) {
 }
 
 /// The state of its migration is nothing that Cinder shows to a member of the project.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_is_being_migrated_is_aborted_by_that_name_and_served_afterwards_issue_3129() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     let migration = |status: &str| {
         let status = Some(status.to_owned());
@@ -55,10 +55,10 @@ async fn a_volume_that_is_being_migrated_is_aborted_by_that_name_and_served_afte
     retype(&driver, &volume).await.expect("retyped");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_maintenance_is_aborted_by_that_name_issue_3129() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     sim.set_volume_status(&volume, VolumeStatus::Maintenance);
     for answer in [

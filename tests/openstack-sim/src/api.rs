@@ -1,6 +1,7 @@
 //! Requests, answers and faults as the services' code sees them.
 
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -264,7 +265,15 @@ pub(crate) fn default_message(status: u16) -> &'static str {
     }
 }
 
-/// A UUID.
-pub(crate) fn new_id() -> String {
-    uuid::Uuid::new_v4().to_string()
+/// The id of what is known by its name: the same UUID each time.
+pub(crate) fn id_of(name: &str) -> String {
+    let half = |salt: u8| {
+        // Of fixed keys.
+        let mut hasher = DefaultHasher::new();
+        (salt, name).hash(&mut hasher);
+        hasher.finish()
+    };
+    let bytes = u128::from(half(0)) << 64 | u128::from(half(1));
+    let id = uuid::Builder::from_random_bytes(bytes.to_be_bytes());
+    id.into_uuid().to_string()
 }

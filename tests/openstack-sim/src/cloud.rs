@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use csi_sources::Sources;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,7 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Cloud {
     pub(crate) settings: Settings,
+    pub(crate) sources: Sources,
     pub(crate) backing: Option<Backing>,
     world: Mutex<World>,
     tokens: Mutex<Tokens>,
@@ -54,6 +56,7 @@ pub(crate) struct Cloud {
 impl Cloud {
     pub(crate) fn new(
         settings: Settings,
+        sources: Sources,
         world: World,
         tokens: Tokens,
         latencies: Latencies,
@@ -62,6 +65,7 @@ impl Cloud {
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            sources,
             backing,
             world: Mutex::new(world),
             tokens: Mutex::new(tokens),
@@ -136,6 +140,7 @@ impl Cloud {
         loop {
             let end = started + time(&latencies.borrow_and_update());
             tokio::select! {
+                biased;
                 () = sleep_until(end) => return,
                 // The sender lives as long as `self`.
                 _ = latencies.changed() => {}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use csi_sources::Sources;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -78,6 +79,8 @@ pub struct SimConfig {
     pub block_storage_type: String,
     /// A folder in which volumes are sparse files and attachments become loop devices; without it volumes hold no data.
     pub backing: Option<PathBuf>,
+    /// Where wall time, random numbers and new ids come from.
+    pub sources: Sources,
 }
 
 impl Default for SimConfig {
@@ -109,6 +112,7 @@ impl Default for SimConfig {
             copies_across_zones: false,
             block_storage_type: "block-storage".to_owned(),
             backing: None,
+            sources: Sources::system(),
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Re
     let tokens = cloud.tokens();
     let token = request
         .header("x-auth-token")
-        .and_then(|id| tokens.valid(id))
+        .and_then(|id| tokens.valid(id, cloud.sources.now()))
         .filter(|token| token.scoped);
     token.cloned().ok_or_else(|| unauthorized(cloud))
 }
@@ -84,7 +84,7 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
             let subject = subject(cloud, request)?;
             let token = cloud
                 .tokens()
-                .valid(&subject)
+                .valid(&subject, cloud.sources.now())
                 .cloned()
                 .ok_or_else(|| no_token(&subject))?;
             Ok(Reply::json(200, token_view(cloud, &token)).header("X-Subject-Token", subject))
@@ -106,7 +106,11 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
 fn credentials(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let caller = request.header("x-auth-token").unwrap_or_default();
-    let token = cloud.tokens().valid(caller).cloned().ok_or_else(denied)?;
+    let token = cloud
+        .tokens()
+        .valid(caller, cloud.sources.now())
+        .cloned()
+        .ok_or_else(denied)?;
     let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
     let after = |word: &str| path.iter().skip_while(|part| **part != word).nth(1).copied();
     if token.admin || after("users") != Some(identity.user_id.as_str()) {
@@ -146,7 +150,7 @@ fn no_token(id: &str) -> Fault {
 
 fn subject(cloud: &Cloud, request: &Request) -> Result<String, Fault> {
     let caller = request.header("x-auth-token").unwrap_or_default();
-    if cloud.tokens().valid(caller).is_none() {
+    if cloud.tokens().valid(caller, cloud.sources.now()).is_none() {
         return Err(denied());
     }
     let subject = request.header("x-subject-token");
@@ -234,7 +238,11 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
         [method] if method == "token" => {
             let token = auth.identity.token.and_then(|token| token.id);
             let id = token.ok_or_else(|| missing("token"))?;
-            let known = cloud.tokens().valid(&id).cloned().ok_or_else(denied)?;
+            let known = cloud
+                .tokens()
+                .valid(&id, cloud.sources.now())
+                .cloned()
+                .ok_or_else(denied)?;
             let scope = scope(identity, wanted, known.admin)?;
             let closed = known.trusted || known.method == "application_credential";
             if closed && scope != Scope::Nothing {
@@ -250,7 +258,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
                 return Err(Fault::new(401, "Application credentials cannot request a scope."));
             }
             let until = identity.application_credential_expires_at;
-            if until.is_some_and(|until| until <= Timestamp::now()) {
+            if until.is_some_and(|until| until <= cloud.sources.now()) {
                 return Err(denied());
             }
             let (scope, admin) = (Scope::Project, false);
@@ -258,7 +266,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
         }
         _ => return Err(denied()),
     };
-    let (id, token) = cloud.change_tokens(|tokens| tokens.issue(method, grant));
+    let (id, token) = cloud.change_tokens(|tokens| tokens.issue(method, grant, &cloud.sources));
     Ok(Reply::json(201, token_view(cloud, &token)).header("X-Subject-Token", id))
 }
 
@@ -337,7 +345,7 @@ fn token_view(cloud: &Cloud, token: &Token) -> Value {
     let mut view = json!({
         "methods": [token.method],
         "user": {"domain": domain, "id": user_id, "name": user_name, "password_expires_at": null},
-        "audit_ids": [uuid::Uuid::new_v4().simple().to_string()],
+        "audit_ids": [cloud.sources.uuid().simple().to_string()],
         "expires_at": time(token.expires_at),
         "issued_at": time(token.issued_at),
     });

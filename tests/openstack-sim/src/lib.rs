@@ -1,9 +1,9 @@
 //! A stateful simulator of OpenStack's Keystone v3, Cinder v3, Nova v2.1 and metadata service.
 //!
-//! It serves tests: of what talks to OpenStack ([`Sim::start`] in the test's own process), and of whole clusters (the
-//! binary, whose volumes are sparse files and whose attachments are loop devices). Formats, status codes and fault texts
-//! follow the services' source; so do their ways of being late: a call is answered before its work is done, and a volume
-//! that was just asked for is `creating`.
+//! It serves tests: of what talks to OpenStack ([`Sim::start`] in the test's own process, [`Sim::direct`] without a
+//! socket), and of whole clusters (the binary, whose volumes are sparse files and whose attachments are loop devices).
+//! Formats, status codes and fault texts follow the services' source; so do their ways of being late: a call is
+//! answered before its work is done, and a volume that was just asked for is `creating`.
 //!
 //! ```text
 //! listener ── service ──┬── keystone                      one request: fault rules, service, log
@@ -44,7 +44,8 @@ pub use latencies::Latencies;
 pub use listener::ListenerError;
 pub use log::LogEntry;
 pub use metadata::{MetadataConfig, MetadataServer};
-pub use sim::{Access, Sim, SimError, clean};
+pub use service::NoAnswer;
+pub use sim::{Access, NOWHERE, Sim, SimClient, SimError, clean};
 pub use state::{
     Attachment, AttachmentStatus, Backup, BackupStatus, CloudState, Group, GroupSnapshot, GroupStatus, GroupType,
     LoopDevice, Mapping, Server, Snapshot, SnapshotStatus, UserMessage, Volume, VolumeStatus,

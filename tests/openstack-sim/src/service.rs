@@ -1,14 +1,16 @@
 //! The way of a request: fault rules, the service that it is for, the log.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use csi_sources::Sources;
+use http::header::DATE;
 use http::{HeaderName, HeaderValue, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use jiff::Timestamp;
-use tokio::time::sleep;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
 
 use crate::api::{Body, Fault, Reply, Request, Style, default_message};
 use crate::cloud::Cloud;
@@ -24,17 +26,19 @@ const LARGEST_BODY: usize = 1 << 20;
 /// What failed work is said to have failed of, unless the rule says otherwise.
 const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
 
-/// A fault rule wants the connection to end without an answer.
-#[derive(Debug)]
-pub(crate) struct Cut;
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the connection is cut by a fault rule")
-    }
+/// Why a request gets no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    /// The simulator has ended: nobody listens any more.
+    #[error("connection refused")]
+    Refused,
+    /// A fault rule, or the end of the simulator, closes the connection.
+    #[error("connection closed before message completed")]
+    Closed,
+    /// A fault rule resets the connection.
+    #[error("connection reset by peer")]
+    Reset,
 }
-
-impl std::error::Error for Cut {}
 
 /// A call of one of the services.
 #[derive(Debug)]
@@ -91,30 +95,51 @@ impl Call {
 const GATEWAY_PAGE: &str =
     "<html><head><title>Bad gateway</title></head><body><h1>The server is not available</h1></body></html>";
 
-/// Answers one request.
-pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
-    let started = Instant::now();
-    let mut request = match read(incoming).await {
-        Ok(request) => request,
-        Err(fault) => return Ok(respond(fault.render(Style::Compute))),
+/// Reads a request that came over a connection, and answers it.
+pub(crate) async fn handle(
+    cloud: Arc<Cloud>,
+    incoming: http::Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, NoAnswer> {
+    let (head, body) = incoming.into_parts();
+    let answer = match Limited::new(body, LARGEST_BODY).collect().await {
+        Ok(body) => answer(&cloud, http::Request::from_parts(head, body.to_bytes())).await?,
+        Err(error) => {
+            let fault = Fault::bad_request(format!("The request body cannot be read: {error}"));
+            respond(fault.render(Style::Compute))
+        }
     };
+    Ok(answer.map(Full::new))
+}
+
+/// Answers one request.
+pub(crate) async fn answer(cloud: &Arc<Cloud>, request: http::Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
+    let mut response = route(cloud, Request::new(request, &cloud.sources)).await?;
+    let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&cloud.sources.now());
+    if let Some(date) = date.ok().and_then(|date| HeaderValue::try_from(date).ok()) {
+        response.headers_mut().insert(DATE, date);
+    }
+    Ok(response)
+}
+
+async fn route(cloud: &Arc<Cloud>, mut request: Request) -> Result<Response<Bytes>, NoAnswer> {
+    let started = Instant::now();
     let path = request.path.clone();
     let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let call = match segments.as_slice() {
         ["identity", rest @ ..] => Call::Keystone(keystone::Call::route(request.method.as_str(), rest)),
-        ["volume", rest @ ..] => Call::Cinder(cinder::Call::route(&cloud, &request, rest)),
+        ["volume", rest @ ..] => Call::Cinder(cinder::Call::route(cloud, &request, rest)),
         ["compute", rest @ ..] => Call::Nova(nova::Call::route(request.method.as_str(), rest)),
         ["elsewhere", ..] => {
             let reply = Fault::new(503, default_message(503)).render(Style::Compute);
             return Ok(respond(reply));
         }
-        ["_sim", rest @ ..] => return Ok(respond(admin::answer(&cloud, &request, rest))),
-        ["metadata", server, rest @ ..] => return Ok(respond(metadata::of_server(&cloud, server, rest))),
+        ["_sim", rest @ ..] => return Ok(respond(admin::answer(cloud, &request, rest))),
+        ["metadata", server, rest @ ..] => return Ok(respond(metadata::of_server(cloud, server, rest))),
         _ => return Ok(respond(Fault::not_found(default_message(404)).render(Style::Compute))),
     };
     let effect = cloud.faults().meet(call.name(), request.method.as_str(), &request.path);
     sleep(cloud.latencies().answer).await;
-    let reply = apply(&cloud, &call, &mut request, effect).await;
+    let reply = apply(cloud, &call, &mut request, effect).await;
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
         cloud.saved().await;
         if !matches!(call, Call::Keystone(_)) {
@@ -122,7 +147,7 @@ pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>)
         }
     }
     cloud.log().push(LogEntry {
-        at: Timestamp::now(),
+        at: cloud.sources.now(),
         service: call.service(),
         method: request.method.to_string(),
         path: request.target.clone(),
@@ -146,7 +171,12 @@ pub(crate) async fn handle(cloud: Arc<Cloud>, incoming: http::Request<Incoming>)
 }
 
 /// Answers a call as the fault rule wants it.
-async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: Option<Effect>) -> Result<Reply, Cut> {
+async fn apply(
+    cloud: &Arc<Cloud>,
+    call: &Call,
+    request: &mut Request,
+    effect: Option<Effect>,
+) -> Result<Reply, NoAnswer> {
     match effect {
         None => Ok(call.answer(cloud, request)),
         Some(Effect::Status {
@@ -173,21 +203,21 @@ async fn apply(cloud: &Arc<Cloud>, call: &Call, request: &mut Request, effect: O
             if when == When::After {
                 call.answer(cloud, request);
             }
-            Err(Cut)
+            Err(NoAnswer::Closed)
         }
         Some(Effect::Reset { when }) => {
             if when == When::After {
                 call.answer(cloud, request);
             }
             request.reset.set();
-            Err(Cut)
+            Err(NoAnswer::Reset)
         }
         Some(Effect::Silence { when }) => {
             if when == When::After {
                 call.answer(cloud, request);
             }
             cloud.stopped.cancelled().await;
-            Err(Cut)
+            Err(NoAnswer::Closed)
         }
         Some(Effect::Delay {
             millis,
@@ -244,35 +274,33 @@ fn decoded(path: &str) -> String {
     parts.next().map(|(path, _)| path.into_owned()).unwrap_or_default()
 }
 
-async fn read(incoming: http::Request<Incoming>) -> Result<Request, Fault> {
-    let (mut head, body) = incoming.into_parts();
-    let reset = head.extensions.remove().unwrap_or_default();
-    let body = Limited::new(body, LARGEST_BODY)
-        .collect()
-        .await
-        .map_err(|error| Fault::bad_request(format!("The request body cannot be read: {error}")))?;
-    let query = head.uri.query().unwrap_or_default();
-    Ok(Request {
-        method: head.method,
-        target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        path: decoded(head.uri.path()),
-        query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-        headers: head.headers,
-        body: body.to_bytes(),
-        id: format!("req-{}", crate::api::new_id()),
-        work_fails: None,
-        reset,
-    })
+impl Request {
+    fn new(request: http::Request<Bytes>, sources: &Sources) -> Self {
+        let (mut head, body) = request.into_parts();
+        let query = head.uri.query().unwrap_or_default();
+        Self {
+            method: head.method,
+            target: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+            path: decoded(head.uri.path()),
+            query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            headers: head.headers,
+            body,
+            id: format!("req-{}", sources.uuid()),
+            work_fails: None,
+            // Only what came over a connection has one to reset.
+            reset: head.extensions.remove().unwrap_or_default(),
+        }
+    }
 }
 
-fn respond(reply: Reply) -> Response<Full<Bytes>> {
+fn respond(reply: Reply) -> Response<Bytes> {
     let (kind, bytes) = match reply.body {
         Body::Empty => (None, Bytes::new()),
         Body::Json(value) => (Some("application/json"), Bytes::from(value.to_string())),
         Body::Html(text) => (Some("text/html"), Bytes::from(text)),
         Body::Cut(text) => (Some("application/json"), Bytes::from(text)),
     };
-    let mut response = Response::new(Full::new(bytes));
+    let mut response = Response::new(bytes);
     *response.status_mut() =
         http::StatusCode::from_u16(reply.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = kind
@@ -298,7 +326,7 @@ pub(crate) fn answer_metadata(
         .split('/')
         .filter(|part| !part.is_empty())
         .collect();
-    respond(metadata::answer(document, &segments))
+    respond(metadata::answer(document, &segments)).map(Full::new)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use csi_sources::Sources;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::task::JoinHandle;
@@ -20,7 +22,7 @@ use crate::latencies::Latencies;
 use crate::listener::{Listener, ListenerError};
 use crate::log::LogEntry;
 use crate::microversion::{COMPUTE, VOLUME, Version};
-use crate::service;
+use crate::service::{self, NoAnswer};
 use crate::state::CloudState;
 use crate::store::{Saved, Store, StoreError};
 use crate::work;
@@ -76,6 +78,29 @@ impl Access {
     }
 }
 
+/// The address of a simulator that does not listen.
+pub const NOWHERE: &str = "http://openstack.invalid";
+
+/// Asks a simulator in the same process, by a call and not over a connection. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct SimClient {
+    cloud: Arc<Cloud>,
+}
+
+impl SimClient {
+    /// The answer to a request. Fault rules, latencies and the log are as for a request that comes over a connection. Dropping
+    /// the future is the client's end of the connection: what has not been done yet is not done.
+    pub async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, NoAnswer> {
+        let stopped = self.cloud.stopped.clone();
+        if stopped.is_cancelled() {
+            return Err(NoAnswer::Refused);
+        }
+        // An end in the middle is no refusal: the request may have been carried out.
+        let answer = stopped.run_until_cancelled(service::answer(&self.cloud, request)).await;
+        answer.unwrap_or(Err(NoAnswer::Closed))
+    }
+}
+
 /// A simulator that runs in this process. Dropping it ends its tasks; [`Sim::shutdown`] also releases its loop devices.
 #[derive(Debug)]
 pub struct Sim {
@@ -88,9 +113,25 @@ impl Sim {
     /// Starts a simulator; when this returns it listens.
     pub async fn start(config: SimConfig) -> Result<Self, SimError> {
         let listener = Listener::bind(config.listen, config.tls.as_ref(), config.client_ca_pem.as_deref()).await?;
-        let base_url = config
-            .public_url
-            .map_or_else(|| listener.url(), |url| url.trim_end_matches('/').to_owned());
+        let mut sim = Self::build(config, &listener.url()).await?;
+        let cloud = Arc::clone(&sim.cloud);
+        sim.tasks
+            .push(tokio::spawn(listener.serve(cloud.stopped.clone(), move |request| {
+                service::handle(Arc::clone(&cloud), request)
+            })));
+        Ok(sim)
+    }
+
+    /// Starts a simulator that does not listen: it is asked through [`Sim::client`] alone. Its address is `public_url`, or
+    /// [`NOWHERE`]. Without a backing folder all that it does is done by tasks of the runtime that this is called in, so that it
+    /// also works on a paused clock.
+    pub async fn direct(config: SimConfig) -> Result<Self, SimError> {
+        Self::build(config, NOWHERE).await
+    }
+
+    async fn build(config: SimConfig, address: &str) -> Result<Self, SimError> {
+        let base_url = config.public_url.as_deref().unwrap_or(address);
+        let base_url = base_url.trim_end_matches('/').to_owned();
         let identity = &config.identity;
         let access = Access {
             auth_url: format!("{base_url}/identity/v3"),
@@ -106,18 +147,21 @@ impl Sim {
             application_credential_name: identity.application_credential_name.clone(),
             application_credential_secret: identity.application_credential_secret.clone(),
         };
-        let mut world = World::new(Rules {
-            zones: config.zones,
-            compute_zones: config.compute_zones,
-            volume_types: config.volume_types,
-            group_types: config.group_types,
-            pools: config.pools,
-            quota: config.quota,
-            volumes_per_server: config.volumes_per_server,
-            clones_hold_sources: config.clones_hold_sources,
-            backups: config.backups,
-            copies_across_zones: config.copies_across_zones,
-        });
+        let mut world = World::new(
+            Rules {
+                zones: config.zones,
+                compute_zones: config.compute_zones,
+                volume_types: config.volume_types,
+                group_types: config.group_types,
+                pools: config.pools,
+                quota: config.quota,
+                volumes_per_server: config.volumes_per_server,
+                clones_hold_sources: config.clones_hold_sources,
+                backups: config.backups,
+                copies_across_zones: config.copies_across_zones,
+            },
+            config.sources.clone(),
+        );
         for server in config.servers {
             world.add_server(server);
         }
@@ -144,12 +188,17 @@ impl Sim {
             pools_for_members: config.pools_for_members,
             other_regions: config.other_regions,
         };
-        let cloud = Cloud::new(settings, world, tokens, config.latencies, backing, store);
+        let cloud = Cloud::new(
+            settings,
+            config.sources,
+            world,
+            tokens,
+            config.latencies,
+            backing,
+            store,
+        );
         work::resume(&cloud).await;
-        let mut tasks = vec![tokio::spawn(listener.serve(cloud.stopped.clone(), {
-            let cloud = Arc::clone(&cloud);
-            move |request| service::handle(Arc::clone(&cloud), request)
-        }))];
+        let mut tasks = Vec::new();
         if cloud.store().is_some() {
             let cloud = Arc::clone(&cloud);
             tasks.push(tokio::spawn(async move {
@@ -159,6 +208,18 @@ impl Sim {
             }));
         }
         Ok(Self { access, cloud, tasks })
+    }
+
+    /// Asks it without a connection.
+    pub fn client(&self) -> SimClient {
+        SimClient {
+            cloud: Arc::clone(&self.cloud),
+        }
+    }
+
+    /// Where its time, random numbers and ids come from.
+    pub fn sources(&self) -> &Sources {
+        &self.cloud.sources
     }
 
     /// How to reach it and log in.

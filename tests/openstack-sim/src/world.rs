@@ -15,9 +15,9 @@ mod volumes;
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use csi_sources::Sources;
 
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::config::{Pool, Quota, ServerSpec, VolumeType};
 use crate::state::{
     Attachment, Backup, CloudState, Group, GroupSnapshot, GroupType, Mapping, Server, Snapshot, UserMessage, Volume,
@@ -68,6 +68,7 @@ impl Subject {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) rules: Rules,
+    sources: Sources,
     pub(crate) volumes: BTreeMap<String, Volume>,
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
     pub(crate) backups: BTreeMap<String, Backup>,
@@ -82,9 +83,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules, sources: Sources) -> Self {
         Self {
             rules,
+            sources,
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             backups: BTreeMap::new(),
@@ -136,6 +138,10 @@ impl World {
         }
     }
 
+    fn new_id(&self) -> String {
+        self.sources.uuid().to_string()
+    }
+
     pub(crate) fn add_server(&mut self, spec: ServerSpec) {
         let server = Server {
             vm_state: "active".to_owned(),
@@ -184,14 +190,15 @@ impl World {
 
     /// Leaves a message for the user. `event` names action and detail by Cinder's numbers, for instance `001_003`.
     pub(crate) fn tell(&mut self, subject: Subject, id: &str, request_id: &str, event: &str, text: &str) {
+        let now = self.sources.now();
         self.messages.push(UserMessage {
-            id: new_id(),
+            id: self.new_id(),
             resource_type: subject.as_str().to_owned(),
             resource_id: id.to_owned(),
             request_id: request_id.to_owned(),
             event_id: format!("VOLUME_{}_{event}", subject.as_str()),
             text: text.to_owned(),
-            created_at: Timestamp::now(),
+            created_at: now,
         });
     }
 }

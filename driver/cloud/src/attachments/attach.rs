@@ -188,7 +188,7 @@ impl Case<'_> {
     /// young as the request is believed only if Nova has it recorded.
     async fn check_fresh(&self, volume: &Volume, started: Instant, request_id: Option<&str>) -> Result<(), CloudError> {
         let found = volume.attachment_to(self.server);
-        let now = Timestamp::now() + self.inner.transport.cinder_is_ahead();
+        let now = self.inner.transport.time_of_cinder();
         let nova = Compute::new(&self.inner.transport);
         if found.is_some_and(|found| is_younger(found, now, started.elapsed()))
             || nova.attachment(self.server, self.volume_id).await?.is_some()

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use super::step::{Refusal, Seen, Source, Step, View, Wish, next_step};
@@ -116,7 +115,7 @@ impl<'a> Case<'a> {
         let Seen::There(volume) = &self.volume else {
             return Duration::ZERO;
         };
-        let now = Timestamp::now() + self.inner.transport.cinder_is_ahead();
+        let now = self.inner.transport.time_of_cinder();
         let changed = volume.updated_at.as_deref().and_then(timestamp);
         let by_cinder = changed.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
         by_cinder.unwrap_or_default().max(self.watched)
@@ -146,7 +145,7 @@ impl<'a> Case<'a> {
                     if self.rounds >= ROUNDS {
                         return Err(self.given_up().await);
                     }
-                    sleep(jitter(BUSY_PAUSE * self.rounds.max(1))).await;
+                    sleep(jitter(BUSY_PAUSE * self.rounds.max(1), &self.inner.options.sources)).await;
                     self.forget();
                     self.said = self.refused.take().map(|(_, error)| error);
                 }

@@ -105,6 +105,7 @@ impl Case<'_> {
             },
         );
         let end = tokio::select! {
+            biased;
             end = forgotten => end,
             end = given_up => end,
         };

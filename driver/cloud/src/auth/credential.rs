@@ -12,7 +12,7 @@ use super::{Keystone, Token};
 use crate::cloud::CredentialFacts;
 use crate::error::{CloudError, Failure};
 use crate::fault;
-use crate::http_client::{chain, request_id, retry_after};
+use crate::http_client::{request_id, retry_after};
 
 const OPERATION: &str = "application_credential_get";
 
@@ -90,29 +90,25 @@ impl Keystone {
             request_id,
             elapsed: started.elapsed(),
         };
-        let url = beside_tokens(&self.url, path);
-        let mut request = self.client.get(url).header("x-auth-token", token.header.clone());
-        if let Some(query) = query {
-            request = request.query(&[query]);
+        let mut url = beside_tokens(&self.url, path);
+        if let Some((key, value)) = query {
+            url.query_pairs_mut().append_pair(key, value);
         }
-        let answer = async {
-            let answer = request.send().await?;
-            let (status, headers) = (answer.status(), answer.headers().clone());
-            answer.bytes().await.map(|body| (status, headers, body))
-        }
-        .await;
-        let code = answer.as_ref().map_or(0, |(status, ..)| status.as_u16());
+        let request = http::Request::get(url.as_str()).header("x-auth-token", token.header.clone());
+        let answer = self.http.send(request, None).await;
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
         self.observer.request("identity", OPERATION, code, started.elapsed());
-        let (status, headers, body) = answer.map_err(|error| CloudError::Unreachable {
-            sent: !error.is_connect(),
-            failure: failure(None, chain(&error.without_url()), None),
+        let answer = answer.map_err(|error| CloudError::Unreachable {
+            sent: error.sent,
+            failure: failure(None, error.reason, None),
         })?;
-        let id = request_id(&headers);
-        if !status.is_success() {
-            let failure = failure(Some(code), fault::text(code, &body), id);
-            return Err(fault::classify(failure, retry_after(&headers)));
+        let (headers, body) = (answer.headers(), answer.body());
+        let id = request_id(headers);
+        if !answer.status().is_success() {
+            let failure = failure(Some(code), fault::text(code, body), id);
+            return Err(fault::classify(failure, retry_after(headers, self.sources.now())));
         }
-        serde_json::from_slice(&body)
+        serde_json::from_slice(body)
             .map_err(|error| CloudError::Decode(failure(Some(code), error.to_string(), id.clone())))
     }
 }

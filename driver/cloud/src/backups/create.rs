@@ -160,7 +160,7 @@ impl Inner {
     async fn look_up_backup(&self, new: &NewBackup, error: CloudError) -> Result<BackupId, CloudError> {
         tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
         for pause in LOOKUPS {
-            sleep(jitter(pause)).await;
+            sleep(jitter(pause, &self.options.sources)).await;
             match self.find_backup(new).await {
                 Ok(Some(backup)) if backup.volume_id == new.volume_id => return Ok(backup.id),
                 Ok(_) => {}

@@ -62,7 +62,7 @@ impl Inner {
                     _ => {}
                 }
             }
-            sleep(jitter(Duration::from_millis(500))).await;
+            sleep(jitter(Duration::from_millis(500), &self.options.sources)).await;
         }
     }
 

@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(id, id_of("groupsnapshot-1"));
         assert_ne!(id, id_of("groupsnapshot-2"));
         assert!(is_own_id(&id), "{id}");
-        for other in [&uuid::Uuid::new_v4().to_string(), "no-uuid", ""] {
+        for other in [&csi_sources::Sources::system().uuid().to_string(), "no-uuid", ""] {
             assert!(!is_own_id(&GroupSnapshotId::new(other)), "{other}");
         }
     }

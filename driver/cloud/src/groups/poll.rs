@@ -92,7 +92,7 @@ impl Inner {
                     elapsed: started.elapsed(),
                 });
             }
-            sleep(jitter(pause)).await;
+            sleep(jitter(pause, &self.options.sources)).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
     }

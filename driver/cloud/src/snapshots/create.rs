@@ -135,7 +135,7 @@ impl Inner {
     async fn look_up_snapshot(&self, new: &NewSnapshot, error: CloudError) -> Result<Snapshot, CloudError> {
         tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
         for pause in LOOKUPS {
-            sleep(jitter(pause)).await;
+            sleep(jitter(pause, &self.options.sources)).await;
             match self.find_snapshot(new).await {
                 Ok(Some(snapshot)) if is_ours(&snapshot, new) && snapshot.volume_id == new.volume_id => {
                     return Ok(snapshot);

@@ -76,7 +76,9 @@ impl Inner {
                     }
                 }
                 SnapshotStatus::Creating | SnapshotStatus::BackingUp => return Err(busy(&snapshot)),
-                _ if rounds < ROUNDS && refusal.is_uncertain() => sleep(jitter(Duration::from_secs(1))).await,
+                _ if rounds < ROUNDS && refusal.is_uncertain() => {
+                    sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
+                }
                 _ => {
                     let dependents = self.volumes_of_snapshot(id).await?;
                     return Err(if dependents.is_empty() {

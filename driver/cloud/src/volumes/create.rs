@@ -169,7 +169,7 @@ impl Inner {
     async fn look_up(&self, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
         tracing::warn!(%error, name = %new.name, "looking for the volume by name after an uncertain creation");
         for pause in LOOKUPS {
-            sleep(jitter(pause)).await;
+            sleep(jitter(pause, &self.options.sources)).await;
             match self.find(new).await {
                 Ok(Some(volume)) if is_ours(&volume, new) => return Ok(volume),
                 Ok(_) => {}

@@ -53,7 +53,9 @@ impl Inner {
                         })?;
                 }
                 _ if !volume.attachments.is_empty() => return Err(in_use(&volume, &refusal)),
-                _ if rounds < ROUNDS && refusal.is_uncertain() => sleep(jitter(Duration::from_secs(1))).await,
+                _ if rounds < ROUNDS && refusal.is_uncertain() => {
+                    sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
+                }
                 _ if rounds < ROUNDS && self.removed_obstacle(id).await? => {}
                 _ => return Err(self.dependents(&volume, refusal).await?),
             }

@@ -88,7 +88,7 @@ impl Inner {
                     return Err(passing(&now, &refusal).unwrap_or(refusal));
                 }
             }
-            sleep(jitter(Duration::from_millis(500))).await;
+            sleep(jitter(Duration::from_millis(500), &self.options.sources)).await;
         }
     }
 

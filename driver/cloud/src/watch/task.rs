@@ -1,10 +1,11 @@
 //! When to look, and at what: the task that serves all who wait.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::due::Due;
@@ -28,8 +29,9 @@ const CLOCKS: SignedDuration = SignedDuration::from_secs(30);
 /// What is waited for longer is looked at on its own, so that the list of changes stays short.
 const OLD: Duration = Duration::from_mins(5);
 
-/// Looks until nobody waits any more.
+/// Looks until nobody waits any more. A look that is under way then ends with it: nobody waits for its answer.
 pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
+    let mut looks = JoinSet::new();
     loop {
         let due = {
             let mut state = shared.state();
@@ -42,14 +44,17 @@ pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
             due
         };
         tokio::select! {
-            () = tokio::time::sleep_until(due) => {}
+            biased;
             () = shared.wake.notified() => continue,
+            () = tokio::time::sleep_until(due) => {}
         }
+        // Those that have ended.
+        while looks.try_join_next().is_some() {}
         let ahead = shared.transport.cinder_is_ahead();
         for look in due_looks(&mut shared.state(), ahead) {
             // On its own, so that an answer that does not come holds nobody up.
             let shared = Arc::clone(&shared);
-            tokio::spawn(async move { look::take(&shared, look).await });
+            looks.spawn(async move { look::take(&shared, look).await });
         }
     }
 }
@@ -147,12 +152,12 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
     let is_due = |waiter: &Waiter<T>| waiter.due <= now;
     // Whoever was looked at before rides along; a request that has just been made is left its time.
     let rides = |waiter: &Waiter<T>| waiter.due <= now + TOGETHER || waiter.looks > 0;
-    let due: HashSet<&T::Id> = state.waiters.values().filter(|w| is_due(w)).map(|w| &w.id).collect();
+    let due: BTreeSet<&T::Id> = state.waiters.values().filter(|w| is_due(w)).map(|w| &w.id).collect();
     if due.is_empty() {
         return Vec::new();
     }
     let young = |waiter: &Waiter<T>| is_young(waiter, now);
-    let company: HashSet<&T::Id> = state
+    let company: BTreeSet<&T::Id> = state
         .waiters
         .values()
         .filter(|waiter| rides(waiter) && young(waiter))
@@ -186,18 +191,21 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
         return looks;
     }
     if state.no_changes {
-        let mut groups: HashMap<&T::Status, Due<T>> = HashMap::new();
+        let mut groups: Vec<Due<T>> = Vec::new();
         for (id, waiter) in listed {
-            let group = groups.entry(&waiter.status).or_insert_with(|| Due {
-                key: Key::Status(waiter.status.clone()),
-                since: Timestamp::MIN,
-                waiters: Vec::new(),
-            });
-            group.waiters.push(entry((id, waiter)));
+            let key = Key::Status(waiter.status.clone());
+            match groups.iter_mut().find(|group| group.key == key) {
+                Some(group) => group.waiters.push(entry((id, waiter))),
+                None => groups.push(Due {
+                    key,
+                    since: Timestamp::MIN,
+                    waiters: vec![entry((id, waiter))],
+                }),
+            }
         }
         looks.extend(
             groups
-                .into_values()
+                .into_iter()
                 .filter(|group| {
                     group
                         .waiters

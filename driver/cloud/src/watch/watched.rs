@@ -25,7 +25,7 @@ pub(crate) enum List<'a, T: Watched> {
 /// A thing with a status that changes by itself.
 pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
     /// What it is known by.
-    type Id: Clone + Debug + Display + Eq + Hash + Send + Sync;
+    type Id: Clone + Debug + Display + Ord + Hash + Send + Sync;
     /// Its status.
     type Status: Clone + Debug + Display + Eq + Hash + Send + Sync;
 

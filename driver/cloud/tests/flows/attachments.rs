@@ -5,7 +5,7 @@ use std::time::Duration;
 use cinder_cloud::{AttachOptions, CloudError, NewVolume, ObjectKind, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, SimConfig, VolumeType, When};
 
-use crate::support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with};
+use crate::support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with, tick};
 
 async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder_cloud::Attached, CloudError> {
     stage
@@ -16,16 +16,14 @@ async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder
 
 /// What was seen before is no longer as good as a look.
 async fn a_moment_passes() {
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(1)).await;
-    tokio::time::resume();
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 async fn status(stage: &Stage, volume: &VolumeId) -> VolumeStatus {
     stage.cloud.volume(volume).await.expect("asked").expect("there").status
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_is_in_use_when_attach_returns_and_available_when_detach_does() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| {
@@ -52,7 +50,7 @@ async fn a_volume_is_in_use_when_attach_returns_and_available_when_detach_does()
     assert_eq!(stage.sim.count("attach_volume"), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn attaching_and_detaching_again_change_nothing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -76,7 +74,7 @@ async fn attaching_and_detaching_again_change_nothing() {
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_attached_a_moment_ago_is_told_without_a_look_and_a_while_ago_by_one() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -126,7 +124,7 @@ async fn what_was_attached_a_moment_ago_is_told_without_a_look_and_a_while_ago_b
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_this_process_detached_is_attached_anew_at_once() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -146,7 +144,7 @@ async fn a_volume_that_this_process_detached_is_attached_anew_at_once() {
     assert_eq!(stage.operations(), ["get_volume"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_another_server_has_stays_there() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -166,7 +164,7 @@ async fn a_volume_that_another_server_has_stays_there() {
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_volume_is_told_from_a_missing_server() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -196,7 +194,7 @@ async fn a_missing_volume_is_told_from_a_missing_server() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.detach = Duration::from_millis(600)),
@@ -209,7 +207,7 @@ async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
     let (detached, attached) = tokio::join!(stage.cloud.detach(&volume.id, Some(&server)), async {
         // As soon as the detachment is under way.
         while status(&stage, &volume.id).await != VolumeStatus::Detaching {
-            tokio::task::yield_now().await;
+            tick().await;
         }
         attach(&stage, &volume.id, TWO).await
     });
@@ -225,7 +223,7 @@ async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
     assert_eq!(servers, [ServerId::new(TWO)]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attachment_that_was_cut_short_is_joined_by_the_next_call_and_undone_by_detach() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.attach = Duration::from_secs(1)),
@@ -253,7 +251,7 @@ async fn an_attachment_that_was_cut_short_is_joined_by_the_next_call_and_undone_
     assert!(stage.sim.state().attachments.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lost_answers_of_nova_lead_to_the_same_end() {
     let stage = stage().await;
     for (number, effect) in [
@@ -284,7 +282,7 @@ async fn lost_answers_of_nova_lead_to_the_same_end() {
     assert_eq!(stage.sim.count("attach_volume"), 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attachment_that_nova_gives_up_is_reported_with_the_request() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -301,7 +299,7 @@ async fn an_attachment_that_nova_gives_up_is_reported_with_the_request() {
     attach(&stage, &volume.id, ONE).await.expect("the second time");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_detachment_that_nova_gives_up_is_reported_and_the_volume_stays() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -322,7 +320,7 @@ async fn a_detachment_that_nova_gives_up_is_reported_and_the_volume_stays() {
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_vanishes_while_it_is_detached_is_detached() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -344,21 +342,21 @@ async fn a_volume_that_vanishes_while_it_is_detached_is_detached() {
     assert!(stage.sim.count("get_volume") > 0, "Cinder was asked");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_busy_server_is_asked_again_and_a_lasting_refusal_is_a_conflict() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     assert!(stage.sim.set_server_state(ONE, "active", Some("rebooting")));
     let (attached, ()) = tokio::join!(attach(&stage, &volume.id, ONE), async {
         while stage.sim.count("attach_volume") < 2 {
-            tokio::task::yield_now().await;
+            tick().await;
         }
         assert!(stage.sim.set_server_state(ONE, "active", None));
     });
     attached.expect("attached when the server was free");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_deleted_server_left_behind_is_cleared_away() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -373,7 +371,7 @@ async fn what_a_deleted_server_left_behind_is_cleared_away() {
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone() {
     let volume_types = vec![VolumeType {
         multiattach: true,
@@ -428,7 +426,7 @@ async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone
     assert_eq!(servers, [ServerId::new(TWO)]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_full_server_is_told_from_other_refusals() {
     let stage = stage_with(SimConfig {
         volumes_per_server: 1,
@@ -458,7 +456,7 @@ async fn a_full_server_is_told_from_other_refusals() {
         .expect("counts itself");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_never_comes_ends_with_the_last_status() {
     let mut config = SimConfig::default();
     config.latencies.attach = Duration::from_mins(10);
@@ -466,7 +464,7 @@ async fn an_answer_that_never_comes_ends_with_the_last_status() {
     let volume = stage.create("pvc-1").await;
     let short = cinder_cloud::CloudOptions {
         operation_timeout: Duration::from_secs(2),
-        ..Default::default()
+        ..stage.options()
     };
     let cloud = cinder_cloud::Cloud::new(stage.cloud.config().as_ref().clone(), short).expect("a cloud");
     let error = cloud

@@ -30,7 +30,7 @@ async fn complete(stage: &Stage, new: NewBackup) -> Backup {
     found
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backup_answers_at_once_and_its_snapshot_goes_when_it_is_complete() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.backup = Duration::from_millis(500)),
@@ -62,7 +62,7 @@ async fn a_backup_answers_at_once_and_its_snapshot_goes_when_it_is_complete() {
     assert_eq!(stage.sim.count("create_backup"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_incremental_backup_needs_a_full_one_and_makes_it_where_there_is_none_issue_3077() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -76,7 +76,7 @@ async fn an_incremental_backup_needs_a_full_one_and_makes_it_where_there_is_none
     assert!(second.is_incremental, "{second:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backup_with_incremental_ones_on_it_stays_and_they_are_named() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -100,7 +100,7 @@ async fn a_backup_with_incremental_ones_on_it_stays_and_they_are_named() {
     assert!(stage.sim.state().backups.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_restored_from_a_backup_tells_its_source_on_every_call() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.backup = Duration::from_millis(200)),
@@ -131,7 +131,7 @@ async fn a_volume_restored_from_a_backup_tells_its_source_on_every_call() {
     assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backup_that_fails_is_removed_with_its_snapshot_and_made_anew() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -163,7 +163,7 @@ async fn a_backup_that_fails_is_removed_with_its_snapshot_and_made_anew() {
     assert_eq!((left.backups.len(), left.snapshots.len()), (1, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_process_that_was_killed_at_any_request_of_a_backup_leaves_one_backup_and_no_snapshot() {
     for operation in ["create_snapshot", "create_backup"] {
         for when in [When::Before, When::After] {
@@ -186,7 +186,7 @@ async fn a_process_that_was_killed_at_any_request_of_a_backup_leaves_one_backup_
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backup_that_is_deleted_takes_its_snapshot_with_it() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.backup = Duration::from_millis(300)),
@@ -210,7 +210,7 @@ async fn a_backup_that_is_deleted_takes_its_snapshot_with_it() {
     assert_eq!((left.backups.len(), left.snapshots.len()), (0, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_can_be_deleted_when_only_the_snapshot_of_a_complete_backup_is_left_of_it() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.backup = Duration::from_millis(300)),
@@ -234,7 +234,7 @@ async fn a_volume_can_be_deleted_when_only_the_snapshot_of_a_complete_backup_is_
     assert!(matches!(found, Some(PointInTime::Backup(_))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_look_that_fails_is_never_taken_for_an_absence_issue_3148() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -252,7 +252,7 @@ async fn a_look_that_fails_is_never_taken_for_an_absence_issue_3148() {
     assert_eq!(stage.sim.state().backups.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cloud_without_a_backup_service_says_so_and_keeps_nothing() {
     let stage = stage_with(SimConfig {
         backups: false,
@@ -269,7 +269,7 @@ async fn a_cloud_without_a_backup_service_says_so_and_keeps_nothing() {
     assert!(stage.sim.state().snapshots.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_is_killed_at_any_call_leaves_no_frozen_data_behind() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.backup = Duration::from_millis(100)),
@@ -311,7 +311,7 @@ async fn a_deletion_that_is_killed_at_any_call_leaves_no_frozen_data_behind() {
     assert!(last >= 5, "it was cut short after {last} calls only");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restoration_elsewhere_that_was_cut_short_keeps_its_name_and_stays() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;

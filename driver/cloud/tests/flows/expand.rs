@@ -5,13 +5,13 @@ use std::time::Duration;
 use cinder_cloud::{AttachOptions, CloudError, GiB, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, SimConfig, When};
 
-use crate::support::{NOTHING, ONE, latencies, stage, stage_with};
+use crate::support::{NOTHING, ONE, latencies, stage, stage_with, tick};
 
 fn gib(size: u64) -> GiB {
     GiB::new(size).expect("size")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_free_volume_grows_with_a_look_a_request_and_the_proof() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -21,7 +21,7 @@ async fn a_free_volume_grows_with_a_look_a_request_and_the_proof() {
     assert_eq!(stage.operations(), ["get_volume", "extend_volume", "get_volume"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attached_volume_grows_and_stays_attached() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -36,7 +36,7 @@ async fn an_attached_volume_grows_and_stays_attached() {
     assert!(grown.attachment_to(&server).is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_growth_that_somebody_else_began_is_waited_for_and_not_asked_for_again() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.extend = Duration::from_millis(400)),
@@ -47,7 +47,7 @@ async fn a_growth_that_somebody_else_began_is_waited_for_and_not_asked_for_again
     let (cloud, id) = (stage.cloud.clone(), volume.id.clone());
     let first = tokio::spawn(async move { cloud.expand_volume(&id, gib(3)).await });
     while stage.sim.count("extend_volume") == 0 {
-        tokio::task::yield_now().await;
+        tick().await;
     }
     first.abort();
     let grown = stage.cloud.expand_volume(&volume.id, gib(3)).await.expect("grown");
@@ -62,7 +62,7 @@ async fn a_growth_that_somebody_else_began_is_waited_for_and_not_asked_for_again
     assert_eq!(more.size, gib(4));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_looked_after_and_the_request_not_repeated_blindly() {
     let stage = stage().await;
     for (effect, requests) in [(Effect::cut(When::After), 1), (Effect::cut(When::Before), 2)] {
@@ -79,7 +79,7 @@ async fn a_lost_answer_is_looked_after_and_the_request_not_repeated_blindly() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_growth_that_fails_is_told_with_the_message_and_never_taken_for_done() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -102,7 +102,7 @@ async fn a_growth_that_fails_is_told_with_the_message_and_never_taken_for_done()
     assert!(message.contains("no space on the backend"), "{message}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_is_not_there_is_told_as_such() {
     let stage = stage().await;
     for id in [NOTHING, "no-uuid"] {

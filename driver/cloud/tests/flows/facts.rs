@@ -1,13 +1,13 @@
 //! What a cloud tells about itself.
 
-use cinder_cloud::{Cloud, CloudConfig, CloudOptions, CloudService};
+use cinder_cloud::CloudService;
 use openstack_sim::{Identity, Quota, SimConfig};
 
 use crate::support::stage_with;
 
 const UNTIL: &str = "2036-12-01T10:00:00Z";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn versions_zones_types_and_quotas_are_told() {
     let stage = stage_with(SimConfig {
         zones: vec!["east".to_owned(), "west".to_owned()],
@@ -35,7 +35,7 @@ async fn versions_zones_types_and_quotas_are_told() {
     assert_eq!((quotas["volumes"].limit(), quotas["volumes"].used()), (Some(7), 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_end_of_an_application_credential_is_told_by_id_and_by_name_and_not_of_a_password() {
     let stage = stage_with(SimConfig {
         identity: Identity {
@@ -56,8 +56,7 @@ async fn the_end_of_an_application_credential_is_told_by_id_and_by_name_and_not_
             "[Global]\nauth-url = {}\n{who}\napplication-credential-secret = {}\n",
             access.auth_url, access.application_credential_secret
         );
-        let config = CloudConfig::from_cloud_conf(&conf).expect("good");
-        let cloud = Cloud::new(config, CloudOptions::default()).expect("a cloud");
+        let cloud = stage.another_with(&conf);
         let facts = cloud.application_credential().await.expect("an answer").expect("facts");
         assert_eq!(facts.name, access.application_credential_name, "{who}");
         assert_eq!(

@@ -57,7 +57,7 @@ fn sources(taken: &GroupSnapshot) -> BTreeSet<VolumeId> {
         .collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn volumes_are_cut_together_and_are_free_afterwards() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -89,7 +89,7 @@ async fn volumes_are_cut_together_and_are_free_afterwards() {
         .expect("deleted twice");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_use_is_cut_where_it_is() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -103,7 +103,7 @@ async fn a_volume_in_use_is_cut_where_it_is() {
     assert_eq!(taken.snapshots.len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_repeated_call_finds_the_first_ones_snapshot_and_another_set_of_volumes_is_refused() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -123,7 +123,7 @@ async fn a_repeated_call_finds_the_first_ones_snapshot_and_another_set_of_volume
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_group_snapshot_is_looked_up_by_its_id() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -148,7 +148,7 @@ async fn a_group_snapshot_is_looked_up_by_its_id() {
 #[rstest]
 #[case("loose")]
 #[case("no-such-type")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_consistent_type_nothing_is_made(#[case] group_type: &str) {
     let stage = stage_with(SimConfig {
         // Nobody hides the specs from an administrator, and only then a wrong type can be told.
@@ -170,7 +170,7 @@ async fn without_a_consistent_type_nothing_is_made(#[case] group_type: &str) {
 #[rstest]
 #[case("create_group")]
 #[case("create_group_snapshot")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failure_on_the_way_leaves_nothing_behind(#[case] operation: &str) {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -186,7 +186,7 @@ async fn a_failure_on_the_way_leaves_nothing_behind(#[case] operation: &str) {
 #[case("create_group")]
 #[case("update_group")]
 #[case("create_group_snapshot")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_a_lost_answer_the_next_call_goes_on_and_nothing_is_made_twice(#[case] operation: &str) {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -204,7 +204,7 @@ async fn after_a_lost_answer_the_next_call_goes_on_and_nothing_is_made_twice(#[c
 #[rstest]
 #[case::lost_answer(true)]
 #[case::out_of_time(false)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn volumes_stay_in_their_group_while_cinder_may_still_be_cutting(#[case] lost: bool) {
     let stage = stage_with(SimConfig {
         group_types: vec![GroupType::consistent("together")],
@@ -220,7 +220,7 @@ async fn volumes_stay_in_their_group_while_cinder_may_still_be_cutting(#[case] l
     let config = CloudConfig::from_cloud_conf(&stage.sim.access().cloud_conf()).expect("a good configuration");
     let options = CloudOptions {
         operation_timeout: Duration::from_millis(if lost { 10_000 } else { 700 }),
-        ..CloudOptions::default()
+        ..stage.options()
     };
     let hasty = Cloud::new(config, options).expect("a cloud");
     let error = hasty
@@ -238,7 +238,7 @@ async fn volumes_stay_in_their_group_while_cinder_may_still_be_cutting(#[case] l
     assert_eq!(stage.left(), (1, 1, 2, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -277,7 +277,7 @@ async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it(
     assert!(last > 8, "it was cut short after {last} calls only");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_group_of_a_deletion_that_was_cut_short_is_removed_by_the_next_one() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -295,7 +295,7 @@ async fn the_group_of_a_deletion_that_was_cut_short_is_removed_by_the_next_one()
     assert_eq!(stage.left(), (0, 0, 0, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn other_members_than_those_named_keep_a_group_snapshot_alive() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -321,7 +321,7 @@ async fn other_members_than_those_named_keep_a_group_snapshot_alive() {
         .expect("deleted");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_volume_is_told_before_anything_is_made() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
@@ -335,7 +335,7 @@ async fn a_missing_volume_is_told_before_anything_is_made() {
     assert_eq!(stage.left(), (0, 0, 0, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn members_that_are_gone_already_do_not_keep_the_rest_alive_and_other_snapshots_do() {
     let stage = grouping().await;
     let volumes = stage.pair().await;

@@ -1,12 +1,13 @@
 //! What a volume's life costs: OpenStack calls, alone and in a crowd.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openstack_sim::{Effect, Fault, Latencies, SimConfig};
+use tokio::time::Instant;
 
 use crate::support::{stage, stage_with};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_life_at_the_latencies_of_real_services_costs_twelve_calls_at_most() {
     let stage = stage_with(SimConfig {
         latencies: Latencies::real(),
@@ -21,7 +22,7 @@ async fn a_life_at_the_latencies_of_real_services_costs_twelve_calls_at_most() {
     assert!(stage.sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_life_in_a_cloud_that_answers_at_once_costs_nine_calls_at_most() {
     let stage = stage().await;
     for life in 0..3 {
@@ -31,7 +32,7 @@ async fn a_life_in_a_cloud_that_answers_at_once_costs_nine_calls_at_most() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cloud_that_answers_at_once_is_not_waited_for_once_it_is_known() {
     let stage = stage().await;
     for life in 0..6 {
@@ -68,20 +69,20 @@ async fn crowd(count: usize) -> f64 {
     stage.calls() as f64 / count as f64
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn forty_lives_at_once_on_one_server_cost_seven_calls_each_at_most_issue_1069() {
     // Five requests that there must be, and what all share.
     let each = crowd(40).await;
     assert!(each <= 7.0, "{each} calls each");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hundred_lives_at_once_on_one_server_cost_seven_calls_each_at_most_issue_1069() {
     let each = crowd(100).await;
     assert!(each <= 7.0, "{each} calls each");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_crowd_in_a_cloud_that_does_not_list_changes_is_served_by_status() {
     let stage = stage_with(SimConfig {
         latencies: Latencies::real(),
@@ -102,7 +103,7 @@ async fn a_crowd_in_a_cloud_that_does_not_list_changes_is_served_by_status() {
     assert!(stage.calls() <= 20 * 8, "{}", stage.calls());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_is_asked_for_again_costs_nothing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;

@@ -4,6 +4,7 @@
 
 mod attachments;
 mod backups;
+mod connections;
 mod expand;
 mod facts;
 mod groups;

@@ -53,7 +53,7 @@ async fn types(slowly: Duration) -> Stage {
     .await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_retype_is_waited_for_and_read_back() {
     let stage = types(Duration::from_millis(50)).await;
     let volume = stage.create("pvc-1").await;
@@ -62,7 +62,7 @@ async fn a_retype_is_waited_for_and_read_back() {
     assert_eq!(stage.type_of(&volume.id), "slow");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_second_equal_change_makes_no_changing_call() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
@@ -78,7 +78,7 @@ async fn a_second_equal_change_makes_no_changing_call() {
     assert_eq!((stage.writes(), stage.calls()), (0, 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn metadata_that_is_not_named_stays() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -92,7 +92,7 @@ async fn metadata_that_is_not_named_stays() {
     assert!(found.metadata.contains_key("cinder.csi.openstack.org/cluster"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_found_out_before_anything_is_changed() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
@@ -107,7 +107,7 @@ async fn what_cannot_be_is_found_out_before_anything_is_changed() {
     assert_eq!(stage.writes(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_use_changes_its_type_but_not_between_one_server_and_many() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
@@ -125,7 +125,7 @@ async fn a_volume_in_use_changes_its_type_but_not_between_one_server_and_many() 
     assert_eq!(modified.expect("modified").volume_type.as_deref(), Some("slow"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_change_that_takes_a_migration_is_told_by_the_old_type_and_done_on_demand() {
     let stage = types(Duration::from_millis(20)).await;
     let volume = stage.create("pvc-1").await;
@@ -163,7 +163,7 @@ async fn a_change_that_takes_a_migration_is_told_by_the_old_type_and_done_on_dem
     assert_eq!(modified.metadata.get("tier").map(String::as_str), Some("gold"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_migration_that_fails_leaves_the_old_type_and_is_told() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
@@ -183,7 +183,7 @@ async fn a_migration_that_fails_leaves_the_old_type_and_is_told() {
     assert_eq!(modified.expect("the next one").volume_type.as_deref(), Some("far"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_retype_whose_answer_was_lost_is_not_asked_for_twice() {
     let stage = types(Duration::from_millis(50)).await;
     let volume = stage.create("pvc-1").await;
@@ -194,7 +194,7 @@ async fn a_retype_whose_answer_was_lost_is_not_asked_for_twice() {
     assert_eq!(stage.sim.count("retype_volume"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_retype_that_an_earlier_process_began_is_joined() {
     let stage = types(Duration::from_millis(300)).await;
     let volume = stage.create("pvc-1").await;
@@ -216,7 +216,7 @@ async fn a_retype_that_an_earlier_process_began_is_joined() {
     assert!(stage.sim.count("retype_volume") <= 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_does_not_exist_or_has_failed_is_told() {
     let stage = types(Duration::ZERO).await;
     let error = stage
@@ -236,7 +236,7 @@ async fn a_volume_that_does_not_exist_or_has_failed_is_told() {
     assert_eq!(stage.writes(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn room_is_what_quotas_leave_and_members_see_no_pools() {
     let stage = stage_with(SimConfig {
         quota: Quota {

@@ -61,7 +61,7 @@ fn members(taken: &GroupSnapshot) -> BTreeSet<SnapshotId> {
     taken.snapshots.iter().map(|member| member.id.clone()).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn members_taken_one_by_one_are_found_by_name_and_by_id_and_go_together() {
     // This cloud has no group types: none is needed.
     let stage = stage().await;
@@ -101,7 +101,7 @@ async fn members_taken_one_by_one_are_found_by_name_and_by_id_and_go_together() 
     assert_eq!(stage.snapshots(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_that_takes_long_is_answered_as_it_is_and_joined_by_the_next_call() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.snapshot = Duration::from_millis(600)),
@@ -127,7 +127,7 @@ async fn one_that_takes_long_is_answered_as_it_is_and_joined_by_the_next_call() 
     assert_eq!(stage.sim.count("create_snapshot"), 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_members_of_one_volume_do_not_stand_for_that_of_another() {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -147,7 +147,7 @@ async fn two_members_of_one_volume_do_not_stand_for_that_of_another() {
     assert_eq!(of, wanted(&volumes[..2]).volumes);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn other_volumes_under_the_same_name_are_refused_and_nothing_is_touched() {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -171,7 +171,7 @@ async fn other_volumes_under_the_same_name_are_refused_and_nothing_is_touched() 
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_cut_together_and_what_was_taken_one_by_one_are_not_mistaken_for_each_other() {
     let stage = stage_with(SimConfig {
         group_types: vec![GroupType::consistent("together")],
@@ -210,7 +210,7 @@ async fn what_was_cut_together_and_what_was_taken_one_by_one_are_not_mistaken_fo
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_volume_is_told_before_anything_is_made() {
     let stage = stage().await;
     let mut new = wanted(&stage.three().await);
@@ -226,7 +226,7 @@ async fn a_missing_volume_is_told_before_anything_is_made() {
 #[rstest]
 #[case(Effect::work_fails())]
 #[case(Effect::quota())]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failure_that_does_not_pass_leaves_no_member_behind(#[case] effect: Effect) {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -249,7 +249,7 @@ async fn a_failure_that_does_not_pass_leaves_no_member_behind(#[case] effect: Ef
     assert_eq!(stage.snapshots(), 4);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_passes_keeps_the_members_for_the_next_call() {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -272,7 +272,7 @@ async fn what_passes_keeps_the_members_for_the_next_call() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn somebody_elses_snapshot_of_a_members_name_is_neither_taken_in_nor_removed() {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -294,7 +294,7 @@ async fn somebody_elses_snapshot_of_a_members_name_is_neither_taken_in_nor_remov
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_got_half_way_is_ended_by_the_next_one() {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -322,7 +322,7 @@ async fn a_deletion_that_got_half_way_is_ended_by_the_next_one() {
     assert_eq!(stage.snapshots(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn other_members_than_those_named_keep_all_of_them_alive() {
     let stage = stage().await;
     let volumes = stage.three().await;
@@ -341,7 +341,7 @@ async fn other_members_than_those_named_keep_all_of_them_alive() {
     assert_eq!(stage.snapshots(), 4);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_that_a_volume_is_built_on_is_told_and_the_deletion_can_be_repeated() {
     let stage = stage_with(SimConfig {
         clones_hold_sources: true,
@@ -382,7 +382,7 @@ async fn cut_short<T>(stage: &Stage, calls: usize, work: impl Future<Output = T>
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it() {
     let stage = stage().await;
     let volumes = stage.three().await;

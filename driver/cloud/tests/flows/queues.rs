@@ -55,7 +55,7 @@ impl Stage {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn queues_fill_and_are_empty_again() {
     let (stage, volumes) = crowd().await;
     assert_eq!(stage.attach_all(&volumes).await, volumes.len());
@@ -69,7 +69,7 @@ async fn queues_fill_and_are_empty_again() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn queues_are_empty_after_requests_that_failed() {
     let (stage, volumes) = crowd().await;
     stage
@@ -88,7 +88,7 @@ async fn queues_are_empty_after_requests_that_failed() {
     stage.empty();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn queues_are_empty_after_those_who_waited_have_gone() {
     let (stage, volumes) = crowd().await;
     let waiting = async {

@@ -13,7 +13,7 @@ impl Stage {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_mode_of_an_attachment_is_kept_and_another_one_refused() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -33,7 +33,7 @@ async fn the_mode_of_an_attachment_is_kept_and_another_one_refused() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_read_only_attachment_whose_end_was_lost_is_finished_by_the_next_call() {
     for operation in ["merge_volume_metadata", "attach_volume"] {
         for when in [When::Before, When::After] {
@@ -55,7 +55,7 @@ async fn a_read_only_attachment_whose_end_was_lost_is_finished_by_the_next_call(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attachment_for_writing_costs_no_request_more() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_mark_goes_with_the_attachment() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -89,7 +89,7 @@ async fn the_mark_goes_with_the_attachment() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_mark_that_could_not_be_removed_means_nothing_and_goes_with_the_next_detachment() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -110,7 +110,7 @@ async fn a_mark_that_could_not_be_removed_means_nothing_and_goes_with_the_next_d
     assert_eq!(stage.marks(&volume), Vec::<String>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_process_removes_the_mark_and_the_same_one_asks_nothing_after_an_attachment_for_writing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -129,7 +129,7 @@ async fn another_process_removes_the_mark_and_the_same_one_asks_nothing_after_an
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_read_only_attachment_of_an_earlier_version_is_known_until_it_ends() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;

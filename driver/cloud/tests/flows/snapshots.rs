@@ -34,7 +34,7 @@ fn names(stage: &Stage) -> Vec<String> {
     names
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_is_made_once_and_found_again() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -54,7 +54,7 @@ async fn a_snapshot_is_made_once_and_found_again() {
     assert_eq!(stage.operations(), ["list_snapshots_detail"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and_found_ready_later() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.snapshot = Duration::from_millis(700)),
@@ -77,7 +77,7 @@ async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and
     assert_eq!(stage.sim.count("create_snapshot"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
     let stage = stage().await;
     let (one, two) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
@@ -93,7 +93,7 @@ async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
     assert!(error.to_string().contains(one.id.as_str()), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -120,7 +120,7 @@ async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
         .expect("cut");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -146,7 +146,7 @@ async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() 
         .expect("made");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_somebody_else_stays() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -179,7 +179,7 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_makes_no_second_snapshot() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -195,7 +195,7 @@ async fn a_lost_answer_makes_no_second_snapshot() {
     assert_eq!((names(&stage).len(), stage.sim.count("create_snapshot")), (1, 1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_used_up_quota_is_told_as_such() {
     let stage = stage_with(SimConfig {
         quota: Quota {
@@ -214,7 +214,7 @@ async fn a_used_up_quota_is_told_as_such() {
     assert!(matches!(error, CloudError::Quota(_)), "{error:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_of_nothing_is_not_made() {
     let stage = stage().await;
     let mut nothing = stage.create("pvc-1").await;
@@ -229,7 +229,7 @@ async fn a_snapshot_of_nothing_is_not_made() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_is_followed_until_the_snapshot_is_gone_issue_2294() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_millis(300)),
@@ -254,7 +254,7 @@ async fn a_deletion_is_followed_until_the_snapshot_is_gone_issue_2294() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_there() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -280,7 +280,7 @@ async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_th
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     let stage = stage_with(SimConfig {
         clones_hold_sources: true,
@@ -315,7 +315,7 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     assert!(error.to_string().contains(clone.id.as_str()), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;

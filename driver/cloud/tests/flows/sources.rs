@@ -6,7 +6,7 @@ use std::time::Duration;
 use cinder_cloud::{CloudError, GiB, NewSnapshot, NewVolume, Source, VolumeStatus, marks};
 use openstack_sim::{Effect, Fault, SimConfig};
 
-use crate::support::{NOTHING, Stage, latencies, new, stage, stage_with};
+use crate::support::{NOTHING, Stage, latencies, new, stage, stage_with, tick};
 
 fn from(name: &str, source: Source) -> NewVolume {
     NewVolume {
@@ -32,7 +32,7 @@ async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
     (volume, snapshot.id.to_string())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_clone_and_a_volume_from_a_snapshot_tell_their_source_on_every_call() {
     let stage = stage().await;
     let (volume, snapshot) = cut(&stage, "pvc-1").await;
@@ -47,7 +47,7 @@ async fn a_clone_and_a_volume_from_a_snapshot_tell_their_source_on_every_call() 
     assert_eq!(stage.sim.count("create_volume"), 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_may_be_larger_than_its_source_and_not_smaller() {
     let stage = stage().await;
     let two = NewVolume {
@@ -68,7 +68,7 @@ async fn a_copy_may_be_larger_than_its_source_and_not_smaller() {
     assert_eq!(stage.sim.count("create_volume"), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_source_that_is_missing_broken_or_busy_is_told_apart() {
     let stage = stage().await;
     for id in [NOTHING, "no-uuid"] {
@@ -95,7 +95,7 @@ async fn a_source_that_is_missing_broken_or_busy_is_told_apart() {
     assert!(matches!(busy, CloudError::Busy { .. }), "{busy:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_of_the_name_from_another_source_is_another_one() {
     let stage = stage().await;
     let (volume, snapshot) = cut(&stage, "pvc-1").await;
@@ -114,7 +114,7 @@ async fn a_volume_of_the_name_from_another_source_is_another_one() {
     assert!(error.to_string().contains("source nothing is wanted"), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_larger_volume_of_the_name_will_do_within_the_limit() {
     let stage = stage().await;
     let two = NewVolume {
@@ -131,7 +131,7 @@ async fn a_larger_volume_of_the_name_will_do_within_the_limit() {
     assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_behind() {
     let stage = stage().await;
     let shared = NewVolume {
@@ -147,7 +147,7 @@ async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_beh
     assert!(stage.sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_next_try() {
     let stage = stage().await;
     let shared = || NewVolume {
@@ -171,7 +171,7 @@ async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_nex
     assert!(stage.sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_a_killed_process_left_on_its_way_is_judged_again_when_it_has_arrived() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(500)),
@@ -186,7 +186,7 @@ async fn a_volume_that_a_killed_process_left_on_its_way_is_judged_again_when_it_
     let cloud = stage.cloud.clone();
     let killed = tokio::spawn(async move { cloud.create_volume(wanted()).await });
     while stage.sim.count("create_volume") == 0 {
-        tokio::task::yield_now().await;
+        tick().await;
     }
     killed.abort();
     let left = stage.sim.state().volumes[0].clone();
@@ -202,7 +202,7 @@ async fn a_volume_that_a_killed_process_left_on_its_way_is_judged_again_when_it_
     assert_eq!(stage.sim.state().volumes.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_is_made_in_the_zone_of_its_source_where_the_cloud_insists() {
     let stage = stage_with(SimConfig {
         zones: vec!["nova".to_owned(), "east".to_owned()],
@@ -223,7 +223,7 @@ async fn a_copy_is_made_in_the_zone_of_its_source_where_the_cloud_insists() {
     assert_eq!(copy.availability_zone.as_deref(), Some("east"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_cinder_put_elsewhere_and_that_could_not_be_removed_is_removed_by_the_next_try() {
     let stage = stage().await;
     // As a Cinder that falls back to its default zone leaves it.
@@ -241,7 +241,7 @@ async fn a_volume_that_cinder_put_elsewhere_and_that_could_not_be_removed_is_rem
     assert_eq!(stage.cloud.volume(&left.id).await.expect("a look"), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_in_another_zone_that_was_once_right_is_never_removed() {
     let stage = stage().await;
     for (name, requested) in [("pvc-1", Some("nova,east")), ("pvc-2", None)] {
@@ -259,7 +259,7 @@ async fn a_volume_in_another_zone_that_was_once_right_is_never_removed() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_creation_that_a_killed_process_left_is_made_anew() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(100)),
@@ -273,7 +273,7 @@ async fn a_failed_creation_that_a_killed_process_left_is_made_anew() {
     let cloud = stage.cloud.clone();
     let killed = tokio::spawn(async move { cloud.create_volume(new("pvc-1")).await });
     while stage.sim.count("create_volume") == 0 {
-        tokio::task::yield_now().await;
+        tick().await;
     }
     killed.abort();
     assert!(stage.sim.settled(Duration::from_secs(5)).await);

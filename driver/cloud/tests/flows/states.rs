@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use cinder_cloud::{AttachOptions, Attached, CloudError, CloudOptions, Obstacle, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{AttachmentStatus, Effect, Fault, SimConfig, VolumeStatus as SimStatus};
-use reqwest::Client;
 use serde_json::{Value, json};
 
-use crate::support::{ONE, Stage, TWO, latencies, stage, stage_with};
+use crate::support::{ONE, Stage, TWO, latencies, stage, stage_with, tick};
 
 async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<Attached, CloudError> {
     stage
@@ -36,33 +35,21 @@ fn obstacle(error: &CloudError, volume: &VolumeId, server: &str, words: &[&str])
 /// Half an attachment, as it is left when Nova stops between two calls: Cinder has it, Nova does not.
 async fn half_attach(stage: &Stage, volume: &VolumeId, server: Option<&str>) -> String {
     let access = stage.sim.access();
-    let client = Client::new();
     let login = json!({"auth": {
         "identity": {"methods": ["password"], "password": {"user": {
             "name": access.username, "password": access.password, "domain": {"name": access.domain_name},
         }}},
         "scope": {"project": {"name": access.project_name, "domain": {"name": access.domain_name}}},
     }});
-    let answer = client
-        .post(format!("{}/auth/tokens", access.auth_url))
-        .json(&login)
-        .send()
-        .await
-        .expect("an answer");
-    let token = answer.headers().get("x-subject-token").expect("a token").clone();
+    let answer = stage
+        .post(&format!("{}/auth/tokens", access.auth_url), &[], &login)
+        .await;
+    let token = answer.headers()["x-subject-token"].to_str().expect("text");
     let body = json!({"attachment": {"volume_uuid": volume, "instance_uuid": server}});
-    let answer = client
-        .post(format!(
-            "{}/volume/v3/{}/attachments",
-            access.base_url, access.project_id
-        ))
-        .header("x-auth-token", token)
-        .header("openstack-api-version", "volume 3.44")
-        .json(&body)
-        .send()
-        .await
-        .expect("an answer");
-    let made: Value = answer.json().await.expect("an attachment");
+    let url = format!("{}/volume/v3/{}/attachments", access.base_url, access.project_id);
+    let headers = [("x-auth-token", token), ("openstack-api-version", "volume 3.44")];
+    let answer = stage.post(&url, &headers, &body).await;
+    let made: Value = serde_json::from_slice(answer.body()).expect("an attachment");
     made["attachment"]["id"].as_str().expect("an id").to_owned()
 }
 
@@ -70,13 +57,13 @@ async fn half_attach(stage: &Stage, volume: &VolumeId, server: Option<&str>) -> 
 fn impatient(stage: Stage, stuck_after: Duration) -> Stage {
     let options = CloudOptions {
         stuck_after,
-        ..CloudOptions::default()
+        ..stage.options()
     };
     let cloud = cinder_cloud::Cloud::new((*stage.cloud.config()).clone(), options).expect("a cloud");
     Stage { cloud, ..stage }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_attachment_stands_in_no_other_servers_way_issue_2553() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -87,7 +74,7 @@ async fn a_half_made_attachment_stands_in_no_other_servers_way_issue_2553() {
     assert_eq!(left.volumes[0].status, SimStatus::InUse);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_attachment_that_outlived_a_whole_one_does_not_keep_the_volume_issue_2553() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -105,7 +92,7 @@ async fn a_half_made_attachment_that_outlived_a_whole_one_does_not_keep_the_volu
     assert_eq!((left.volumes.len(), left.attachments.len()), (0, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_half_made_attachment_is_cleared_by_detaching_issue_2553() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -121,7 +108,7 @@ async fn a_half_made_attachment_is_cleared_by_detaching_issue_2553() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reservation_that_names_nobody_is_left_alone_and_named_issue_2553() {
     let stage = impatient(stage().await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
@@ -136,7 +123,7 @@ async fn a_reservation_that_names_nobody_is_left_alone_and_named_issue_2553() {
     assert_eq!(stage.sim.state().attachments.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cinder_alone_shows_attached_is_not_taken_away_issue_2115() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -153,7 +140,7 @@ async fn what_cinder_alone_shows_attached_is_not_taken_away_issue_2115() {
     assert_eq!(stage.sim.state().attachments.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_detachment_ends_when_nova_has_forgotten_it_too_issue_2709() {
     let mut config = SimConfig::default();
     config.latencies.settle = Duration::from_millis(700);
@@ -168,7 +155,7 @@ async fn a_detachment_ends_when_nova_has_forgotten_it_too_issue_2709() {
     assert_eq!(stage.sim.count("attach_volume"), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_leaves_a_server_that_is_shut_off_issue_1056() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -182,7 +169,7 @@ async fn a_volume_leaves_a_server_that_is_shut_off_issue_1056() {
         .expect("detached before the resize is confirmed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_is_named_with_its_state_and_the_remedy_issue_737() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -228,7 +215,7 @@ async fn a_server_that_refuses_is_named_with_its_state_and_the_remedy_issue_737(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attachment_that_does_not_come_is_named_as_stuck_and_joined_later_issue_1206() {
     let mut config = SimConfig::default();
     config.latencies.attach = Duration::from_secs(4);
@@ -245,7 +232,7 @@ async fn an_attachment_that_does_not_come_is_named_as_stuck_and_joined_later_iss
     assert_eq!(patient.sim.state().attachments.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_detachment_that_does_not_end_is_named_as_stuck_and_followed_later_issue_2965() {
     let stage = impatient(stage().await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
@@ -265,7 +252,7 @@ async fn a_detachment_that_does_not_end_is_named_as_stuck_and_followed_later_iss
     assert_eq!(accepted(&patient, "detach_volume"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_is_being_made_is_waited_for_issue_3124() {
     let mut config = SimConfig::default();
     config.latencies.create = Duration::from_millis(600);
@@ -276,7 +263,7 @@ async fn a_volume_that_is_being_made_is_waited_for_issue_3124() {
                 if let Some(volume) = stage.sim.state().volumes.first() {
                     break VolumeId::new(volume.id.clone());
                 }
-                tokio::task::yield_now().await;
+                tick().await;
             };
             attach(&stage, &id, ONE).await
         },
@@ -288,7 +275,7 @@ async fn a_volume_that_is_being_made_is_waited_for_issue_3124() {
     assert_eq!(accepted(&stage, "attach_volume"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_volume_is_neither_attached_nor_detached_in_silence() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -321,7 +308,7 @@ fn accepted(stage: &Stage, operation: &str) -> usize {
         .count()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_to_one_server_wait_for_their_turn_instead_of_colliding_issue_944() {
     let mut config = SimConfig::default();
     // Nova's answer to an attach call comes when the device is reserved, one at a time.

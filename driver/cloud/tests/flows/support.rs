@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cinder_cloud::{AttachOptions, Cloud, CloudConfig, CloudOptions, GiB, NewVolume, Observer, ServerId, Volume};
+use csi_sources::Sources;
 use openstack_sim::{Latencies, ServerSpec, Sim, SimConfig};
+use serde_json::Value;
+use sim_network::SimNetwork;
 
 pub(crate) const ONE: &str = "11111111-2222-4333-8444-555555555555";
 pub(crate) const TWO: &str = "22222222-2222-4333-8444-555555555555";
@@ -50,6 +54,7 @@ pub(crate) struct Stage {
     pub(crate) sim: Sim,
     pub(crate) cloud: Cloud,
     pub(crate) counter: Arc<Counter>,
+    pub(crate) options: CloudOptions,
 }
 
 /// A cloud with two servers that answers at once.
@@ -57,22 +62,29 @@ pub(crate) async fn stage() -> Stage {
     stage_with(SimConfig::default()).await
 }
 
+/// As the configuration says, with two servers; called directly, on the paused clock of the test.
 pub(crate) async fn stage_with(config: SimConfig) -> Stage {
+    // Each test process installs it once; a second time changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let sources = Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time"));
     let servers = vec![ServerSpec::new(ONE), ServerSpec::new(TWO)];
-    let sim = Sim::start(SimConfig { servers, ..config })
-        .await
-        .expect("the simulator starts");
-    let counter = Arc::new(Counter::default());
-    let observer: Arc<dyn Observer> = counter.clone();
+    let config = SimConfig {
+        servers,
+        sources: sources.clone(),
+        ..config
+    };
+    let sim = Sim::direct(config).await.expect("the simulator starts");
     let options = CloudOptions {
-        request_timeout: Duration::from_secs(10),
-        operation_timeout: Duration::from_secs(20),
-        observer,
+        connector: Arc::new(SimNetwork::of(&sim)),
+        sources,
         ..CloudOptions::default()
     };
-    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
-    let cloud = Cloud::new(config, options).expect("a cloud");
-    Stage { sim, cloud, counter }
+    Stage::new(sim, options)
+}
+
+/// Lets the others go on for a millisecond of the paused clock, which stands still while anybody is busy.
+pub(crate) async fn tick() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
 pub(crate) fn latencies(change: impl FnOnce(&mut Latencies)) -> Latencies {
@@ -100,10 +112,48 @@ pub(crate) fn new(name: &str) -> NewVolume {
 }
 
 impl Stage {
+    /// The simulator as a cloud with these options sees it, with less patience.
+    pub(crate) fn new(sim: Sim, options: CloudOptions) -> Self {
+        let counter = Arc::new(Counter::default());
+        let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
+        let cloud = CloudOptions {
+            request_timeout: Duration::from_secs(10),
+            operation_timeout: Duration::from_secs(20),
+            observer: counter.clone(),
+            ..options.clone()
+        };
+        let cloud = Cloud::new(config, cloud).expect("a cloud");
+        Self {
+            sim,
+            cloud,
+            counter,
+            options,
+        }
+    }
+
+    /// The defaults, for clouds on this stage.
+    pub(crate) fn options(&self) -> CloudOptions {
+        self.options.clone()
+    }
+
     /// Another process's view of the same cloud: it remembers nothing.
     pub(crate) fn another(&self) -> Cloud {
-        let config = CloudConfig::from_cloud_conf(&self.sim.access().cloud_conf()).expect("a good configuration");
-        Cloud::new(config, CloudOptions::default()).expect("a cloud")
+        self.another_with(&self.sim.access().cloud_conf())
+    }
+
+    /// A cloud of another configuration on this stage.
+    pub(crate) fn another_with(&self, cloud_conf: &str) -> Cloud {
+        let config = CloudConfig::from_cloud_conf(cloud_conf).expect("a good configuration");
+        Cloud::new(config, self.options()).expect("a cloud")
+    }
+
+    /// Sends the simulator a request of somebody else's.
+    pub(crate) async fn post(&self, url: &str, headers: &[(&str, &str)], body: &Value) -> http::Response<Bytes> {
+        let request = headers.iter().fold(http::Request::post(url), |request, (name, value)| {
+            request.header(*name, *value)
+        });
+        let request = request.body(Bytes::from(body.to_string())).expect("a request");
+        self.sim.client().send(request).await.expect("an answer")
     }
 
     pub(crate) async fn create(&self, name: &str) -> Volume {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use cinder_cloud::{CloudError, GiB, NewVolume, ServerId, VolumeId, VolumeStatus};
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 
-use crate::support::{NOTHING, ONE, latencies, new, stage, stage_with};
+use crate::support::{NOTHING, ONE, latencies, new, stage, stage_with, tick};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_created_volume_is_available_and_a_repeated_creation_finds_it() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(150)),
@@ -22,7 +22,7 @@ async fn a_created_volume_is_available_and_a_repeated_creation_finds_it() {
     assert_eq!(stage.sim.count("create_volume"), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(800)),
@@ -34,7 +34,7 @@ async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
     let progress = loop {
         match stage.cloud.progress("pvc-1") {
             Some(progress) => break progress,
-            None => tokio::task::yield_now().await,
+            None => tick().await,
         }
     };
     assert_eq!((progress.operation, progress.status), ("create", "creating".to_owned()));
@@ -46,7 +46,7 @@ async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
     assert_eq!(stage.sim.state().volumes.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_of_the_name_that_differs_is_not_taken() {
     let stage = stage().await;
     stage.create("pvc-1").await;
@@ -62,7 +62,7 @@ async fn a_volume_of_the_name_that_differs_is_not_taken() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_creation_whose_answer_was_lost_does_not_make_a_second_volume() {
     let stage = stage().await;
     for effect in [
@@ -95,7 +95,7 @@ async fn a_creation_whose_answer_was_lost_does_not_make_a_second_volume() {
     assert_eq!(stage.sim.count("create_volume"), 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_next_call() {
     let stage = stage().await;
     stage
@@ -109,7 +109,7 @@ async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_
     assert_eq!(stage.sim.state().volumes.len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
     let stage = stage().await;
     let no_room =
@@ -133,7 +133,7 @@ async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
     assert!(stage.sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failed_volume_of_an_earlier_call_is_replaced_and_one_of_somebody_else_stays() {
     let stage = stage().await;
     let ours = stage.create("ours").await;
@@ -167,7 +167,7 @@ async fn a_failed_volume_of_an_earlier_call_is_replaced_and_one_of_somebody_else
     assert!(stage.cloud.volume(&theirs.id).await.expect("asked").is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn refusals_of_a_creation_tell_quota_from_bad_requests_and_make_nothing() {
     let quota = Quota {
         gigabytes: 5,
@@ -199,7 +199,7 @@ async fn refusals_of_a_creation_tell_quota_from_bad_requests_and_make_nothing() 
     assert!(stage.sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_ends_when_the_volume_is_gone_and_may_be_repeated() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_millis(200)),
@@ -217,7 +217,7 @@ async fn a_deletion_ends_when_the_volume_is_gone_and_may_be_repeated() {
         .expect("never there");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_whose_answer_was_lost_is_followed_to_its_end() {
     let stage = stage().await;
     for when in [When::Before, When::After] {
@@ -232,7 +232,7 @@ async fn a_deletion_whose_answer_was_lost_is_followed_to_its_end() {
     assert!(stage.sim.state().volumes.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attached_volume_is_not_deleted() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -249,7 +249,7 @@ async fn an_attached_volume_is_not_deleted() {
     assert_eq!(*servers, [server]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_cinder_gives_up_is_reported_until_an_administrator_resets_the_volume() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
@@ -273,7 +273,7 @@ async fn a_deletion_that_cinder_gives_up_is_reported_until_an_administrator_rese
     stage.cloud.delete_volume(&volume.id).await.expect("deleted");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lists_come_by_page_and_whole() {
     let stage = stage_with(SimConfig {
         page_limit: 2,

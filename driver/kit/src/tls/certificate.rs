@@ -4,7 +4,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use rustls::{
@@ -13,6 +13,7 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// How often the files are looked at, at most.

@@ -6,7 +6,7 @@ use tonic::Code;
 use super::{CALL, CHANGING, Expected, MAKING, over_all_faults, volume};
 use crate::support::{Driver, NODE, publish_request, within};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_publish_volume_leaves_open_what_may_still_be_attached() {
     let expected = Expected(
         MAKING,
@@ -23,7 +23,7 @@ async fn controller_publish_volume_leaves_open_what_may_still_be_attached() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_unpublish_volume_tells_what_keeps_the_volume_attached() {
     let expected = Expected(
         CHANGING,

@@ -6,7 +6,7 @@ use tonic::Code;
 use super::{CALL, CHANGING, Expected, over_all_faults, volume};
 use crate::support::{GIB, within};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_expand_volume_is_infeasible_only_for_what_cannot_be_had() {
     let expected = Expected(CHANGING, &[]);
     over_all_faults("extend_volume", expected, volume, async |driver, volume_id| {
@@ -27,7 +27,7 @@ async fn controller_expand_volume_is_infeasible_only_for_what_cannot_be_had() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_modify_volume_is_infeasible_only_for_what_cinder_refuses() {
     let expected = Expected(CHANGING, &[("400", Code::InvalidArgument)]);
     over_all_faults("retype_volume", expected, volume, async |driver, volume_id| {

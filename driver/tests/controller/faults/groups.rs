@@ -5,11 +5,11 @@ use csi_proto::csi::v1::{
     CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
 };
 use openstack_sim::Sim;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use super::looks::LOOK;
 use super::{CALL, CHANGING, Expected, MAKING, over_all_faults};
+use crate::channel::Channel;
 use crate::support::{Driver, patient, within};
 
 const NAME: &str = "groupsnapshot-1";
@@ -40,7 +40,7 @@ async fn group_snapshot(_: &Sim, driver: &Driver) -> String {
     take(driver, patient(request(volumes))).await.expect("taken")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn create_volume_group_snapshot_is_final_only_when_nothing_was_made() {
     let name = async |_: &_, _: &_| NAME.to_owned();
     let call = async |driver: &Driver, _| {
@@ -71,7 +71,7 @@ async fn create_volume_group_snapshot_is_final_only_when_nothing_was_made() {
     over_all_faults("create_group_snapshot", snapshot, name, call).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_volume_group_snapshot_tells_what_kept_it() {
     let expected = Expected(
         CHANGING,
@@ -94,7 +94,7 @@ async fn delete_volume_group_snapshot_tells_what_kept_it() {
     over_all_faults("delete_group_snapshot", expected, group_snapshot, delete).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn get_volume_group_snapshot_tells_why_it_cannot_look() {
     let get = async |driver: &Driver, id| {
         let request = GetVolumeGroupSnapshotRequest {

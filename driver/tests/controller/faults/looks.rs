@@ -13,7 +13,7 @@ use crate::support::{capability, within};
 /// What an RPC that only looks is answered with.
 pub(super) const LOOK: Expected = Expected(LOOKING, &[]);
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn validate_volume_capabilities_tells_why_it_cannot_look() {
     over_all_faults("get_volume", LOOK, volume, async |driver, volume_id| {
         let request = ValidateVolumeCapabilitiesRequest {
@@ -30,7 +30,7 @@ async fn validate_volume_capabilities_tells_why_it_cannot_look() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_get_volume_tells_why_it_cannot_look() {
     over_all_faults("get_volume", LOOK, volume, async |driver, volume_id| {
         let request = within(ControllerGetVolumeRequest { volume_id }, CALL);
@@ -39,7 +39,7 @@ async fn controller_get_volume_tells_why_it_cannot_look() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_get_volume_health_tells_why_it_cannot_look() {
     over_all_faults("get_volume", LOOK, volume, async |driver, volume_id| {
         let request = ControllerGetVolumeHealthRequest {
@@ -55,7 +55,7 @@ async fn controller_get_volume_health_tells_why_it_cannot_look() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_list_volume_health_tells_why_it_cannot_look() {
     over_all_faults("list_volumes_detail", LOOK, nothing, async |driver, _| {
         let request = within(ControllerListVolumeHealthRequest::default(), CALL);
@@ -68,7 +68,7 @@ async fn controller_list_volume_health_tells_why_it_cannot_look() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn list_volumes_tells_why_it_cannot_look() {
     over_all_faults("list_volumes_detail", LOOK, nothing, async |driver, _| {
         let request = within(ListVolumesRequest::default(), CALL);
@@ -77,7 +77,7 @@ async fn list_volumes_tells_why_it_cannot_look() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn get_capacity_tells_why_it_cannot_look() {
     // Without the right to see quotas, or where there are none, nothing bounds the capacity.
     let expected = Expected(LOOKING, &[("403 policy", Code::Ok), ("404", Code::Ok)]);

@@ -12,7 +12,7 @@ use crate::support::{Driver, cloud, create_request, refused, within};
 /// Less than the looks by name take that follow an uncertain answer to a creation.
 const SHORT: Duration = Duration::from_secs(3);
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_creation_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
     for (effect, status) in [
         (Effect::status(500), Some(500)),
@@ -22,7 +22,7 @@ async fn a_creation_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud(
         (Effect::reset(When::Before), None),
     ] {
         let sim = cloud(|_| {}).await;
-        let driver = Driver::start(&sim).await;
+        let driver = Driver::start(&sim);
         let html = matches!(effect, Effect::Html { .. });
         sim.fault(Fault::on("create_volume").effect(effect.clone()))
             .expect("a fault");
@@ -34,10 +34,10 @@ async fn a_creation_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::start(&sim).await;
+    let driver = Driver::start(&sim);
     let busy = Effect::status(503).retry_after(4);
     sim.fault(Fault::on("list_volumes_detail").effect(busy))
         .expect("a fault");

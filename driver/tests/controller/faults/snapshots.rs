@@ -64,27 +64,27 @@ async fn deletion(operation: &str, prepare: impl AsyncFn(&Sim, &Driver) -> Strin
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn create_snapshot_is_final_only_when_nothing_was_made() {
     creation("create_snapshot", request).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_snapshot_tells_what_kept_the_snapshot() {
     deletion("delete_snapshot", snapshot).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn create_snapshot_is_final_for_a_backup_only_when_nothing_was_made() {
     creation("create_backup", backup_request).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_snapshot_tells_what_kept_the_backup() {
     deletion("delete_backup", backup).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn get_snapshot_tells_why_it_cannot_look() {
     over_all_faults("get_snapshot", LOOK, snapshot, async |driver, snapshot_id| {
         let request = GetSnapshotRequest {
@@ -96,7 +96,7 @@ async fn get_snapshot_tells_why_it_cannot_look() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn list_snapshots_tells_why_it_cannot_look() {
     over_all_faults("list_snapshots_detail", LOOK, nothing, async |driver, _| {
         let request = within(ListSnapshotsRequest::default(), CALL);

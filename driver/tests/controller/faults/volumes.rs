@@ -6,7 +6,7 @@ use tonic::Code;
 use super::{CALL, CHANGING, Expected, MAKING, over_all_faults, volume};
 use crate::support::{create_request, within};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn create_volume_is_final_only_when_nothing_was_made() {
     let expected = Expected(MAKING, &[("404", Code::InvalidArgument)]);
     let name = async |_: &_, _: &_| "pvc-1".to_owned();
@@ -17,7 +17,7 @@ async fn create_volume_is_final_only_when_nothing_was_made() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_volume_tells_what_kept_the_volume() {
     let expected = Expected(CHANGING, &[("404", Code::Ok)]);
     over_all_faults("delete_volume", expected, volume, async |driver, volume_id| {

@@ -196,7 +196,7 @@ impl Context<'_> {
                             "driver_version": "1.0",
                             "filter_function": null,
                             "goodness_function": null,
-                            "timestamp": view::time(jiff::Timestamp::now()),
+                            "timestamp": view::time(self.cloud.sources.now()),
                         });
                     }
                     shown
@@ -220,7 +220,7 @@ impl Context<'_> {
                     "zone": zone,
                     "status": "enabled",
                     "state": "up",
-                    "updated_at": view::time(jiff::Timestamp::now()),
+                    "updated_at": view::time(self.cloud.sources.now()),
                     "disabled_reason": null,
                 })
             };

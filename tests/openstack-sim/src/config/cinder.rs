@@ -32,9 +32,10 @@ pub(crate) const DEFAULT_BACKEND: &str = "sim";
 impl VolumeType {
     /// A type whose volumes go to one server at a time.
     pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
         Self {
-            id: crate::api::new_id(),
-            name: name.into(),
+            id: crate::api::id_of(&name),
+            name,
             description: None,
             multiattach: false,
             extra_specs: BTreeMap::new(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_sources::Sources;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -50,8 +51,8 @@ impl Tokens {
         self.lifetime = Some(lifetime);
     }
 
-    pub(super) fn issue(&mut self, method: &str, grant: Grant) -> (String, Token) {
-        let issued_at = Timestamp::now();
+    pub(super) fn issue(&mut self, method: &str, grant: Grant, sources: &Sources) -> (String, Token) {
+        let issued_at = sources.now();
         self.issued.retain(|_, token| token.expires_at > issued_at);
         let lifetime = self
             .lifetime
@@ -67,18 +68,14 @@ impl Tokens {
             admin: grant.admin,
             trusted: grant.scope == Scope::Trust,
         };
-        let id = format!(
-            "gAAAAA{}{}",
-            uuid::Uuid::new_v4().simple(),
-            uuid::Uuid::new_v4().simple()
-        );
+        let id = format!("gAAAAA{}{}", sources.uuid().simple(), sources.uuid().simple());
         self.issued.insert(id.clone(), token.clone());
         (id, token)
     }
 
-    /// The token with this id, if it is still good.
-    pub(crate) fn valid(&self, id: &str) -> Option<&Token> {
-        self.issued.get(id).filter(|token| token.expires_at > Timestamp::now())
+    /// The token with this id, if it is good at this time.
+    pub(crate) fn valid(&self, id: &str, now: Timestamp) -> Option<&Token> {
+        self.issued.get(id).filter(|token| token.expires_at > now)
     }
 
     pub(crate) fn revoke(&mut self, id: &str) -> bool {

@@ -55,12 +55,13 @@ impl Sim {
 
     /// Changes a volume's record as `change` says, for instance its `migration_status`; false when there is none.
     pub fn set_volume(&self, id: &str, change: impl FnOnce(&mut Volume)) -> bool {
+        let now = self.cloud.sources.now();
         self.cloud.change(|world| {
             let Some(volume) = world.volumes.get_mut(id) else {
                 return false;
             };
             change(volume);
-            volume.updated_at = Some(jiff::Timestamp::now());
+            volume.updated_at = Some(now);
             true
         })
     }

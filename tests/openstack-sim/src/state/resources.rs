@@ -112,9 +112,10 @@ pub struct GroupType {
 impl GroupType {
     /// A type whose groups are snapshotted volume by volume.
     pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
         Self {
-            id: crate::api::new_id(),
-            name: name.into(),
+            id: crate::api::id_of(&name),
+            name,
             description: None,
             is_public: true,
             group_specs: BTreeMap::new(),

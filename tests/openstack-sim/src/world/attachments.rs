@@ -1,9 +1,7 @@
 //! Attachments: Cinder's records.
 
-use jiff::Timestamp;
-
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::state::{Attachment, AttachmentStatus, Mapping, VolumeStatus};
 
 impl World {
@@ -41,7 +39,7 @@ impl World {
             self.set_status(volume_id, VolumeStatus::Reserved);
         }
         let attachment = Attachment {
-            id: new_id(),
+            id: self.new_id(),
             volume_id: volume_id.to_owned(),
             server_id: server_id.map(str::to_owned),
             status: AttachmentStatus::Reserved,
@@ -93,10 +91,11 @@ impl World {
 
     /// Cinder's attachment-complete: the volume is `in-use`.
     pub(crate) fn complete(&mut self, attachment_id: &str, device: Option<&str>) -> Result<(), Fault> {
+        let now = self.sources.now();
         let attachment = self.attachment_mut(attachment_id)?;
         attachment.status = AttachmentStatus::Attached;
         attachment.device = device.map(str::to_owned).or_else(|| attachment.device.take());
-        attachment.attached_at = Some(Timestamp::now());
+        attachment.attached_at = Some(now);
         let volume_id = attachment.volume_id.clone();
         self.set_status(&volume_id, VolumeStatus::InUse);
         Ok(())
@@ -159,17 +158,18 @@ impl World {
         server_id: Option<&str>,
         status: AttachmentStatus,
     ) -> Result<String, Fault> {
+        let now = self.sources.now();
         self.volume(volume_id)?;
         let attached = status == AttachmentStatus::Attached;
         let attachment = Attachment {
-            id: new_id(),
+            id: self.new_id(),
             volume_id: volume_id.to_owned(),
             server_id: server_id.map(str::to_owned),
             status,
             connected: !matches!(status, AttachmentStatus::Reserved | AttachmentStatus::ErrorAttaching),
             mode: None,
             device: attached.then(|| "/dev/vdz".to_owned()),
-            attached_at: attached.then(Timestamp::now),
+            attached_at: attached.then_some(now),
         };
         let id = attachment.id.clone();
         self.attachments
@@ -192,10 +192,10 @@ impl World {
     pub(crate) fn add_mapping(&mut self, volume_id: &str, server_id: &str) -> Result<(), Fault> {
         self.volume(volume_id)?;
         let mapping = Mapping {
-            id: new_id(),
+            id: self.new_id(),
             volume_id: volume_id.to_owned(),
             server_id: server_id.to_owned(),
-            attachment_id: new_id(),
+            attachment_id: self.new_id(),
             device: self.pick_device(server_id, None)?,
             tag: None,
             delete_on_termination: false,

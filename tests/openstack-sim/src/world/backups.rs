@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::state::{Backup, BackupStatus, SnapshotStatus, VolumeStatus};
 
 /// What a backup is asked for with.
@@ -45,6 +45,7 @@ impl World {
 
     /// Cinder's answer to a create call: the backup is `creating`, and what it is taken from is `backing-up`.
     pub(crate) fn begin_backup(&mut self, new: NewBackup) -> Result<Backup, Fault> {
+        let now = self.sources.now();
         let volume = self.volume(&new.volume_id)?;
         let snapshot = new.snapshot_id.as_deref().map(|id| self.snapshot(id)).transpose()?;
         if let Some(snapshot) = snapshot {
@@ -80,9 +81,8 @@ impl World {
         if !self.rules.backups {
             return Err(Fault::new(503, "Service cinder-backup could not be found."));
         }
-        let now = Timestamp::now();
         let backup = Backup {
-            id: new_id(),
+            id: self.new_id(),
             name: new.name,
             description: new.description,
             status: BackupStatus::Creating,
@@ -128,6 +128,7 @@ impl World {
 
     /// `creating` to `available`, or to `error`; what it was taken from is what it was before.
     pub(crate) fn end_backup(&mut self, id: &str, failed: Option<&str>) {
+        let now = self.sources.now();
         let zone = self.rules.zones.first().cloned();
         let Some(backup) = self.backups.get_mut(id) else { return };
         if backup.status == BackupStatus::Creating {
@@ -138,7 +139,7 @@ impl World {
             };
         }
         backup.fail_reason = failed.map(str::to_owned);
-        backup.updated_at = Some(Timestamp::now());
+        backup.updated_at = Some(now);
         if failed.is_none() {
             backup.object_count = 2;
             backup.availability_zone = backup.availability_zone.take().or(zone);
@@ -248,11 +249,12 @@ impl World {
     }
 
     pub(crate) fn set_backup_status(&mut self, id: &str, status: BackupStatus) -> bool {
+        let now = self.sources.now();
         let Some(backup) = self.backups.get_mut(id) else {
             return false;
         };
         backup.status = status;
-        backup.updated_at = Some(Timestamp::now());
+        backup.updated_at = Some(now);
         true
     }
 }

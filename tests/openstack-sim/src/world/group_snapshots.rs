@@ -1,10 +1,9 @@
 //! Snapshots of groups: create, delete.
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::state::{GroupSnapshot, GroupStatus, Snapshot, SnapshotStatus, VolumeStatus};
 
 /// What a group snapshot is asked for with.
@@ -31,8 +30,9 @@ impl World {
 
     /// Cinder's answer to a create call: the group snapshot and a snapshot of each member are `creating`.
     pub(crate) fn begin_group_snapshot(&mut self, new: NewGroupSnapshot) -> Result<GroupSnapshot, Fault> {
+        let now = self.sources.now();
         let group = self.group(&new.group_id)?;
-        let id = new_id();
+        let id = self.new_id();
         let members: Vec<_> = self.volumes_in_group(&new.group_id).cloned().collect();
         for volume in &members {
             if volume.status == VolumeStatus::Error {
@@ -52,12 +52,12 @@ impl World {
             status: GroupStatus::Creating,
             group_type: group.group_type.clone(),
             group_id: new.group_id,
-            created_at: Timestamp::now(),
+            created_at: now,
             updated_at: None,
         };
         for volume in members {
             let member = Snapshot {
-                id: new_id(),
+                id: self.new_id(),
                 name: snapshot.name.clone(),
                 description: snapshot.description.clone(),
                 status: SnapshotStatus::Creating,
@@ -66,7 +66,7 @@ impl World {
                 volume_type: volume.volume_type,
                 metadata: std::collections::BTreeMap::new(),
                 group_snapshot_id: Some(id.clone()),
-                created_at: Timestamp::now(),
+                created_at: now,
                 updated_at: None,
             };
             self.snapshots.insert(member.id.clone(), member);
@@ -124,11 +124,12 @@ impl World {
     }
 
     pub(crate) fn set_group_snapshot_status(&mut self, id: &str, status: GroupStatus) -> bool {
+        let now = self.sources.now();
         let Some(snapshot) = self.group_snapshots.get_mut(id) else {
             return false;
         };
         snapshot.status = status;
-        snapshot.updated_at = Some(Timestamp::now());
+        snapshot.updated_at = Some(now);
         true
     }
 }

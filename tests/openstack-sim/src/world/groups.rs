@@ -1,10 +1,9 @@
 //! Generic volume groups: create, change, delete.
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::state::{AttachmentStatus, Group, GroupStatus, GroupType, Volume, VolumeStatus};
 
 /// What a group is asked for with.
@@ -77,6 +76,7 @@ impl World {
 
     /// Cinder's answer to a create call: the group is `creating`.
     pub(crate) fn begin_group(&mut self, new: NewGroup) -> Result<Group, Fault> {
+        let now = self.sources.now();
         if new.volume_types.is_empty() {
             return Err(Fault::bad_request(
                 "Invalid input for field/attribute volume_types. Value: []. [] should be non-empty",
@@ -99,7 +99,7 @@ impl World {
         };
         self.check_group_quota()?;
         let group = Group {
-            id: new_id(),
+            id: self.new_id(),
             name: new.name,
             description: new.description,
             status: GroupStatus::Creating,
@@ -109,7 +109,7 @@ impl World {
             backend: None,
             group_snapshot_id: None,
             source_group_id: None,
-            created_at: Timestamp::now(),
+            created_at: now,
             updated_at: None,
         };
         self.groups.insert(group.id.clone(), group.clone());
@@ -143,6 +143,7 @@ impl World {
 
     /// Cinder's answer to an update call. True where volumes come or go: the group is `updating`.
     pub(crate) fn begin_group_change(&mut self, id: &str, change: &GroupChange) -> Result<bool, Fault> {
+        let now = self.sources.now();
         let group = self.group(id)?;
         let mut add = ids(change.add_volumes.as_deref());
         let remove = ids(change.remove_volumes.as_deref());
@@ -189,7 +190,7 @@ impl World {
         if let Some(group) = self.groups.get_mut(id) {
             group.name = name.or(group.name.take());
             group.description = description.or(group.description.take());
-            group.updated_at = Some(Timestamp::now());
+            group.updated_at = Some(now);
             group.status = if members_change {
                 GroupStatus::Updating
             } else {
@@ -250,9 +251,10 @@ impl World {
     }
 
     fn set_group_of(&mut self, volume_id: &str, group: Option<&str>) {
+        let now = self.sources.now();
         if let Ok(volume) = self.volume_mut(volume_id) {
             volume.group_id = group.map(str::to_owned);
-            volume.updated_at = Some(Timestamp::now());
+            volume.updated_at = Some(now);
         }
     }
 
@@ -313,11 +315,12 @@ impl World {
     }
 
     pub(crate) fn set_group_status(&mut self, id: &str, status: GroupStatus) -> bool {
+        let now = self.sources.now();
         let Some(group) = self.groups.get_mut(id) else {
             return false;
         };
         group.status = status;
-        group.updated_at = Some(Timestamp::now());
+        group.updated_at = Some(now);
         true
     }
 

@@ -1,7 +1,7 @@
 //! Attachments: Nova's block device mappings, and when Nova makes and removes them.
 
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::microversion::Version;
 use crate::state::{AttachmentStatus, LoopDevice, Mapping, Server, VolumeStatus};
 
@@ -87,7 +87,7 @@ impl World {
             )
         })?;
         let mapping = Mapping {
-            id: new_id(),
+            id: self.new_id(),
             volume_id: volume_id.to_owned(),
             server_id: server_id.to_owned(),
             attachment_id: attachment.id,

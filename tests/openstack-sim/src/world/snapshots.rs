@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::state::{Snapshot, SnapshotStatus, VolumeStatus};
 
 /// What a snapshot is asked for with.
@@ -31,6 +30,7 @@ impl World {
     /// Cinder's answer to a create call: the snapshot is `creating`. An attached volume needs `in_use`, which the request
     /// says by `force`, or by its microversion.
     pub(crate) fn begin_snapshot(&mut self, new: NewSnapshot, in_use: bool) -> Result<Snapshot, Fault> {
+        let now = self.sources.now();
         let volume = self.volume(&new.volume_id)?;
         let allowed: &[VolumeStatus] = if in_use {
             &[VolumeStatus::Available, VolumeStatus::InUse]
@@ -64,7 +64,7 @@ impl World {
         self.check_snapshot_quota(&volume_type, 1)?;
         self.check_quota(&volume_type, false, size, size)?;
         let snapshot = Snapshot {
-            id: new_id(),
+            id: self.new_id(),
             name: new.name,
             description: new.description,
             status: SnapshotStatus::Creating,
@@ -73,7 +73,7 @@ impl World {
             volume_type,
             metadata: new.metadata.unwrap_or_default(),
             group_snapshot_id: None,
-            created_at: Timestamp::now(),
+            created_at: now,
             updated_at: None,
         };
         self.snapshots.insert(snapshot.id.clone(), snapshot.clone());
@@ -128,11 +128,12 @@ impl World {
 
     /// Sets the status whatever it was; false when there is no such snapshot.
     pub(crate) fn set_snapshot_status(&mut self, id: &str, status: SnapshotStatus) -> bool {
+        let now = self.sources.now();
         let Some(snapshot) = self.snapshots.get_mut(id) else {
             return false;
         };
         snapshot.status = status;
-        snapshot.updated_at = Some(Timestamp::now());
+        snapshot.updated_at = Some(now);
         true
     }
 }

@@ -1,5 +1,7 @@
 //! The state machine, case by case.
 
+use csi_sources::Sources;
+
 use super::{Begun, NewMapping, NewSnapshot, NewVolume, Rules, World};
 use crate::config::{Quota, ServerSpec, VolumeType};
 use crate::microversion::Version;
@@ -10,24 +12,27 @@ const OTHER: &str = "8d1e5a6f-2c3b-4d4e-9fa0-1b2c3d4e5f60";
 const ALL: &[VolumeStatus] = VolumeStatus::ALL;
 
 fn world() -> World {
-    let mut world = World::new(Rules {
-        zones: vec!["nova".to_owned()],
-        compute_zones: Vec::new(),
-        group_types: vec![GroupType::consistent("consistent")],
-        pools: Vec::new(),
-        clones_hold_sources: false,
-        backups: true,
-        copies_across_zones: false,
-        volume_types: vec![
-            VolumeType::new("fast"),
-            VolumeType {
-                multiattach: true,
-                ..VolumeType::new("shared")
-            },
-        ],
-        quota: Quota::default(),
-        volumes_per_server: 30,
-    });
+    let mut world = World::new(
+        Rules {
+            zones: vec!["nova".to_owned()],
+            compute_zones: Vec::new(),
+            group_types: vec![GroupType::consistent("consistent")],
+            pools: Vec::new(),
+            clones_hold_sources: false,
+            backups: true,
+            copies_across_zones: false,
+            volume_types: vec![
+                VolumeType::new("fast"),
+                VolumeType {
+                    multiattach: true,
+                    ..VolumeType::new("shared")
+                },
+            ],
+            quota: Quota::default(),
+            volumes_per_server: 30,
+        },
+        Sources::system(),
+    );
     world.add_server(ServerSpec::new(SERVER));
     world.add_server(ServerSpec::new(OTHER));
     world
@@ -235,7 +240,7 @@ fn what_is_restored_is_what_was_saved_but_for_servers_that_are_gone() {
     let mut same = world();
     same.restore(before.state());
     assert_eq!(same.state(), before.state());
-    let mut other = World::new(world().rules);
+    let mut other = World::new(world().rules, Sources::system());
     other.restore(before.state());
     assert!(other.mappings_of(&id).is_empty());
     assert_eq!(other.attachments_of(&id).len(), 1, "Cinder's record stays");

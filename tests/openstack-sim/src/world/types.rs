@@ -91,9 +91,10 @@ impl World {
 
     /// How far the migration of a volume is.
     pub(crate) fn set_migration(&mut self, id: &str, status: &str) {
+        let now = self.sources.now();
         if let Ok(volume) = self.volume_mut(id) {
             volume.migration_status = Some(status.to_owned());
-            volume.updated_at = Some(jiff::Timestamp::now());
+            volume.updated_at = Some(now);
         }
     }
 

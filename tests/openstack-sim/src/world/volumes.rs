@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::World;
-use crate::api::{Fault, new_id};
+use crate::api::Fault;
 use crate::config::VolumeType;
 use crate::state::{AttachmentStatus, BackupStatus, GroupStatus, SnapshotStatus, Volume, VolumeStatus};
 
@@ -43,6 +42,7 @@ struct Source {
 impl World {
     /// Cinder's answer to a create call: the volume is `creating`.
     pub(crate) fn begin_create(&mut self, new: NewVolume) -> Result<Volume, Fault> {
+        let now = self.sources.now();
         let source = self.source(&new)?;
         let volume_type = self.type_of(&new, &source)?;
         let size = new.size.or(source.size).filter(|size| *size > 0).ok_or_else(|| {
@@ -77,7 +77,7 @@ impl World {
         };
         self.check_quota(&volume_type.name, true, size, size)?;
         let volume = Volume {
-            id: new_id(),
+            id: self.new_id(),
             name: new.name,
             description: new.description,
             status: VolumeStatus::Creating,
@@ -94,7 +94,7 @@ impl World {
             group_id: new.group_id,
             migration_status: None,
             scheduler_hints: new.scheduler_hints,
-            created_at: Timestamp::now(),
+            created_at: now,
             updated_at: None,
             new_size: None,
         };
@@ -215,6 +215,7 @@ impl World {
     /// The scheduler has found a backend; false when there is none with enough room, or when the volume was deleted
     /// before.
     pub(crate) fn schedule(&mut self, id: &str) -> bool {
+        let now = self.sources.now();
         let Some(volume) = self.volumes.get(id) else {
             return false;
         };
@@ -229,7 +230,7 @@ impl World {
         let from_backup = volume.backup_id.clone();
         if let Some(volume) = self.volumes.get_mut(id) {
             volume.backend = Some(backend);
-            volume.updated_at = Some(Timestamp::now());
+            volume.updated_at = Some(now);
         }
         if let Some(backup) = from_backup {
             self.set_backup_status(&backup, BackupStatus::Restoring);
@@ -372,11 +373,12 @@ impl World {
 
     /// Sets the status whatever it was; false when there is no such volume.
     pub(crate) fn set_status(&mut self, id: &str, status: VolumeStatus) -> bool {
+        let now = self.sources.now();
         let Some(volume) = self.volumes.get_mut(id) else {
             return false;
         };
         volume.status = status;
-        volume.updated_at = Some(Timestamp::now());
+        volume.updated_at = Some(now);
         true
     }
 

@@ -1,10 +1,11 @@
 //! Rules that make requests fail, and the record of the requests.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openstack_sim::{Effect, Fault, Latencies, VolumeStatus, When};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::client::{Client, NEVER, PATIENCE};
 

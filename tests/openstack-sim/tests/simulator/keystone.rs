@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csi_sources::Sources;
 use jiff::{SignedDuration, Timestamp};
 use openstack_sim::Identity;
 use serde_json::{Value, json};
@@ -155,14 +156,14 @@ async fn a_token_can_be_looked_at_and_revoked_by_its_owner() {
 
 #[tokio::test]
 async fn an_application_credential_that_has_expired_opens_nothing_and_bounds_its_tokens_before() {
-    let soon = Timestamp::now() + SignedDuration::from_mins(5);
+    let soon = Sources::system().now() + SignedDuration::from_mins(5);
     let secret = Identity::default().application_credential_secret;
     let wish = credential(&json!({"id": Identity::default().application_credential_id, "secret": secret}));
     let client = Client::new(|config| config.identity.application_credential_expires_at = Some(soon)).await;
     let issued = client.authenticate(&wish).await.expect(201);
     let until: Timestamp = issued.body["token"]["expires_at"].as_str().unwrap().parse().unwrap();
     assert_eq!(until.as_second(), soon.as_second());
-    let past = Timestamp::now() - SignedDuration::from_secs(1);
+    let past = Sources::system().now() - SignedDuration::from_secs(1);
     let client = Client::new(|config| config.identity.application_credential_expires_at = Some(past)).await;
     client.authenticate(&wish).await.expect(401);
 }

@@ -1,0 +1,151 @@
+//! Where wall time, random numbers and new ids come from: the system, or one seed.
+//!
+//! Whoever needs one of them is given [`Sources`], and asks nothing else. Monotonic time is [`tokio::time::Instant`], which stands
+//! still on tokio's paused clock; the wall time of seeded sources follows it. So a test that pauses the clock and seeds the
+//! sources repeats itself.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Wall time, random numbers and new ids. Cheap to clone; clones of seeded sources draw from one sequence.
+#[derive(Debug, Clone, Default)]
+pub struct Sources(Kind);
+
+#[derive(Debug, Clone, Default)]
+enum Kind {
+    #[default]
+    System,
+    Seeded(Arc<Seeded>),
+}
+
+#[derive(Debug)]
+struct Seeded {
+    start: Timestamp,
+    began: Instant,
+    state: AtomicU64,
+}
+
+impl Sources {
+    /// The system's clock and its random numbers.
+    pub fn system() -> Self {
+        Self(Kind::System)
+    }
+
+    /// The sequence that `seed` decides, and a wall time that is `start` now and follows tokio's clock. To be called in the
+    /// runtime whose clock is meant.
+    pub fn seeded(seed: u64, start: Timestamp) -> Self {
+        Self(Kind::Seeded(Arc::new(Seeded {
+            start,
+            began: Instant::now(),
+            state: AtomicU64::new(seed),
+        })))
+    }
+
+    /// The wall time.
+    #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Kind::System => Timestamp::now(),
+            // An end of the calendar that no test comes near.
+            Kind::Seeded(seeded) => (seeded.start.checked_add(seeded.began.elapsed())).unwrap_or(Timestamp::MAX),
+        }
+    }
+
+    /// A random number. Good enough to spread callers and to tell names apart, not for secrets.
+    #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
+    pub fn random(&self) -> u64 {
+        match &self.0 {
+            // Each is keyed at random, which is enough for jitter.
+            Kind::System => RandomState::new().build_hasher().finish(),
+            Kind::Seeded(seeded) => seeded.next(),
+        }
+    }
+
+    /// A new id: a UUID of version 4.
+    #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
+    pub fn uuid(&self) -> Uuid {
+        match &self.0 {
+            Kind::System => Uuid::new_v4(),
+            Kind::Seeded(seeded) => {
+                let (high, low) = (seeded.next(), seeded.next());
+                let bytes = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+                uuid::Builder::from_random_bytes(bytes).into_uuid()
+            }
+        }
+    }
+}
+
+impl Seeded {
+    /// SplitMix64, the generator of Java's `SplittableRandom` (Steele, Lea and Flood, OOPSLA 2014), with the constants of
+    /// Vigna's public-domain `splitmix64.c`.
+    fn next(&self) -> u64 {
+        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.state.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn start() -> Timestamp {
+        "2026-01-02T03:04:05Z".parse().expect("a time")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn seeded_wall_time_follows_the_paused_clock() {
+        let sources = Sources::seeded(1, start());
+        assert_eq!(sources.now(), start());
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(sources.now().to_string(), "2026-01-02T04:04:05Z");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_seed_gives_the_same_sequence_and_another_seed_another_one() {
+        let draw = |seed| {
+            let sources = Sources::seeded(seed, start());
+            (sources.random(), sources.uuid(), sources.clone().random())
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn numbers_are_those_of_the_published_generator() {
+        let sources = Sources::seeded(1_234_567, start());
+        let drawn = [sources.random(), sources.random(), sources.random()];
+        assert_eq!(
+            drawn,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ids_are_uuids_of_version_4_from_either_source() {
+        for sources in [Sources::system(), Sources::seeded(1, start())] {
+            let (one, other) = (sources.uuid(), sources.uuid());
+            assert_ne!(one, other);
+            assert_eq!((one.get_version_num(), one.get_variant()), (4, uuid::Variant::RFC4122));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_system_draws_anew_each_time() {
+        let sources = Sources::system();
+        assert_ne!(sources.random(), sources.random());
+    }
+}

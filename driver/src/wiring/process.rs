@@ -1,0 +1,250 @@
+//! A driver that is put together: its services with their layers, and what runs beside them. Where it listens is another's affair.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Configuration, Connect, Reqwest};
+use csi_host::{Host, HostPaths};
+use csi_kit::metrics::{BuildInfo, Metrics};
+use csi_proto::csi::v1::controller_server::ControllerServer;
+use csi_proto::csi::v1::group_controller_server::GroupControllerServer;
+use csi_proto::csi::v1::identity_server::IdentityServer;
+use csi_proto::csi::v1::node_server::NodeServer;
+use csi_sources::Sources;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::ServiceBuilder;
+use tower::util::BoxCloneSyncService;
+
+use super::RunError;
+use super::login::Logins;
+use super::plan::{NodeShare, Plan};
+use super::reload::{Reload, ReloadMetrics, Source};
+use crate::args::Args;
+use crate::claims::Claims;
+use crate::clouds::Clouds;
+use crate::controller::{ControllerService, Settings};
+use crate::group_controller::GroupControllerService;
+use crate::identity::IdentityService;
+use crate::layers::{self, RpcLayer};
+use crate::metrics::DriverMetrics;
+use crate::node::{self, NodeConfig, NodeService};
+use crate::operations::{Limits, Operations};
+use crate::switches::Switches;
+
+/// What metrics call all clouds together whose credentials come in secrets.
+const CLOUD_OF_SECRETS: &str = "(secrets)";
+
+/// What a process has from outside besides flags and files. A test gives it in another form.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// Who makes the HTTP clients for OpenStack.
+    pub connector: Arc<dyn Connect>,
+    /// Where wall time, random numbers and new ids come from.
+    pub sources: Sources,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self {
+            connector: Arc::new(Reqwest),
+            sources: Sources::system(),
+        }
+    }
+}
+
+/// What answers the RPCs, with all layers.
+pub type Rpcs = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
+
+/// The services of a driver and all tasks of theirs. Dropping it ends the tasks where they stand, as SIGKILL does; calls that are
+/// under way are tasks of who made them.
+#[derive(Debug)]
+pub struct Process {
+    rpcs: Rpcs,
+    pub(super) operations: Operations,
+    pub(super) beside: JoinSet<()>,
+    pub(super) registry: Metrics,
+    pub(super) logins: Logins,
+    pub(super) node: Option<NodeService>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The set of tasks does the same for itself.
+        self.operations.abort();
+    }
+}
+
+impl Process {
+    /// A driver that listens nowhere: its RPCs are called directly. It neither serves HTTP nor registers with a kubelet.
+    pub fn new(args: &Args, environment: Environment, shutdown: &CancellationToken) -> Result<Self, RunError> {
+        Self::assemble(args, &Plan::of(args)?, environment, shutdown)
+    }
+
+    /// Puts it together as planned, and begins what runs beside the services: logins, and the watch over the configuration.
+    pub(super) fn assemble(
+        args: &Args,
+        plan: &Plan,
+        environment: Environment,
+        shutdown: &CancellationToken,
+    ) -> Result<Self, RunError> {
+        let build = BuildInfo {
+            program: "cinder_csi_driver",
+            version: env!("CARGO_PKG_VERSION"),
+            revision: "",
+        };
+        let registry = Metrics::new(build)?;
+        let metrics = DriverMetrics::new(&registry, &args.driver_name)?;
+        let operations = Operations::new(Limits::default());
+        DriverMetrics::watch_operations(&registry, &operations)?;
+        let sources = environment.sources.clone();
+        let connector = Connector::new(args, &metrics, environment);
+        let clouds = plan.clouds.as_ref();
+        let clouds = clouds
+            .map(|configuration| connector.clouds(configuration))
+            .transpose()?;
+        let controller = clouds
+            .clone()
+            .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone()));
+        let node = args
+            .provide_node_service
+            .then(|| node(args, &plan.node, operations.clone()));
+        let identity = IdentityService::new(
+            &args.driver_name,
+            args.with_topology,
+            &Switches::without(args.disable_capability.iter().copied()),
+        );
+        let mut routes = Routes::builder();
+        routes.add_service(IdentityServer::new(identity));
+        if let Some(controller) = controller {
+            routes.add_service(GroupControllerServer::new(GroupControllerService::new(
+                controller.clone(),
+            )));
+            routes.add_service(ControllerServer::new(controller));
+        }
+        if let Some(node) = node.clone() {
+            routes.add_service(NodeServer::new(node));
+        }
+        let rpcs = ServiceBuilder::new()
+            .map_response(|answer: http::Response<_>| answer.map(Body::new))
+            .layer(RpcLayer::new(metrics, sources))
+            .layer(layers::catch_panic())
+            .service(routes.routes().prepare());
+
+        let mut beside = JoinSet::new();
+        let all = clouds.as_ref().map(Clouds::all).unwrap_or_default();
+        let logins = Logins::pending(all.iter().map(|(name, _)| name.clone()));
+        for (name, cloud) in all {
+            beside.spawn(logins.clone().run(name, cloud, shutdown.clone()));
+        }
+        if let (Some(clouds), Some(configuration)) = (clouds, &plan.clouds) {
+            let source = Source {
+                files: args.cloud_config.clone(),
+                names: args.cloud_name.clone(),
+            };
+            let metrics = ReloadMetrics::new(&registry)?;
+            let reload = Reload::new(source, connector, configuration, clouds, logins.clone(), metrics);
+            beside.spawn(reload.run(shutdown.clone()));
+        }
+        Ok(Self {
+            rpcs: BoxCloneSyncService::new(rpcs),
+            operations,
+            beside,
+            registry,
+            logins,
+            node,
+        })
+    }
+
+    /// What answers its RPCs.
+    pub fn rpcs(&self) -> Rpcs {
+        self.rpcs.clone()
+    }
+}
+
+/// Makes clouds of configurations, at the start and when a section comes later.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    /// Those of clouds whose credentials come in secrets.
+    pub(super) options: CloudOptions,
+    pub(super) metrics: DriverMetrics,
+}
+
+impl Connector {
+    fn new(args: &Args, metrics: &DriverMetrics, environment: Environment) -> Self {
+        let own = CloudOptions::default();
+        let user_agent: Vec<&str> = args
+            .user_agent
+            .iter()
+            .map(String::as_str)
+            .chain([own.user_agent.as_str()])
+            .collect();
+        let options = CloudOptions {
+            user_agent: user_agent.join(" "),
+            request_timeout: args.request_timeout,
+            observer: Arc::new(metrics.of_cloud(CLOUD_OF_SECRETS)),
+            connector: environment.connector,
+            sources: environment.sources,
+            ..own
+        };
+        Self {
+            options,
+            metrics: metrics.clone(),
+        }
+    }
+
+    fn clouds(&self, configuration: &Configuration) -> Result<Clouds, CloudError> {
+        let clouds = configuration.clouds.iter();
+        let clouds: Result<_, CloudError> = clouds
+            .map(|(name, config)| Ok((name.clone(), self.cloud(name, config)?)))
+            .collect();
+        Ok(Clouds::new(clouds?, self.options.clone()))
+    }
+
+    pub(super) fn cloud(&self, name: &str, config: &CloudConfig) -> Result<Cloud, CloudError> {
+        tracing::info!(
+            cloud = name,
+            auth_url = config.auth_url,
+            region = config.region,
+            interface = config.interface.as_str(),
+            tls_insecure = config.tls.insecure,
+            "using the cloud"
+        );
+        let options = CloudOptions {
+            observer: Arc::new(self.metrics.of_cloud(name)),
+            ..self.options.clone()
+        };
+        Cloud::new(config.clone(), options)
+    }
+}
+
+fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: Operations) -> ControllerService {
+    let settings = Settings {
+        cluster: args.cluster.clone(),
+        topology: args.with_topology,
+        // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
+        // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
+        volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
+        volume_metadata: args.volume_metadata.clone(),
+        claims,
+        zone_labels: args.zone_labels,
+        switches: Switches::without(args.disable_capability.iter().copied()),
+        protect_other_clusters: args.protect_other_clusters,
+        attach_timeout: Some(args.attach_timeout),
+        single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
+    };
+    ControllerService::new(clouds, operations, settings)
+}
+
+fn node(args: &Args, share: &NodeShare, operations: Operations) -> NodeService {
+    let host = Host::new(HostPaths {
+        sys: args.sys_dir.clone(),
+        dev: args.dev_dir.clone(),
+        proc: args.proc_dir.clone(),
+    })
+    .with_default_fs_type(args.default_fs_type);
+    let config = NodeConfig::from_args(args, share.most_volumes).with_metadata_options(&share.metadata);
+    NodeService::new(config, host, operations)
+}

@@ -1,0 +1,186 @@
+//! The way from `cinder-cloud` to simulators in the same process, without a socket.
+//!
+//! It stands between the two because neither may know the other: the simulator judges the product, and the product has no tests in
+//! it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cinder_cloud::{CloudConfig, CloudError, CloudOptions, Connect, HttpClient, SendError};
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use openstack_sim::{NoAnswer, Sim, SimClient};
+use tokio::time::{sleep, timeout};
+
+/// How long a request is on its way to the service, and an answer on its way back.
+const WAY: Duration = Duration::from_millis(1);
+
+/// Simulators by their addresses. Cheap to clone; clones are the same network.
+#[derive(Debug, Clone, Default)]
+pub struct SimNetwork {
+    hosts: Arc<Mutex<BTreeMap<String, SimClient>>>,
+}
+
+impl SimNetwork {
+    /// A network with one simulator.
+    pub fn of(sim: &Sim) -> Self {
+        let network = Self::default();
+        network.add(sim);
+        network
+    }
+
+    /// Puts a simulator where its address says, in place of the one that is there.
+    pub fn add(&self, sim: &Sim) {
+        let host = host_of(sim.base_url()).to_owned();
+        self.hosts().insert(host, sim.client());
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, BTreeMap<String, SimClient>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Host and port of an address.
+fn host_of(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    rest.split('/').next().unwrap_or_default()
+}
+
+impl Connect for SimNetwork {
+    fn connect(&self, _: &CloudConfig, options: &CloudOptions) -> Result<Arc<dyn HttpClient>, CloudError> {
+        Ok(Arc::new(Line {
+            network: self.clone(),
+            limit: options.request_timeout,
+        }))
+    }
+}
+
+/// The network as one client sees it.
+#[derive(Debug)]
+struct Line {
+    network: SimNetwork,
+    limit: Duration,
+}
+
+impl HttpClient for Line {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
+        Box::pin(async move {
+            let error = |sent, reason: &str| SendError {
+                sent,
+                reason: format!("error sending request: {reason}"),
+            };
+            let host = request.uri().authority().map_or("", http::uri::Authority::as_str);
+            let host = self.network.hosts().get(host).cloned();
+            let exchange = async {
+                sleep(WAY).await;
+                let answer = match host {
+                    Some(host) => host.send(request).await,
+                    None => Err(NoAnswer::Refused),
+                };
+                sleep(WAY).await;
+                answer
+            };
+            match timeout(self.limit, exchange).await {
+                Ok(answer) => answer.map_err(|reason| error(reason != NoAnswer::Refused, &reason.to_string())),
+                Err(_) => Err(error(true, "operation timed out")),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cinder_cloud::{Cloud, VolumeId};
+    use openstack_sim::{Effect, Fault, SimConfig, When};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    async fn stage() -> (Sim, Cloud) {
+        let sim = Sim::direct(SimConfig::default()).await.expect("a simulator");
+        let network = SimNetwork::of(&sim);
+        let cloud = cloud(&sim, network);
+        (sim, cloud)
+    }
+
+    fn cloud(sim: &Sim, network: SimNetwork) -> Cloud {
+        // Each test process installs it once; a second time changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
+        let options = CloudOptions {
+            request_timeout: LIMIT,
+            connector: Arc::new(network),
+            ..CloudOptions::default()
+        };
+        Cloud::new(config, options).expect("a cloud")
+    }
+
+    /// What a login meets under this effect.
+    async fn refusal(effect: Effect) -> CloudError {
+        let (sim, cloud) = stage().await;
+        sim.fault(Fault::on("issue_token").effect(effect)).expect("a rule");
+        cloud.login().await.expect_err("no answer")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulator_that_does_not_listen_is_asked() {
+        let (sim, cloud) = stage().await;
+        let volume = VolumeId::new("00000000-2222-4333-8444-555555555555");
+        assert_eq!(cloud.volume(&volume).await.expect("asked"), None);
+        let asked: Vec<_> = sim.log().into_iter().map(|entry| entry.operation).collect();
+        assert_eq!(asked, ["issue_token", "get_volume"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_reached_the_service_and_got_no_answer_says_so() {
+        for (effect, reason) in [
+            (Effect::cut(When::Before), "closed"),
+            (Effect::reset(When::After), "reset"),
+            (Effect::silence(When::Before), "timed out"),
+        ] {
+            let error = refusal(effect).await;
+            let CloudError::Unreachable { failure, sent: true } = &error else {
+                panic!("{error:?}")
+            };
+            assert!(failure.fault.contains(reason), "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_lasts_as_long_as_the_client_waits() {
+        let started = Instant::now();
+        refusal(Effect::silence(When::Before)).await;
+        assert_eq!(started.elapsed(), LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_without_a_simulator_refuses_the_connection() {
+        let (sim, _) = stage().await;
+        let error = cloud(&sim, SimNetwork::default())
+            .login()
+            .await
+            .expect_err("nobody is there");
+        assert!(
+            matches!(error, CloudError::Unreachable { sent: false, .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulator_that_has_ended_refuses_the_connection() {
+        let (sim, cloud) = stage().await;
+        cloud.login().await.expect("logged in");
+        sim.shutdown().await.expect("ended");
+        let volume = VolumeId::new("00000000-2222-4333-8444-555555555555");
+        let error = cloud.volume(&volume).await.expect_err("nobody is there");
+        assert!(
+            matches!(error, CloudError::Unreachable { sent: false, .. }),
+            "{error:?}"
+        );
+    }
+}
