@@ -81,7 +81,7 @@ test-prepare: packages ## Fetch and build all that `make test` needs, and run no
 	@tests/tools/prepare test
 
 .PHONY: clean-room
-clean-room: ## README's commands on a Debian without anything else (root; KEEP=1 leaves it; ROOM='"tests/tools/build etcd"' runs that)
+clean-room: ## README.md's commands on a Debian without anything else (root; KEEP=1 leaves its files; ROOM="'tests/tools/apt'" picks)
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint

@@ -41,6 +41,6 @@ def check_static(directory):
         for archive in archives:
             path, content = program(archive)
             if interpreter(content):
-                raise RoomError(f"{path} in {archive.name} is not static: the Rust target of static programs was not added, or not used")
+                raise RoomError(f"{path} in {archive.name} is not static")
             told.append(f"{path} {len(content) / 1e6:.1f} MB")
     return ", ".join(told)

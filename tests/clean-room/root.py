@@ -79,8 +79,9 @@ def debian(root, run):
     for name in ("resolv.conf", "hosts"):
         shutil.copyfile(f"/etc/{name}", etc / name)
     # The authorities that the machine's administrator added; Debian's package takes them from here.
-    own = root / "usr/local/share/ca-certificates"
-    shutil.copytree("/usr/local/share/ca-certificates", own, dirs_exist_ok=True)
+    own = pathlib.Path("/usr/local/share/ca-certificates")
+    if own.exists():
+        shutil.copytree(own, root / own.relative_to("/"), dirs_exist_ok=True)
     if "ca-certificates" in packages:
         run("certificates", ["chroot", str(root), "update-ca-certificates"], 120)
 
