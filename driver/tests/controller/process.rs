@@ -14,6 +14,9 @@ use tonic::Code;
 
 use crate::support::{Driver, NODE, arguments, create_request, listening_cloud, refused, until, within};
 
+/// How long a request is repeated while nobody answers it, which these tests spend in real time.
+const REQUEST: Duration = Duration::from_secs(2);
+
 /// A port of the loopback address that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
@@ -110,7 +113,11 @@ async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_th
     let access = listening_cloud(|_| {}).await.access().clone();
     let conf = access.cloud_conf().replace(&access.auth_url, &dead);
     let port = free_port();
-    let driver = Driver::serve(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
+    let driver = Driver::serve(&conf, |args| {
+        args.http_endpoint = format!("127.0.0.1:{port}");
+        args.request_timeout = REQUEST;
+    })
+    .await;
     let answer = driver
         .controller()
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
@@ -168,7 +175,11 @@ async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue
     replace(&ca, &other.certificate_pem);
     let conf = format!("{}ca-file = {}\n", sim.access().cloud_conf(), ca.display());
     let port = free_port();
-    let driver = Driver::serve(&conf, |args| args.http_endpoint = format!("127.0.0.1:{port}")).await;
+    let driver = Driver::serve(&conf, |args| {
+        args.http_endpoint = format!("127.0.0.1:{port}");
+        args.request_timeout = REQUEST;
+    })
+    .await;
     let message = refused(driver.create(create_request("pvc-1")).await, Code::Unavailable);
     assert!(message.contains("certificate"), "{message}");
     assert_eq!(get(port, "/readyz").await.0, 503);
