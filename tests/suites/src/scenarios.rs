@@ -1,8 +1,9 @@
 //! Scenarios that share something dear to start, for which libtest has no place: they run in their order, each leaving what
 //! they share as it found it.
 //!
-//! Words given as arguments choose the scenarios whose names contain one of them. Every scenario tells how it ended at once,
-//! and the end repeats what did not run and what failed and why, so that the last lines of a long log are enough.
+//! Words given as arguments choose the scenarios whose names contain one of them; a word behind `!` leaves out those that contain it.
+//! Every scenario tells how it ended at once, and the end repeats what did not run and what failed and why, so that the last lines of
+//! a long log are enough.
 
 use std::any::Any;
 use std::fmt;
@@ -124,8 +125,11 @@ pub struct Scenarios<World> {
 
 impl<World> Scenarios<World> {
     fn choose(all: Vec<Scenario<World>>, words: &[String], without_words: impl Fn(&str) -> bool) -> Self {
+        let (left_out, wanted): (Vec<_>, Vec<_>) = words.iter().partition(|word| word.starts_with('!'));
         let is_chosen = |name: &str| {
-            words.iter().any(|word| name.contains(word.as_str())) || words.is_empty() && without_words(name)
+            let is_left_out = left_out.iter().any(|word| name.contains(word.trim_start_matches('!')));
+            let is_wanted = wanted.iter().any(|word| name.contains(word.as_str()));
+            !is_left_out && (is_wanted || wanted.is_empty() && without_words(name))
         };
         let not_run = all.iter().map(|scenario| scenario.name).collect();
         let chosen = all.into_iter().filter(|scenario| is_chosen(scenario.name)).collect();
@@ -285,6 +289,22 @@ mod tests {
             end.to_string(),
             "not run: bad\nnot run: broken\n1 passed, 0 failed, 2 not run"
         );
+    }
+
+    #[test]
+    fn a_word_chooses_what_another_one_leaves_out() {
+        let chosen = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            let scenarios = Scenarios::<World>::choose(scenarios![bad, broken, good], &words, |_| true);
+            scenarios
+                .chosen
+                .iter()
+                .map(|scenario| scenario.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&["b"]), ["bad", "broken"]);
+        assert_eq!(chosen(&["!b"]), ["good"]);
+        assert_eq!(chosen(&["b", "!bad"]), ["broken"]);
     }
 
     #[tokio::test]
