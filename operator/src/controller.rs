@@ -192,7 +192,7 @@ impl Pass<'_> {
         let mut seen = self.seen();
         seen.problems.push(problem);
         let previous = self.driver.status.as_ref();
-        let next = status::unseen(previous, &seen, k8s_openapi::jiff::Timestamp::now());
+        let next = status::unseen(previous, &seen, self.context.sources.now());
         self.publish(previous, &next, Vec::new()).await?;
         Ok(Action::requeue(OBSTACLE_PAUSE))
     }
@@ -406,8 +406,9 @@ impl Pass<'_> {
     async fn tell(&self, seen: &Seen, notices: Vec<Notice>) -> Result<(), ReconcileError> {
         let (context, name) = (self.context, &self.owner.name);
         let previous = self.driver.status.as_ref();
-        let next = status::status(previous, seen, k8s_openapi::jiff::Timestamp::now());
-        context.metrics.seen(name, seen);
+        let now = context.sources.now();
+        let next = status::status(previous, seen, now);
+        context.metrics.seen(name, seen, now);
         if let Some((_, budget)) = context.clouds.sessions(name) {
             context.metrics.budget(name, budget.left());
         }

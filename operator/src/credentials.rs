@@ -11,6 +11,7 @@ use std::{
 };
 
 use cinder_cloud::{Auth, Cloud, CloudConfig, CloudError, CloudOptions, config::Proxies};
+use csi_sources::Sources;
 use futures::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -103,10 +104,10 @@ pub struct Checker {
 
 impl Checker {
     /// Has tried nothing yet.
-    pub fn new(keystone: Box<dyn Keystone>) -> Self {
+    pub fn new(keystone: Box<dyn Keystone>, sources: &Sources) -> Self {
         Self {
             keystone,
-            salt: uuid::Uuid::new_v4().simple().to_string().into(),
+            salt: sources.uuid().simple().to_string().into(),
             trials: Mutex::default(),
         }
     }

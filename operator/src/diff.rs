@@ -4,10 +4,8 @@
 use std::{collections::BTreeMap, fmt, io::Write, path::Path};
 
 use cinder_csi_crds::{AdoptionMode, ChangeAction, CinderCSIDriver, ManagementState, PendingChange};
-use k8s_openapi::{
-    api::core::v1::{Namespace, Node, Secret},
-    jiff::Timestamp,
-};
+use csi_sources::Sources;
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::Serialize;
 use serde_json::Value;
@@ -226,7 +224,7 @@ async fn environment(client: &Client, namespace: &str, images: InstalledImages) 
         runs_snapshot_controller: false,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
-        now: Timestamp::now(),
+        now: Sources::system().now(),
     })
 }
 

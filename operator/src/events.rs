@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
+use csi_sources::Sources;
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event as KubernetesEvent},
     apimachinery::pkg::apis::meta::v1::MicroTime,
-    jiff::Timestamp,
 };
 use kube::{
     Api, Client,
@@ -90,6 +90,7 @@ pub struct Events {
     controller: String,
     instance: String,
     metrics: Arc<Metrics>,
+    sources: Sources,
     sent: Arc<Mutex<HashMap<(String, Notice), Instant>>>,
 }
 
@@ -103,12 +104,13 @@ impl fmt::Debug for Events {
 
 impl Events {
     /// `controller` and `instance` tell who reports.
-    pub fn new(client: Client, controller: &str, instance: &str, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, controller: &str, instance: &str, metrics: Arc<Metrics>, sources: Sources) -> Self {
         Self {
             client,
             controller: controller.to_owned(),
             instance: instance.to_owned(),
             metrics,
+            sources,
             sent: Arc::default(),
         }
     }
@@ -166,7 +168,7 @@ impl Events {
     }
 
     fn event(&self, regarding: &ObjectReference, namespace: &str, notice: &Notice) -> KubernetesEvent {
-        let now = Timestamp::now();
+        let now = self.sources.now();
         let subject = regarding.name.as_deref().unwrap_or(&self.controller);
         KubernetesEvent {
             action: Some(notice.action.to_owned()),
@@ -210,7 +212,13 @@ mod tests {
     fn events() -> Events {
         let (service, _) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        Events::new(Client::new(service, "ns"), "operator", "pod", metrics)
+        Events::new(
+            Client::new(service, "ns"),
+            "operator",
+            "pod",
+            metrics,
+            Sources::system(),
+        )
     }
 
     #[tokio::test(start_paused = true)]

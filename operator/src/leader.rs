@@ -13,10 +13,10 @@
 
 use std::time::Duration;
 
+use csi_sources::Sources;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
-    jiff::Timestamp,
 };
 use kube::{
     Api, Client,
@@ -122,16 +122,18 @@ fn decide(lease: Option<&Lease>, identity: &str, unchanged_for: Duration) -> Dec
 pub struct Elector {
     api: Api<Lease>,
     settings: LeaseSettings,
+    sources: Sources,
     /// The `resourceVersion` seen last and since when it has not changed.
     seen: Option<(String, Instant)>,
 }
 
 impl Elector {
     /// A candidate that has not looked yet.
-    pub fn new(client: Client, settings: LeaseSettings) -> Self {
+    pub fn new(client: Client, settings: LeaseSettings, sources: Sources) -> Self {
         Self {
             api: Api::namespaced(client, &settings.namespace),
             settings,
+            sources,
             seen: None,
         }
     }
@@ -217,7 +219,7 @@ impl Elector {
 
     /// The Lease as this candidate wants it, on top of what was read.
     fn mine(&self, current: Option<&Lease>) -> Lease {
-        let now = Timestamp::now();
+        let now = self.sources.now();
         let old = current.and_then(|l| l.spec.as_ref());
         let same_holder = old.and_then(|s| s.holder_identity.as_deref()) == Some(self.settings.identity.as_str());
         let transitions = old.and_then(|s| s.lease_transitions).unwrap_or_default();
@@ -342,7 +344,7 @@ impl Leader {
         if let Some(spec) = lease.spec.as_mut() {
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            spec.renew_time = Some(MicroTime(self.elector.sources.now()));
         }
         let settings = &self.elector.settings;
         let params = PostParams::default();

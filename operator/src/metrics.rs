@@ -171,8 +171,8 @@ impl Metrics {
     }
 
     /// What was seen of clouds and volumes.
-    pub fn seen(&self, driver: &str, seen: &Seen) {
-        self.clouds.seen(driver, seen, Timestamp::now());
+    pub fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
+        self.clouds.seen(driver, seen, now);
     }
 
     /// One reconcile ended.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use cinder_csi_crds::{CinderCSIDriver, to_yaml};
-use k8s_openapi::jiff::Timestamp;
+use csi_sources::Sources;
 use serde_json::Value;
 
 use crate::args::{RenderArgs, VERSION};
@@ -76,7 +76,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         runs_snapshot_controller: false,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
-        now: Timestamp::now(),
+        now: Sources::system().now(),
         clouds: std::collections::BTreeMap::new(),
         images: args.images.installed(),
         neighbours: Vec::new(),

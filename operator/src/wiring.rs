@@ -14,6 +14,7 @@ use csi_kit::{
     metrics::{BuildInfo, Metrics as Registry},
     signals, telemetry,
 };
+use csi_sources::Sources;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -114,10 +115,11 @@ async fn run(args: RunArgs) -> Result<(), Error> {
         .install_default()
         .map_err(|_| Error::TlsProvider)?;
     let shutdown = signals::shutdown().map_err(Error::Signals)?;
+    let sources = Sources::system();
     let identity = args
         .pod_name
         .clone()
-        .unwrap_or_else(|| format!("{PROGRAM}-{}", uuid::Uuid::new_v4()));
+        .unwrap_or_else(|| format!("{PROGRAM}-{}", sources.uuid()));
     info!(version = VERSION, identity, namespace = args.namespace, "starting");
 
     let registry = Registry::new(BuildInfo {
@@ -141,15 +143,26 @@ async fn run(args: RunArgs) -> Result<(), Error> {
     let settings = LeaseSettings::new(
         &args.namespace,
         &args.lease_name,
-        &format!("{identity}_{}", uuid::Uuid::new_v4()),
+        &format!("{identity}_{}", sources.uuid()),
     );
     phase.send_replace(Phase::StandingBy);
-    let result = match Elector::new(client.clone(), settings).acquire(&shutdown).await {
+    let result = match Elector::new(client.clone(), settings, sources.clone())
+        .acquire(&shutdown)
+        .await
+    {
         None => Ok(()),
         Some(mut leader) => {
             metrics.leading(true);
             // At a loss of the Lease this is dropped with all reconciles; after a signal it ends when they are done.
-            let work = lead(&args, client, Arc::clone(&metrics), &identity, phase, shutdown.clone());
+            let work = lead(
+                &args,
+                client,
+                Arc::clone(&metrics),
+                &identity,
+                sources,
+                phase,
+                shutdown.clone(),
+            );
             let as_long_as_it_lasts = CancellationToken::new();
             let result = tokio::select! {
                 result = work => {
@@ -259,6 +272,7 @@ async fn lead(
     client: Client,
     metrics: Arc<Metrics>,
     identity: &str,
+    sources: Sources,
     phase: watch::Sender<Phase>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
@@ -275,6 +289,7 @@ async fn lead(
         user_agent: format!("{PROGRAM}/{VERSION}"),
         request_timeout: LOGIN_REQUEST_TIMEOUT,
         observer: Arc::clone(&metrics) as Arc<dyn cinder_cloud::Observer>,
+        sources: sources.clone(),
         ..CloudOptions::default()
     };
     let (clouds, seen) = Clouds::new(options.clone(), Arc::clone(&metrics));
@@ -282,10 +297,11 @@ async fn lead(
     let context = Arc::new(Context::new(
         client.clone(),
         Parts {
+            sources: sources.clone(),
             cluster,
-            events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics)),
+            events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics), sources.clone()),
             metrics,
-            checker: Checker::new(Box::new(RealKeystone { options })),
+            checker: Checker::new(Box::new(RealKeystone { options }), &sources),
             clouds,
             reloads: Reloads::new(Box::new(Http), reload::LIMIT),
             namespace: args.namespace.clone(),

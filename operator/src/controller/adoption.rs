@@ -6,7 +6,6 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionMode, AdoptionStep};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
@@ -59,7 +58,7 @@ impl Pass<'_> {
             AdoptionMode::Migrate => {}
         }
         let (context, name) = (self.context, &self.owner.name);
-        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, Timestamp::now()).await;
+        let looked = observe::installation(&context.client, &self.owner, &spec.namespace, context.sources.now()).await;
         let found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
                 seen.problems.push(forbidden(&plural, &spec.namespace));

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
+use csi_sources::Sources;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, runtime::reflector::Store};
 use tokio::time::Instant;
 
@@ -45,6 +46,8 @@ pub struct Context {
     pub events: Events,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Where wall time comes from.
+    pub sources: Sources,
     /// What is watched.
     pub cluster: Cluster,
     /// Tries credentials.
@@ -98,6 +101,8 @@ impl fmt::Debug for Context {
 /// What a [`Context`] is made of.
 #[derive(Debug)]
 pub struct Parts {
+    /// Where wall time comes from.
+    pub sources: Sources,
     /// What is watched.
     pub cluster: Cluster,
     /// Events.
@@ -134,6 +139,7 @@ impl Context {
             client,
             events: parts.events,
             metrics: parts.metrics,
+            sources: parts.sources,
             cluster: parts.cluster,
             checker: parts.checker,
             clouds: parts.clouds,
@@ -172,7 +178,7 @@ impl Context {
             runs_snapshot_controller: false,
             silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,
-            now: Timestamp::now(),
+            now: self.sources.now(),
         })
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriver;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use tracing::warn;
 
@@ -43,7 +42,7 @@ impl Pass<'_> {
             previous,
             self.driver.metadata.generation,
             &error.problem(),
-            Timestamp::now(),
+            self.context.sources.now(),
         );
         self.publish(previous, &next, Vec::new()).await
     }

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
-use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tracing::debug;
@@ -67,7 +66,7 @@ impl Pass<'_> {
                 registered: &registered,
                 out_of_reach: &out_of_reach,
                 can_unregister: unregistering.is_some(),
-                now: Timestamp::now(),
+                now: context.sources.now(),
             });
             debug!(driver = self.owner.name, ?step, "removal");
             let done = match step {
@@ -202,7 +201,7 @@ impl Pass<'_> {
             let key = Key::from(operand);
             let Some(there) = live.get(&key) else { continue };
             let mut object = serde_json::to_value(&operand.object)?;
-            hasten_unregistration(&mut object, Timestamp::now());
+            hasten_unregistration(&mut object, self.context.sources.now());
             let desired = Desired::new(key.clone(), operand.stage, object);
             let applied = self.context.writer.apply(&desired, Some(&uid_of(there))).await;
             applied.map_err(|error| ReconcileError::Write {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{ManagementState, NodeUpdateType};
-use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::{Pass, adoption::Adoption};
@@ -36,7 +36,7 @@ impl Pass<'_> {
     /// Whether an update of the version may begin now.
     pub(super) fn gate(&self, live: &BTreeMap<Key, Value>, target: &str, window: Option<&Window>) -> Gate {
         let installed = Gate::of(&self.owner, live, target);
-        gate(installed, &self.driver.spec.update, window, Timestamp::now())
+        gate(installed, &self.driver.spec.update, window, self.context.sources.now())
     }
 
     /// Notes what of the plan is somebody else's doing, and what it comes to when nothing may be written.
@@ -57,7 +57,7 @@ impl Pass<'_> {
             seen.pending = Some(summary(changes(plan, live)));
         }
         if let Some(Hold::Window(Some(opens))) = &seen.gate.hold {
-            seen.opens_in = Duration::try_from(opens.duration_since(Timestamp::now())).ok();
+            seen.opens_in = Duration::try_from(opens.duration_since(self.context.sources.now())).ok();
         }
     }
 
@@ -101,7 +101,7 @@ impl Pass<'_> {
             max_unavailable: resolved.map_or(&one, |resolved| &resolved.node.max_unavailable),
             replaces: may_write && replaces_by_itself && is_free,
             deadline: context.registration_deadline,
-            now: Timestamp::now(),
+            now: context.sources.now(),
         });
         seen.leaves_pods = resolved.is_some() && !replaces_by_itself;
         let replaced = self.replace(&rollout).await;

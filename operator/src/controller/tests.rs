@@ -11,6 +11,7 @@ use std::sync::Mutex;
 
 use cinder_cloud::{CloudConfig, CloudError, Failure};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, TopologyMode};
+use csi_sources::Sources;
 use futures::future::BoxFuture;
 use rstest::rstest;
 use serde_json::json;
@@ -116,12 +117,19 @@ impl World {
         let context = Context::new(
             api.client.clone(),
             Parts {
+                sources: Sources::system(),
                 cluster: Cluster::fixed(index),
-                events: Events::new(api.client.clone(), "operator", "pod", Arc::clone(&metrics)),
+                events: Events::new(
+                    api.client.clone(),
+                    "operator",
+                    "pod",
+                    Arc::clone(&metrics),
+                    Sources::system(),
+                ),
                 clouds: Clouds::blind(Arc::clone(&metrics)),
                 reloads: Reloads::new(Box::new(Http), reload::LIMIT),
                 metrics,
-                checker: Checker::new(Box::new(Door::default())),
+                checker: Checker::new(Box::new(Door::default()), &Sources::system()),
                 namespace: "cinder-csi".to_owned(),
                 operand_namespaces: vec!["drivers".to_owned()],
                 images: InstalledImages::default(),

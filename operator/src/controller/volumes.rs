@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::{api::core::v1::ObjectReference, jiff::Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::Pass;
 use crate::{
@@ -25,7 +25,7 @@ impl Pass<'_> {
             nodes.filter_map(|node| node.labels.get(ZONE_LABEL).cloned()).collect()
         });
         let limits = seen.health.stuck;
-        let now = Timestamp::now();
+        let now = context.sources.now();
         let Suspects { all, others, next } = context
             .cluster
             .read(|index| suspects(index, name, &limits, now, LOOKED_INTO));

@@ -3,6 +3,7 @@ use std::{collections::VecDeque, sync::Arc};
 use cinder_cloud::Failure;
 use cinder_csi_crds::CinderCSIDriverSpec;
 use cinder_csi_crds::Cloud as CloudSpec;
+use csi_sources::Sources;
 use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
 
@@ -80,7 +81,7 @@ fn mk_candidate(password: &str) -> Result<Candidate, Problem> {
 }
 
 fn mk_checker(keystone: &Scripted) -> Checker {
-    Checker::new(Box::new(keystone.clone()))
+    Checker::new(Box::new(keystone.clone()), &Sources::system())
 }
 
 async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCredentials>) -> Verdict {

@@ -10,6 +10,7 @@ mod text;
 use std::time::Duration;
 
 use cinder_csi_crds::CinderCSIDriver;
+use csi_sources::Sources;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
 use serde::Serialize;
@@ -148,7 +149,7 @@ pub async fn report(
         resize: Duration::ZERO,
         ..limits
     };
-    let now = Timestamp::now();
+    let now = Sources::system().now();
     let mut operations = Vec::new();
     if let Some(name) = seen.driver.as_deref() {
         let mut under_way: Vec<Suspect> = suspects(&seen.index, name, &none, now, usize::MAX).all;

@@ -1,3 +1,4 @@
+use csi_sources::Sources;
 use rstest::rstest;
 
 use super::*;
@@ -44,7 +45,10 @@ mod with_an_api {
     fn elector() -> (Elector, Handle) {
         let (service, handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let settings = LeaseSettings::new("ns", "lease", "me");
-        (Elector::new(Client::new(service, "ns"), settings), handle)
+        (
+            Elector::new(Client::new(service, "ns"), settings, Sources::system()),
+            handle,
+        )
     }
 
     async fn answer(handle: &mut Handle, method: &str, code: u16, body: Value) -> Value {

@@ -1,7 +1,7 @@
 //! Classes and zones in whole reconciles.
 
 use cinder_csi_crds::ClassesState;
-use k8s_openapi::jiff::Timestamp;
+use csi_sources::Sources;
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn controller_and_nodes_of_a_new_driver_wait_until_its_zones_are_known() {
     spec.topology.mode = TopologyMode::Auto;
     let world = World::new(spec, mk_index(&[], true));
     let mut driver = world.api.get(DRIVER).expect("the driver");
-    driver["metadata"]["creationTimestamp"] = json!(format!("{:.0}", Timestamp::now()));
+    driver["metadata"]["creationTimestamp"] = json!(format!("{:.0}", Sources::system().now()));
     world.api.put(DRIVER, driver.clone());
 
     let action = world.reconcile().await.expect("reconciled");

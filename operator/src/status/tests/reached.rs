@@ -445,7 +445,7 @@ pub(crate) fn reach(reached: &mut Reached) {
         reached.status(&told);
         reached.notices(status_expiring(&told).as_slice());
         reached.notices(seen.classes.iter().filter_map(left_out).collect::<Vec<_>>().as_slice());
-        metrics.seen("d", &seen);
+        metrics.seen("d", &seen, now());
         metrics.rollout("d", told.rollout.as_ref());
         reached.metrics(&metrics);
         // Whatever was before: both ways.
