@@ -74,8 +74,8 @@ impl Connection {
                 };
                 let mut filters = EndpointFilters::default().with_interfaces(interface);
                 filters.region.clone_from(&self.region);
-                // The session knows addresses and asks nobody: it does no discovery (`service.rs`), and its token is ours. So its
-                // client never opens a connection, and trusts nobody if it did.
+                // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens
+                // a connection, and has no root certificate to accept one with.
                 let idle = reqwest::Client::builder()
                     .tls_built_in_root_certs(false)
                     .no_proxy()

@@ -42,7 +42,7 @@ pub trait HttpClient: Send + Sync + Debug {
 
 /// Makes the client of a cloud, once for each configuration that comes into use.
 pub trait Connect: Send + Sync + Debug {
-    /// A client for the cloud of this configuration. Asks nobody yet: an error is about the configuration.
+    /// A client for the cloud of this configuration. Sends no request: an error is about the configuration.
     fn connect(&self, config: &CloudConfig, options: &CloudOptions) -> Result<Arc<dyn HttpClient>, CloudError>;
 }
 

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_draws_anew_each_time() {
+    async fn the_system_gives_another_number_each_time() {
         let sources = Sources::system();
         assert_ne!(sources.random(), sources.random());
     }

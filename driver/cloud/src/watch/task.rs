@@ -29,7 +29,7 @@ const CLOCKS: SignedDuration = SignedDuration::from_secs(30);
 /// What is waited for longer is looked at on its own, so that the list of changes stays short.
 const OLD: Duration = Duration::from_mins(5);
 
-/// Looks until nobody waits any more. A look that is under way then ends with it: nobody waits for its answer.
+/// Polls until the last waiter has left. A poll under way ends with it: no waiter is left for its answer.
 pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
     let mut looks = JoinSet::new();
     loop {

@@ -63,7 +63,7 @@ async fn an_answer_that_does_not_come_is_no_longer_waited_for_and_may_have_been_
 }
 
 #[tokio::test]
-async fn nobody_listening_is_told_with_the_reason_and_that_nothing_was_sent() {
+async fn a_refused_connection_is_reported_with_its_reason_and_as_not_sent() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
     let address = listener.local_addr().expect("address");
     drop(listener);
@@ -73,7 +73,7 @@ async fn nobody_listening_is_told_with_the_reason_and_that_nothing_was_sent() {
         ..CloudOptions::default()
     };
     let cloud = Cloud::new(CloudConfig::from_cloud_conf(&conf).expect("good"), options).expect("a cloud");
-    let error = cloud.login().await.expect_err("nobody is there");
+    let error = cloud.login().await.expect_err("no service listens");
     assert!(
         matches!(error, CloudError::Unreachable { sent: false, .. }),
         "{error:?}"
