@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 
 pub use medium::Medium;
-pub use violation::{Violation, Violations};
+pub use violation::{Observer, Violation, Violations};
 
 use state::{By, State};
 
@@ -54,6 +54,8 @@ pub struct Faults {
     pub stale_link: u64,
     /// A mkfs fails half-way.
     pub mkfs_fails: u64,
+    /// The kernel shows a new disk, or one that has grown, with less than its size for up to half a minute.
+    pub late_size: u64,
 }
 
 /// A node, as one process of the driver sees it or as it is seen from outside. Cheap to clone; clones are the same node.
@@ -116,6 +118,7 @@ impl SimMachine {
     pub fn kill_process(&self) {
         let mut state = self.node.state();
         let killed = state.process;
+        self.node.note(|| "the driver's process is killed".into());
         state.process += 1;
         state.close_all(|by| by == By::Process(killed));
     }
@@ -123,6 +126,7 @@ impl SimMachine {
     /// Reboots the node, whatever is going on: mounts, openings and programs are gone, disks and directories stay.
     pub fn reboot(&self) {
         let mut state = self.node.state();
+        self.node.note(|| "the node reboots".into());
         state.process += 1;
         for (_, program) in std::mem::take(&mut state.programs) {
             program.abort();
@@ -135,6 +139,7 @@ impl SimMachine {
         for disk in disks {
             if let Some(disk) = state.disks.get_mut(&disk) {
                 disk.read_only = false;
+                disk.late = None;
             }
             self.node.link(&mut state, disk);
         }
@@ -162,6 +167,10 @@ impl Node {
     fn draw(&self, limit: Duration) -> Duration {
         let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.sources.random() % micros.max(1))
+    }
+
+    fn note(&self, what: impl FnOnce() -> String) {
+        self.violations.note(&self.name, what);
     }
 
     fn report(&self, volume: &str, what: String) {

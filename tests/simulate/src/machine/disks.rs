@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_host::FsType;
 use csi_host::machine::{self, Open};
 use rustix::io::Errno;
 use tokio::time::Instant;
@@ -18,6 +19,8 @@ const SERIAL: usize = 20;
 /// How long udev takes, and how long where it is slow.
 const UDEV: Duration = Duration::from_millis(300);
 const SLOW_UDEV: Duration = Duration::from_mins(1);
+/// How long the kernel may show another size than the disk has.
+const LATE_SIZE: Duration = Duration::from_secs(30);
 
 impl SimMachine {
     /// Attaches a volume of `bytes` to this node. One that is attached already stays as it is.
@@ -30,15 +33,21 @@ impl SimMachine {
         let is_free = |index: &u32| state.disks.values().all(|disk| disk.index != *index);
         let index = (1..u32::MAX).find(is_free).unwrap_or(u32::MAX);
         let id = state.number();
+        let half = bytes / 4096 / 2 * 4096;
+        let shown = if self.node.happens(500_000) { half } else { 0 };
+        let late = self.node.late(&state, shown);
         let disk = Disk {
             volume_id: volume_id.to_owned(),
             index,
             bytes,
+            first_bytes: bytes,
+            late,
             read_only: false,
             medium,
             plugged: true,
         };
-        tracing::debug!(node = self.name(), volume = volume_id, disk = disk.name(), "plugged");
+        self.node
+            .note(|| format!("{} is plugged in, volume {volume_id} of {bytes} bytes", disk.name()));
         state.disks.insert(id, disk);
         self.node.link(&mut state, id);
     }
@@ -49,7 +58,7 @@ impl SimMachine {
         let Some(id) = state.disk_of_volume(volume_id) else {
             return;
         };
-        tracing::debug!(node = self.name(), volume = volume_id, "unplugged");
+        self.node.note(|| format!("volume {volume_id} is unplugged"));
         if let Some(disk) = state.disks.get_mut(&id) {
             disk.plugged = false;
         }
@@ -65,9 +74,11 @@ impl SimMachine {
                 };
             }
         }
-        let written: Vec<u64> = state.superblock_of(id).into_iter().collect();
-        if let Some(disk) = state.disks.get(&id) {
-            for superblock in written {
+        if let Some(superblock) = state.superblock_of(id) {
+            if let Some(lost) = state.superblocks.get_mut(&superblock) {
+                lost.dirty.clear();
+            }
+            if let Some(disk) = state.disks.get(&id) {
                 disk.medium.unmounted(&self.node.name, superblock);
             }
         }
@@ -77,10 +88,14 @@ impl SimMachine {
     /// The attached volume has another size. virtio tells the kernel at once.
     pub fn resize(&self, volume_id: &str, bytes: u64) {
         let mut state = self.node.state();
-        if let Some(id) = state.disk_of_volume(volume_id)
-            && let Some(disk) = state.disks.get_mut(&id)
-        {
+        let Some(id) = state.disk_of_volume(volume_id) else {
+            return;
+        };
+        let before = state.disks.get(&id).map(Disk::size).unwrap_or_default();
+        let late = self.node.late(&state, before);
+        if let Some(disk) = state.disks.get_mut(&id) {
             disk.bytes = bytes;
+            disk.late = late;
         }
     }
 
@@ -100,6 +115,12 @@ fn link_name(volume_id: &str) -> String {
 }
 
 impl Node {
+    /// What the kernel shows of a size for a while, where it is late.
+    fn late(&self, state: &State, shown: u64) -> Option<(u64, Instant)> {
+        let is_late = self.happens(state.faults.late_size);
+        is_late.then(|| (shown, Instant::now() + self.draw(LATE_SIZE)))
+    }
+
     /// When udev has done what it does next.
     fn udev(&self, state: &State) -> Instant {
         let slow = self.happens(state.faults.slow_udev);
@@ -195,8 +216,20 @@ impl SimDisk {
         })
     }
 
-    pub(super) fn volume_id(&self) -> io::Result<String> {
-        self.with(|_, disk| Ok(disk.volume_id.clone()))
+    /// Reports a format that must not be.
+    pub(super) fn judge_format(&self, fs_type: FsType) -> io::Result<()> {
+        self.with(|_, disk| {
+            let what = if disk.medium.is_precious() {
+                "over data, or over a file system that was mounted"
+            } else if disk.size() < disk.first_bytes {
+                "on a part of the disk, whose size the kernel does not show yet"
+            } else {
+                return Ok(());
+            };
+            self.node
+                .report(&disk.volume_id, format!("mkfs makes an {fs_type} {what}"));
+            Ok(())
+        })
     }
 }
 
@@ -206,7 +239,7 @@ impl machine::Disk for SimDisk {
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.with(|_, disk| Ok(if disk.plugged { disk.bytes } else { 0 }))
+        self.with(|_, disk| Ok(disk.size()))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -69,7 +69,8 @@ impl Machine for SimMachine {
         };
         runtime.spawn(async move {
             sleep(latency).await;
-            if machine.alive().is_ok() {
+            if let Ok(node) = machine.alive() {
+                node.violations.call(&node.name);
                 job();
             }
         });
@@ -165,13 +166,15 @@ impl Machine for SimMachine {
         };
         let mounted = self.alive().map_err(killed)?.mount(device, target, fs_type, options);
         let refused = mounted.as_ref().err().map(|refusal| refusal.errno);
-        tracing::debug!(node = self.name(), device = %device.display(), target = %target.display(), ?refused, "mount");
+        self.node
+            .note(|| format!("mount {} at {}: {refused:?}", device.display(), target.display()));
         mounted
     }
 
     fn bind(&self, from: &Path, target: &Path) -> io::Result<()> {
         let bound = self.alive()?.bind(from, target);
-        tracing::debug!(node = self.name(), from = %from.display(), target = %target.display(), ?bound, "bind");
+        self.node
+            .note(|| format!("bind {} to {}: {bound:?}", from.display(), target.display()));
         bound
     }
 
@@ -181,7 +184,8 @@ impl Machine for SimMachine {
 
     fn unmount(&self, target: &Path) -> io::Result<()> {
         let unmounted = self.alive()?.unmount(target);
-        tracing::debug!(node = self.name(), target = %target.display(), ?unmounted, "unmount");
+        self.node
+            .note(|| format!("unmount {}: {unmounted:?}", target.display()));
         unmounted
     }
 
@@ -338,7 +342,7 @@ impl State {
                 match *file {
                     // The one file of these that the kernel writes without an end of line.
                     "serial" => Some(Entry::File(serial(&disk.volume_id).to_owned())),
-                    "size" => Some(Entry::File(format!("{}\n", disk.bytes / 512))),
+                    "size" => Some(Entry::File(format!("{}\n", disk.size() / 512))),
                     "dev" => Some(Entry::File(format!("{major}:{minor}\n"))),
                     "ro" => Some(Entry::File(format!("{}\n", u8::from(disk.read_only)))),
                     "holders" => directory(&[]),

@@ -96,6 +96,11 @@ impl Medium {
         lock(&self.0).writers.remove(&(node.to_owned(), superblock));
     }
 
+    /// Notes that a pod has written, whether or not that has reached the medium.
+    pub(super) fn holds_data_now(&self) {
+        lock(&self.0).holds_data = true;
+    }
+
     /// Writes data of a pod. `owner` is the UUID of the file system, zeros where there is none.
     pub(super) fn write_key(&self, owner: [u8; 16], key: u64) {
         let mut contents = lock(&self.0);

@@ -1,5 +1,6 @@
 //! mount(2) and umount(2), as far as the driver relies on them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +83,7 @@ impl Node {
         if filesystem.in_progress {
             return Err(refuse(Errno::INVAL, "the superblock says that mkfs has not ended"));
         }
-        if filesystem.size > found.bytes {
+        if filesystem.size > found.size() {
             return Err(refuse(Errno::INVAL, "the file system is larger than its device"));
         }
         let twin = |of: FsType| {
@@ -110,6 +111,8 @@ impl Node {
             uuid: filesystem.uuid,
             read_only,
             source: device.to_owned(),
+            dirty: BTreeSet::new(),
+            is_elsewhere: false,
         };
         state.superblocks.insert(id, superblock);
         Ok(id)
@@ -163,11 +166,16 @@ impl Node {
         Ok(())
     }
 
-    /// Gives up a superblock that is mounted nowhere.
-    fn release(&self, state: &mut State, superblock: u64) {
-        if state.mounts.iter().any(|mount| mount.root == Root::Volume(superblock)) {
+    /// Gives up a superblock that is mounted nowhere: what is dirty is written back.
+    pub(super) fn release(&self, state: &mut State, superblock: u64) {
+        let is_elsewhere = state
+            .superblocks
+            .get(&superblock)
+            .is_some_and(|found| found.is_elsewhere);
+        if is_elsewhere || state.mounts.iter().any(|mount| mount.root == Root::Volume(superblock)) {
             return;
         }
+        state.write_back(superblock);
         if let Some(released) = state.superblocks.remove(&superblock)
             && let Some(disk) = state.disks.get(&released.disk)
         {
@@ -182,12 +190,27 @@ impl Node {
         state.held.clear();
         let superblocks: Vec<u64> = state.superblocks.keys().copied().collect();
         for superblock in superblocks {
+            if let Some(lost) = state.superblocks.get_mut(&superblock) {
+                lost.dirty.clear();
+                lost.is_elsewhere = false;
+            }
             self.release(state, superblock);
         }
     }
 }
 
 impl State {
+    /// Writes what pods have written into a file system.
+    pub(super) fn write_back(&mut self, superblock: u64) {
+        if let Some(found) = self.superblocks.get_mut(&superblock)
+            && let Some(disk) = self.disks.get(&found.disk).filter(|disk| disk.plugged)
+        {
+            for key in std::mem::take(&mut found.dirty) {
+                disk.medium.write_key(found.uuid, key);
+            }
+        }
+    }
+
     fn check_target(&self, target: &Path, from: Kind) -> io::Result<()> {
         match (self.kind_at(target), from) {
             (None, _) => fail(Errno::NOENT),

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use tokio::time::sleep;
 
 use super::medium::Medium;
 use super::state::{By, Opening, Root, State};
@@ -15,9 +17,14 @@ use super::{SimMachine, fail};
 /// The owner of what is written to a device itself.
 const NO_FILESYSTEM: [u8; 16] = [0; 16];
 
+/// How long the kernel keeps what was written before it writes it back.
+const WRITE_BACK: Duration = Duration::from_secs(30);
+
 /// What is at a pod's path.
 struct Seen {
     mount: u64,
+    /// The file system, where it is one.
+    superblock: Option<u64>,
     disk: u64,
     volume_id: String,
     medium: Arc<Medium>,
@@ -40,11 +47,87 @@ impl SimMachine {
         Ok(())
     }
 
+    /// The same without `fsync`: for up to 30 s the key is in the node's memory alone, and is lost with the node or the disk. An
+    /// unmount of the file system's last mount writes it back. What is written to a device is durable at once.
+    pub fn write_cached(&self, path: &Path, key: u64) -> io::Result<()> {
+        let mut state = self.node.state();
+        let seen = state.seen(path)?;
+        let Some(superblock) = seen.superblock else {
+            drop(state);
+            return self.write(path, key);
+        };
+        if let Some(errno) = seen.refusal {
+            return fail(errno);
+        }
+        seen.medium.holds_data_now();
+        if let Some(found) = state.superblocks.get_mut(&superblock) {
+            found.dirty.insert(key);
+        }
+        let node = self.node.clone();
+        tokio::spawn(async move {
+            sleep(WRITE_BACK).await;
+            node.state().write_back(superblock);
+        });
+        Ok(())
+    }
+
     /// Every key that was written into the volume that is mounted or bound at `path`, by whichever node. Errors as those of
     /// [`SimMachine::write`].
     pub fn read(&self, path: &Path) -> io::Result<BTreeSet<u64>> {
-        let seen = self.node.state().seen(path)?;
-        Ok(seen.medium.keys(seen.owner))
+        let state = self.node.state();
+        let seen = state.seen(path)?;
+        let mut keys = seen.medium.keys(seen.owner);
+        let superblock = seen
+            .superblock
+            .and_then(|superblock| state.superblocks.get(&superblock));
+        keys.extend(superblock.iter().flat_map(|superblock| &superblock.dirty));
+        Ok(keys)
+    }
+
+    /// Where the volume is mounted or bound on this node, dead mounts of an unplugged disk among them.
+    pub fn places(&self, volume_id: &str) -> Vec<PathBuf> {
+        let state = self.node.state();
+        let is_volume = |disk: Option<u64>| {
+            let disk = disk.and_then(|disk| state.disks.get(&disk));
+            disk.is_some_and(|disk| disk.volume_id == volume_id)
+        };
+        let shown = state.mounts.iter().filter(|mount| match &mount.root {
+            Root::Volume(id) => is_volume(state.superblocks.get(id).map(|superblock| superblock.disk)),
+            Root::Device(_, number) => is_volume(state.disk_numbered(*number)),
+            Root::Tree(_) => false,
+        });
+        shown.map(|mount| mount.target.clone()).collect()
+    }
+
+    /// Another mount namespace takes a copy of the mounts of a volume, as that of an agent does which begins now: when it is unmounted
+    /// here its device stays in use, until [`SimMachine::unmount_elsewhere`] or a reboot. Nothing mounted is fine.
+    pub fn mount_elsewhere(&self, volume_id: &str) {
+        self.set_elsewhere(volume_id, true);
+    }
+
+    /// The other mount namespace is gone.
+    pub fn unmount_elsewhere(&self, volume_id: &str) {
+        self.set_elsewhere(volume_id, false);
+    }
+
+    fn set_elsewhere(&self, volume_id: &str, is_elsewhere: bool) {
+        let mut state = self.node.state();
+        let disks: Vec<u64> = state
+            .disks
+            .iter()
+            .filter(|(_, disk)| disk.volume_id == volume_id)
+            .map(|(id, _)| *id)
+            .collect();
+        for superblock in disks
+            .into_iter()
+            .filter_map(|disk| state.superblock_of(disk))
+            .collect::<Vec<_>>()
+        {
+            if let Some(found) = state.superblocks.get_mut(&superblock) {
+                found.is_elsewhere = is_elsewhere;
+            }
+            self.node.release(&mut state, superblock);
+        }
     }
 
     /// The id of the volume whose bytes are at `path`.
@@ -56,7 +139,7 @@ impl SimMachine {
     pub fn hold(&self, path: &Path) -> io::Result<()> {
         let mut state = self.node.state();
         let seen = state.seen(path)?;
-        let opening = (seen.owner == NO_FILESYSTEM).then(|| state.number());
+        let opening = seen.superblock.is_none().then(|| state.number());
         if let Some(opening) = opening {
             let (disk, by, alone) = (seen.disk, By::Pod, false);
             state.openings.insert(opening, Opening { disk, by, alone });
@@ -84,6 +167,10 @@ impl State {
         let Some(mount) = path.ancestors().find_map(|path| self.mount_at(path)) else {
             return fail(Errno::NOENT);
         };
+        let superblock = match mount.root {
+            Root::Volume(superblock) => Some(superblock),
+            _ => None,
+        };
         let (disk, owner, read_only) = match &mount.root {
             Root::Volume(id) => {
                 if self.is_dead(*id) {
@@ -102,6 +189,7 @@ impl State {
         let found = self.disks.get(&disk).ok_or(Errno::IO)?;
         Ok(Seen {
             mount: mount.id,
+            superblock,
             disk,
             volume_id: found.volume_id.clone(),
             medium: found.medium.clone(),

@@ -50,9 +50,9 @@ pub(super) async fn run(
         let (node, tool, place) = (node.clone(), tool.to_owned(), place.to_owned());
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         async move {
-            tracing::debug!(node = node.name, tool, ?args, place = %place.display(), "a program starts");
+            node.note(|| format!("{tool} {} {} starts", args.join(" "), place.display()));
             let (code, said) = execute(&node, &tool, &args, &place).await;
-            tracing::debug!(node = node.name, tool, place = %place.display(), code, said, "a program ended");
+            node.note(|| format!("{tool} {} ends with {code}", place.display()));
             (code, said)
         }
     };
@@ -171,14 +171,7 @@ fn probed(medium: &Medium) -> End {
 async fn make(node: &Arc<Node>, fs_type: FsType, device: &Path) -> io::Result<End> {
     let disk = open(node, device, Open::WriteAlone)?;
     let (medium, bytes) = (disk.medium()?, disk.size()?);
-    let complain = |medium: &Medium| {
-        if medium.is_precious() {
-            let volume = disk.volume_id().unwrap_or_default();
-            let what = format!("mkfs makes an {fs_type} over data, or over a file system that was mounted");
-            node.report(&volume, what);
-        }
-    };
-    complain(&medium);
+    disk.judge_format(fs_type)?;
     let end = if fs_type == FsType::Btrfs {
         CLEARED_END_BTRFS
     } else {
@@ -209,7 +202,9 @@ async fn make(node: &Arc<Node>, fs_type: FsType, device: &Path) -> io::Result<En
     if node.happens(faults.mkfs_fails) {
         return fail(Errno::IO);
     }
-    complain(&medium);
+    if medium.is_precious() {
+        disk.judge_format(fs_type)?;
+    }
     filesystem.in_progress = false;
     let (at, superblock) = filesystem.superblock();
     medium.write_at(&superblock, at);

@@ -48,7 +48,11 @@ pub(super) struct Disk {
     pub(super) volume_id: String,
     /// Its place among all disks, which gives it its name and its number.
     pub(super) index: u32,
+    /// What it has, and what it had when it was plugged in.
     pub(super) bytes: u64,
+    pub(super) first_bytes: u64,
+    /// What the kernel shows instead, and until when.
+    pub(super) late: Option<(u64, Instant)>,
     /// What `blockdev --setro` sets.
     pub(super) read_only: bool,
     pub(super) medium: Arc<Medium>,
@@ -62,6 +66,15 @@ impl Disk {
 
     pub(super) fn number(&self) -> (u32, u32) {
         (252, self.index * 16)
+    }
+
+    /// The size that the kernel shows.
+    pub(super) fn size(&self) -> u64 {
+        match self.late {
+            _ if !self.plugged => 0,
+            Some((shown, until)) if Instant::now() < until => shown,
+            _ => self.bytes,
+        }
     }
 }
 
@@ -119,6 +132,10 @@ pub(super) struct Superblock {
     pub(super) read_only: bool,
     /// What was mounted first.
     pub(super) source: PathBuf,
+    /// What pods have written and the kernel has not.
+    pub(super) dirty: BTreeSet<u64>,
+    /// Whether another mount namespace has it.
+    pub(super) is_elsewhere: bool,
 }
 
 /// What is seen at a mount.

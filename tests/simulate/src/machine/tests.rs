@@ -1,7 +1,7 @@
 //! The real host on the node of this model.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use csi_host::{
 };
 use rstest::rstest;
 use rustix::io::Errno;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
@@ -21,6 +22,8 @@ use super::*;
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
 const GIB: u64 = 1 << 30;
+/// How many runs there are of the node under faults; they take a second.
+const SEEDS: u64 = 10;
 const LIMIT: Duration = Duration::from_mins(10);
 const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/staging";
 const POD: &str = "/var/lib/kubelet/pods/1/mount";
@@ -164,12 +167,13 @@ async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
 /// Waits until a mkfs has written something and has not ended.
 async fn half_made(machine: &SimMachine, medium: &Medium) {
     let begins = async {
-        let mut bytes = vec![0; 2 << 20];
-        loop {
-            medium.read_at(&mut bytes, 0);
-            if bytes.iter().any(|byte| *byte != 0) {
-                break;
-            }
+        // Each mkfs has written at one of these by then.
+        let is_written = |at: u64| {
+            let mut bytes = [0; 128];
+            medium.read_at(&mut bytes, at);
+            bytes != [0; 128]
+        };
+        while ![0, 64 << 10].into_iter().any(is_written) {
             sleep(Duration::from_millis(1)).await;
         }
     };
@@ -473,69 +477,194 @@ async fn a_disk_that_was_unplugged_writes_no_more_and_may_be_mounted_elsewhere()
     assert_eq!(violations.list(), []);
 }
 
-/// What a driver under faults sees, and when.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it_back() {
+    let (machine, medium, _) = lab();
+    let (host, staging) = (staged(&machine, FsType::Ext4).await, Path::new(STAGING));
+    machine.write_cached(staging, 1).expect("it is writable");
+    assert_eq!(machine.read(staging).expect("it answers"), keys(&[1]));
+    sleep(Duration::from_mins(1)).await;
+    machine.write_cached(staging, 2).expect("it is writable");
+    machine.unplug(VOLUME);
+    assert_eq!(machine.places(VOLUME), [staging]);
+    host.unmount(staging).await.expect("a dead mount can go");
+    machine.plug(VOLUME, medium, GIB);
+    mount(&host, VOLUME, STAGING, FsType::Ext4)
+        .await
+        .expect("it is mounted");
+    assert_eq!(machine.read(staging).expect("it answers"), keys(&[1]));
+
+    machine.write_cached(staging, 3).expect("it is writable");
+    machine.mount_elsewhere(VOLUME);
+    host.unmount(staging).await.expect("nobody has it open");
+    assert_eq!(machine.places(VOLUME), [""; 0].map(Path::new));
+    let busy = host.wait_until_idle(&find(&host, VOLUME).await, Duration::ZERO).await;
+    assert!(matches!(busy, Err(DeviceError::Busy { .. })), "{busy:?}");
+    machine.unmount_elsewhere(VOLUME);
+    mount(&host, VOLUME, STAGING, FsType::Ext4)
+        .await
+        .expect("it is mounted");
+    assert_eq!(machine.read(staging).expect("it answers"), keys(&[1, 3]));
+    machine.write_cached(staging, 4).expect("it is writable");
+    machine.reboot();
+    mount(&self::host(&machine), VOLUME, STAGING, FsType::Ext4)
+        .await
+        .expect("it is mounted");
+    assert_eq!(machine.read(staging).expect("it answers"), keys(&[1, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
+    let (machine, _, violations) = lab();
+    machine.set_faults(Faults {
+        late_size: 1_000_000,
+        ..Faults::default()
+    });
+    let host = host(&machine);
+    let mut seen = false;
+    for index in 0..8 {
+        let volume_id = format!("{index}{}", &OTHER[1..]);
+        machine.plug(&volume_id, Medium::blank(), GIB);
+        let whole = host.find_device(&volume_id, Some(GIB), Duration::ZERO).await;
+        let early = host.find_device(&volume_id, None, Duration::ZERO).await;
+        match (whole, early) {
+            // The kernel shows half of it.
+            (Err(DeviceError::TooSmall { .. }), Ok(device)) => {
+                host.prepare_filesystem(&device, Prepare::default())
+                    .await
+                    .expect("it is blank");
+                seen = true;
+            }
+            (Err(DeviceError::NoSize { .. }), Err(DeviceError::NoSize { .. })) => {}
+            other => panic!("{other:?}"),
+        }
+        let device = host.find_device(&volume_id, Some(GIB), LIMIT).await;
+        assert_eq!(device.expect("it is whole in the end").size_bytes, GIB);
+    }
+    assert!(seen);
+    let seen = violations.list();
+    assert!(
+        !seen.is_empty() && seen.iter().all(|one| one.what.contains("on a part of the disk")),
+        "{seen:?}"
+    );
+}
+
+/// What a run of one seed shares.
+#[derive(Debug, Clone)]
+struct Run {
+    machine: SimMachine,
+    began: Instant,
+    /// What happened, and when.
+    lines: Arc<Mutex<Vec<String>>>,
+    /// Which volume a pod wrote which key to.
+    written: Arc<Mutex<BTreeSet<(String, u64)>>>,
+}
+
+impl Run {
+    fn note(&self, line: &str) {
+        lock(&self.lines).push(format!("{:?} {line}", self.began.elapsed()));
+    }
+
+    /// The driver and a pod have their way with a volume.
+    async fn life(self, host: Host, volume_id: String, round: u64) {
+        let place = PathBuf::from(format!("{STAGING}-{volume_id}"));
+        let staged = async {
+            let device = host
+                .find_device(&volume_id, Some(GIB), Duration::from_secs(5))
+                .await
+                .ok()?;
+            let _held = host.hold(&device).await.ok()?;
+            let made = host.prepare_filesystem(&device, Prepare::default()).await.ok()?;
+            host.create_place(&place, Place::Directory, 0o750).await.ok()?;
+            let options = MountOptions::default();
+            host.mount(&device, &place, made.fs_type, &options).await.ok()
+        };
+        let staged = staged.await;
+        if self.machine.write(&place, round).is_ok() {
+            lock(&self.written).insert((volume_id.clone(), round));
+        }
+        let unmounted = host.unmount(&place).await;
+        self.note(&format!("{volume_id} {staged:?} {unmounted:?}"));
+    }
+}
+
+/// A driver under faults, which is killed, on a node that reboots and whose disks come and go.
 async fn history(seed: u64) -> Vec<String> {
     let violations = Violations::default();
-    let machine = node("node-1", seed, &violations);
+    let run = Run {
+        machine: node("node-1", seed, &violations),
+        began: Instant::now(),
+        lines: Arc::default(),
+        written: Arc::default(),
+    };
+    let machine = &run.machine;
     machine.set_faults(Faults {
-        hang: 20_000,
+        hang: 5_000,
         hang_limit: Duration::from_mins(3),
-        io_error: 20_000,
+        io_error: 10_000,
         unmount_busy: 200_000,
         slow_udev: 200_000,
         missing_link: 100_000,
         stale_link: 100_000,
         mkfs_fails: 300_000,
+        late_size: 300_000,
     });
-    let began = Instant::now();
-    let mut lines = Vec::new();
-    let volumes: Vec<String> = (0..4).map(|index| format!("{index}{}", &VOLUME[1..])).collect();
-    for volume_id in &volumes {
-        machine.plug(volume_id, Medium::blank(), GIB);
-    }
-    let host = host(&machine);
-    for round in 0..3_u64 {
-        let tasks: Vec<_> = volumes
-            .iter()
-            .map(|volume_id| {
-                let (host, machine, volume_id) = (host.clone(), machine.clone(), volume_id.clone());
-                tokio::spawn(async move {
-                    let place = format!("{STAGING}-{volume_id}");
-                    let at = Path::new(&place);
-                    let staged = async {
-                        let text = |error: &dyn std::error::Error| error.to_string();
-                        let device = host.find_device(&volume_id, None, Duration::from_secs(5)).await;
-                        let device = device.map_err(|error| text(&error))?;
-                        let _held = host.hold(&device).await.map_err(|error| text(&error))?;
-                        let made = host.prepare_filesystem(&device, Prepare::default()).await;
-                        let made = made.map_err(|error| text(&error))?;
-                        let place = host.create_place(at, Place::Directory, 0o750).await;
-                        place.map_err(|error| text(&error))?;
-                        let mounted = host.mount(&device, at, made.fs_type, &MountOptions::default()).await;
-                        mounted.map_err(|error| text(&error))
-                    };
-                    let staged = staged.await;
-                    let written = machine
-                        .write(Path::new(&place), round)
-                        .map_err(|error| error.to_string());
-                    let unmounted = host.unmount(at).await.map_err(|error| error.to_string());
-                    (began.elapsed(), volume_id, staged, written, unmounted)
-                })
-            })
-            .collect();
-        for task in tasks {
-            lines.push(format!("{:?}", task.await.expect("no panic")));
+    let media: BTreeMap<String, Arc<Medium>> = (0..3)
+        .map(|index| (format!("{index}{}", &VOLUME[1..]), Medium::blank()))
+        .collect();
+    let sources = machine.node.sources.clone();
+    for round in 0..8 {
+        for (volume_id, medium) in &media {
+            machine.plug(volume_id, medium.clone(), GIB);
+        }
+        let host = host(machine);
+        let mut lives = JoinSet::new();
+        for volume_id in media.keys() {
+            lives.spawn(run.clone().life(host.clone(), volume_id.clone(), round));
+        }
+        let patience = Duration::from_millis(sources.random() % 20_000);
+        let end = sources.random() % 4;
+        if end == 0 {
+            while lives.join_next().await.is_some() {}
+            continue;
+        }
+        sleep(patience).await;
+        run.note(&format!("end {end}"));
+        match end {
+            1 => machine.kill_process(),
+            2 => machine.reboot(),
+            _ => media.keys().for_each(|volume_id| machine.unplug(volume_id)),
+        }
+        lives.shutdown().await;
+        for volume_id in media.keys() {
+            machine.unplug(volume_id);
         }
     }
     assert_eq!(violations.list(), []);
-    lines
+
+    machine.set_faults(Faults::default());
+    machine.reboot();
+    for (volume_id, medium) in &media {
+        machine.plug(volume_id, medium.clone(), GIB);
+        let of = |(of, key): &(String, u64)| (of == volume_id).then_some(*key);
+        let expected: BTreeSet<u64> = lock(&run.written).iter().filter_map(of).collect();
+        let host = host(machine);
+        let device = find(&host, volume_id).await;
+        let made = host.prepare_filesystem(&device, Prepare::default()).await;
+        let fs_type = made.expect("it is ready in the end").fs_type;
+        mount(&host, volume_id, STAGING, fs_type).await.expect("it is mounted");
+        let read = machine.read(Path::new(STAGING)).expect("it answers");
+        assert_eq!(read, expected, "nothing is lost of {volume_id}");
+        host.unmount(Path::new(STAGING)).await.expect("nobody has it open");
+    }
+    lock(&run.lines).clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_gives_the_same_history_and_no_seed_a_violation() {
-    for seed in 0..5 {
+async fn whatever_the_seed_nothing_is_lost_and_the_same_seed_gives_the_same_history() {
+    for seed in 0..SEEDS {
         let first = history(seed).await;
         assert_eq!(first, history(seed).await);
-        assert_ne!(first, history(seed + 1000).await);
+        assert_ne!(first, history(seed + 100_000).await);
     }
 }

@@ -1,6 +1,6 @@
 //! What must never happen to a volume.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,18 +26,57 @@ impl fmt::Display for Violation {
     }
 }
 
+/// Who follows what nodes do. It is called within the node's lock, so it asks the node nothing.
+pub trait Observer: Debug + Send + Sync {
+    /// A call of the driver runs: one event of the simulation.
+    fn call(&self, node: &str) {
+        let _ = node;
+    }
+
+    /// A line for the trace: a mount, a program that starts or ends, a disk that comes or goes.
+    fn note(&self, node: &str, what: &str);
+
+    /// Something must not have happened. The list has it as well.
+    fn violation(&self, violation: &Violation);
+}
+
 /// All of them. Clones share the list.
 #[derive(Debug, Clone, Default)]
-pub struct Violations(Arc<Mutex<Vec<Violation>>>);
+pub struct Violations {
+    list: Arc<Mutex<Vec<Violation>>>,
+    observer: Option<Arc<dyn Observer>>,
+}
 
 impl Violations {
-    pub(super) fn report(&self, violation: Violation) {
-        tracing::error!(%violation, "this must not happen");
-        lock(&self.0).push(violation);
+    /// A list, and somebody who follows the nodes that report to it.
+    pub fn observed_by(observer: Arc<dyn Observer>) -> Self {
+        Self {
+            list: Arc::default(),
+            observer: Some(observer),
+        }
     }
 
     /// Those so far, the first first.
     pub fn list(&self) -> Vec<Violation> {
-        lock(&self.0).clone()
+        lock(&self.list).clone()
+    }
+
+    pub(super) fn report(&self, violation: Violation) {
+        if let Some(observer) = &self.observer {
+            observer.violation(&violation);
+        }
+        lock(&self.list).push(violation);
+    }
+
+    pub(super) fn call(&self, node: &str) {
+        if let Some(observer) = &self.observer {
+            observer.call(node);
+        }
+    }
+
+    pub(super) fn note(&self, node: &str, what: impl FnOnce() -> String) {
+        if let Some(observer) = &self.observer {
+            observer.note(node, &what());
+        }
     }
 }
