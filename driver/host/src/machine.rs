@@ -19,7 +19,7 @@ pub use linux::Linux;
 use crate::tool::{Ended, TimeUp, ToolError};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
-/// A blocking call, with whom it answers.
+/// A blocking call, which brings its answer to whoever waits for it.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Something that is waited for.
@@ -32,9 +32,9 @@ pub enum Open {
     Read,
     /// The same past every cache, from the first byte on.
     ReadDirectly,
-    /// To read, with nobody else who writes: neither a mount nor a mkfs. `EBUSY` where there is one.
+    /// To read, alone: `EBUSY` where a mount or a mkfs has it.
     ReadAlone,
-    /// To write, with nobody else: neither a mount nor a mkfs. `EBUSY` where there is one.
+    /// To write, alone: `EBUSY` where a mount or a mkfs has it.
     WriteAlone,
 }
 

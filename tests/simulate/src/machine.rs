@@ -17,6 +17,7 @@ mod mounts;
 mod pods;
 mod programs;
 mod state;
+mod sysfs;
 mod violation;
 
 #[cfg(test)]

@@ -15,25 +15,13 @@ use rustix::mount::MountFlags;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::disks::serial;
-use super::state::{By, Root, State};
+use super::state::{By, Mount, Root, State};
+use super::sysfs::{Entry, FIXED_SLOTS, ROOT_SECTORS, slot};
 use super::{Node, SimMachine, fail, programs};
 
 /// How long a call takes that does not hang.
 const CALL: Duration = Duration::from_millis(2);
-/// The disk that the node booted from.
-const ROOT_DISK: &str = "vda";
-const ROOT_SECTORS: u64 = 20 << 21;
-/// Slots in use beside those of disks: the host bridge, the ISA bridge, graphics, network.
-const FIXED_SLOTS: u32 = 4;
 const PCI: &str = "/sys/devices/pci0000:00";
-
-/// Something in sysfs.
-#[derive(Debug, PartialEq, Eq)]
-enum Entry {
-    Directory(BTreeSet<String>),
-    File(String),
-}
 
 impl SimMachine {
     /// The node, for a call of this process.
@@ -295,79 +283,8 @@ impl State {
         self.links.get(name)?.target()
     }
 
-    /// The place of a disk among all.
-    fn index_of(&self, name: &str) -> Option<u32> {
-        match name {
-            ROOT_DISK => Some(0),
-            _ => self.disk_named(name).map(|(_, disk)| disk.index),
-        }
-    }
-
-    fn disk_names(&self) -> BTreeSet<String> {
-        let plugged = self.disks.values().filter(|disk| disk.plugged);
-        plugged
-            .map(super::state::Disk::name)
-            .chain([ROOT_DISK.to_owned()])
-            .collect()
-    }
-
-    fn sysfs(&self, path: &Path) -> Option<Entry> {
-        let words = path.strip_prefix("/sys").ok()?.to_str()?;
-        let words: Vec<&str> = words.split('/').filter(|word| !word.is_empty()).collect();
-        let directory = |names: &[&str]| Some(Entry::Directory(names.iter().map(|&name| name.to_owned()).collect()));
-        let slots = || {
-            let disks = self.disk_names();
-            let disks = disks.iter().filter_map(|name| Some(FIXED_SLOTS + self.index_of(name)?));
-            (0..FIXED_SLOTS).chain(disks).map(slot).collect::<BTreeSet<_>>()
-        };
-        match words.as_slice() {
-            [] => directory(&["block", "bus", "dev", "devices"]),
-            ["block"] => Some(Entry::Directory(self.disk_names())),
-            ["block", ROOT_DISK] => directory(&["dev", "holders", "ro", "size", "vda1"]),
-            ["block", ROOT_DISK, "vda1"] => directory(&["partition"]),
-            ["block", ROOT_DISK, file] => match *file {
-                "size" => Some(Entry::File(format!("{ROOT_SECTORS}\n"))),
-                "dev" => Some(Entry::File("252:0\n".into())),
-                "ro" => Some(Entry::File("0\n".into())),
-                "holders" => directory(&[]),
-                _ => None,
-            },
-            ["block", ROOT_DISK, "vda1", "partition"] => Some(Entry::File("1\n".into())),
-            ["block", name] => self
-                .disk_named(name)
-                .and_then(|_| directory(&["dev", "holders", "ro", "serial", "size"])),
-            ["block", name, file] => {
-                let (_, disk) = self.disk_named(name)?;
-                let (major, minor) = disk.number();
-                match *file {
-                    // The one file of these that the kernel writes without an end of line.
-                    "serial" => Some(Entry::File(serial(&disk.volume_id).to_owned())),
-                    "size" => Some(Entry::File(format!("{}\n", disk.size() / 512))),
-                    "dev" => Some(Entry::File(format!("{major}:{minor}\n"))),
-                    "ro" => Some(Entry::File(format!("{}\n", u8::from(disk.read_only)))),
-                    "holders" => directory(&[]),
-                    _ => None,
-                }
-            }
-            ["dev", "block", number] => {
-                let (major, minor) = number.split_once(':')?;
-                let disk = self.disk_numbered((major.parse().ok()?, minor.parse().ok()?));
-                disk.and_then(|_| directory(&[]))
-            }
-            ["bus", "pci", "devices"] => Some(Entry::Directory(slots())),
-            ["bus", "pci", "devices", name] | ["devices", "pci0000:00", name] => {
-                slots().contains(*name).then_some(())?;
-                directory(&["class"])
-            }
-            ["devices", "pci0000:00", name, "class"] => {
-                slots().contains(*name).then(|| Entry::File("0x010000\n".into()))
-            }
-            _ => None,
-        }
-    }
-
     fn names_in(&self, directory: &Path) -> io::Result<BTreeSet<String>> {
-        let is_volume = |mount: &super::state::Mount| matches!(mount.root, Root::Volume(_));
+        let is_volume = |mount: &Mount| matches!(mount.root, Root::Volume(_));
         match self.kind_at(directory) {
             None => return fail(Errno::NOENT),
             Some(Kind::Directory) => {}
@@ -454,9 +371,4 @@ impl State {
 
 fn kind(is_directory: bool) -> Kind {
     if is_directory { Kind::Directory } else { Kind::Other }
-}
-
-/// The name of a PCI slot.
-fn slot(number: u32) -> String {
-    format!("0000:00:{number:02x}.0")
 }

@@ -1,7 +1,9 @@
 //! The real host on the node of this model.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+mod history;
+
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,6 @@ use csi_host::{
 };
 use rstest::rstest;
 use rustix::io::Errno;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
@@ -22,8 +23,6 @@ use super::*;
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
 const GIB: u64 = 1 << 30;
-/// How many runs there are of the node under faults; they take a second.
-const SEEDS: u64 = 10;
 const LIMIT: Duration = Duration::from_mins(10);
 const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/staging";
 const POD: &str = "/var/lib/kubelet/pods/1/mount";
@@ -115,7 +114,7 @@ async fn a_blank_volume_is_formatted_once_and_keeps_its_data(#[case] fs_type: Fs
     assert!(host.usage(pod).await.expect("it answers").bytes_total > 0);
     assert_eq!(host.examine(&device, &mounts).await, []);
     for place in [pod, staging] {
-        assert!(host.unmount(place).await.expect("nobody has it open"));
+        assert!(host.unmount(place).await.expect("no pod has it open"));
     }
     host.wait_until_idle(&device, Duration::ZERO).await.expect("it is idle");
 
@@ -157,7 +156,7 @@ async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
     machine.write(target, 5).expect("it is writable");
     assert_eq!(machine.read(target).expect("it answers"), keys(&[5]));
     assert_eq!(machine.volume_at(target).expect("it answers"), VOLUME);
-    host.unmount(target).await.expect("nobody has it open");
+    host.unmount(target).await.expect("no pod has it open");
     medium.write_at(b"its own beginning", 0);
     let error = prepare(&host, FsType::Ext4).await.expect_err("it is in use");
     assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
@@ -293,7 +292,7 @@ async fn who_has_a_device_keeps_the_others_off() {
     assert!(matches!(busy, Err(MountError::Busy { .. })), "{busy:?}");
     machine.release(Path::new("/var/lib/kubelet/pods/1"));
     for place in [Path::new(POD), staging] {
-        host.unmount(place).await.expect("nobody has it open");
+        host.unmount(place).await.expect("no pod has it open");
     }
     let alone = machine
         .open_disk(&device.path, Open::ReadAlone)
@@ -385,7 +384,7 @@ async fn an_unplugged_disk_leaves_a_dead_mount_and_its_number_is_not_given_again
     assert_eq!(find(&host, OTHER).await.name, "vdc");
     assert!(host.unmount(staging).await.expect("a dead mount can go"));
     machine.plug(VOLUME, Medium::blank(), GIB);
-    assert_eq!(find(&host, VOLUME).await.name, "vdb", "nobody has it open");
+    assert_eq!(find(&host, VOLUME).await.name, "vdb", "no pod has it open");
 }
 
 #[tokio::test(start_paused = true)]
@@ -437,7 +436,7 @@ async fn what_must_not_happen_is_seen() {
     );
     second.reboot();
     let device = find(&host, VOLUME).await;
-    host.unmount(Path::new(STAGING)).await.expect("nobody has it open");
+    host.unmount(Path::new(STAGING)).await.expect("no pod has it open");
     mount(&self::host(&second), VOLUME, STAGING, FsType::Ext4)
         .await
         .expect("it is mounted");
@@ -496,7 +495,7 @@ async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it
 
     machine.write_cached(staging, 3).expect("it is writable");
     machine.mount_elsewhere(VOLUME);
-    host.unmount(staging).await.expect("nobody has it open");
+    host.unmount(staging).await.expect("no pod has it open");
     assert_eq!(machine.places(VOLUME), [""; 0].map(Path::new));
     let busy = host.wait_until_idle(&find(&host, VOLUME).await, Duration::ZERO).await;
     assert!(matches!(busy, Err(DeviceError::Busy { .. })), "{busy:?}");
@@ -547,124 +546,4 @@ async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
         !seen.is_empty() && seen.iter().all(|one| one.what.contains("on a part of the disk")),
         "{seen:?}"
     );
-}
-
-/// What a run of one seed shares.
-#[derive(Debug, Clone)]
-struct Run {
-    machine: SimMachine,
-    began: Instant,
-    /// What happened, and when.
-    lines: Arc<Mutex<Vec<String>>>,
-    /// Which volume a pod wrote which key to.
-    written: Arc<Mutex<BTreeSet<(String, u64)>>>,
-}
-
-impl Run {
-    fn note(&self, line: &str) {
-        lock(&self.lines).push(format!("{:?} {line}", self.began.elapsed()));
-    }
-
-    /// The driver and a pod have their way with a volume.
-    async fn life(self, host: Host, volume_id: String, round: u64) {
-        let place = PathBuf::from(format!("{STAGING}-{volume_id}"));
-        let staged = async {
-            let device = host
-                .find_device(&volume_id, Some(GIB), Duration::from_secs(5))
-                .await
-                .ok()?;
-            let _held = host.hold(&device).await.ok()?;
-            let made = host.prepare_filesystem(&device, Prepare::default()).await.ok()?;
-            host.create_place(&place, Place::Directory, 0o750).await.ok()?;
-            let options = MountOptions::default();
-            host.mount(&device, &place, made.fs_type, &options).await.ok()
-        };
-        let staged = staged.await;
-        if self.machine.write(&place, round).is_ok() {
-            lock(&self.written).insert((volume_id.clone(), round));
-        }
-        let unmounted = host.unmount(&place).await;
-        self.note(&format!("{volume_id} {staged:?} {unmounted:?}"));
-    }
-}
-
-/// A driver under faults, which is killed, on a node that reboots and whose disks come and go.
-async fn history(seed: u64) -> Vec<String> {
-    let violations = Violations::default();
-    let run = Run {
-        machine: node("node-1", seed, &violations),
-        began: Instant::now(),
-        lines: Arc::default(),
-        written: Arc::default(),
-    };
-    let machine = &run.machine;
-    machine.set_faults(Faults {
-        hang: 5_000,
-        hang_limit: Duration::from_mins(3),
-        io_error: 10_000,
-        unmount_busy: 200_000,
-        slow_udev: 200_000,
-        missing_link: 100_000,
-        stale_link: 100_000,
-        mkfs_fails: 300_000,
-        late_size: 300_000,
-    });
-    let media: BTreeMap<String, Arc<Medium>> = (0..3)
-        .map(|index| (format!("{index}{}", &VOLUME[1..]), Medium::blank()))
-        .collect();
-    let sources = machine.node.sources.clone();
-    for round in 0..8 {
-        for (volume_id, medium) in &media {
-            machine.plug(volume_id, medium.clone(), GIB);
-        }
-        let host = host(machine);
-        let mut lives = JoinSet::new();
-        for volume_id in media.keys() {
-            lives.spawn(run.clone().life(host.clone(), volume_id.clone(), round));
-        }
-        let patience = Duration::from_millis(sources.random() % 20_000);
-        let end = sources.random() % 4;
-        if end == 0 {
-            while lives.join_next().await.is_some() {}
-            continue;
-        }
-        sleep(patience).await;
-        run.note(&format!("end {end}"));
-        match end {
-            1 => machine.kill_process(),
-            2 => machine.reboot(),
-            _ => media.keys().for_each(|volume_id| machine.unplug(volume_id)),
-        }
-        lives.shutdown().await;
-        for volume_id in media.keys() {
-            machine.unplug(volume_id);
-        }
-    }
-    assert_eq!(violations.list(), []);
-
-    machine.set_faults(Faults::default());
-    machine.reboot();
-    for (volume_id, medium) in &media {
-        machine.plug(volume_id, medium.clone(), GIB);
-        let of = |(of, key): &(String, u64)| (of == volume_id).then_some(*key);
-        let expected: BTreeSet<u64> = lock(&run.written).iter().filter_map(of).collect();
-        let host = host(machine);
-        let device = find(&host, volume_id).await;
-        let made = host.prepare_filesystem(&device, Prepare::default()).await;
-        let fs_type = made.expect("it is ready in the end").fs_type;
-        mount(&host, volume_id, STAGING, fs_type).await.expect("it is mounted");
-        let read = machine.read(Path::new(STAGING)).expect("it answers");
-        assert_eq!(read, expected, "nothing is lost of {volume_id}");
-        host.unmount(Path::new(STAGING)).await.expect("nobody has it open");
-    }
-    lock(&run.lines).clone()
-}
-
-#[tokio::test(start_paused = true)]
-async fn whatever_the_seed_nothing_is_lost_and_the_same_seed_gives_the_same_history() {
-    for seed in 0..SEEDS {
-        let first = history(seed).await;
-        assert_eq!(first, history(seed).await);
-        assert_ne!(first, history(seed + 100_000).await);
-    }
 }

@@ -48,7 +48,7 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// A list, and somebody who follows the nodes that report to it.
+    /// A list, and an observer of the nodes that report to it.
     pub fn observed_by(observer: Arc<dyn Observer>) -> Self {
         Self {
             list: Arc::default(),

@@ -33,7 +33,7 @@ pub(super) async fn run(
         .args(args)
         .arg(device)
         .env("PATH", path)
-        // Messages are matched by nobody, but they are read by people and searched for.
+        // No code matches messages, but people read them and search for them.
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -49,7 +49,7 @@ pub(super) async fn run(
         })?;
     let left_running = time_up == TimeUp::LeaveRunning;
     let output = if left_running {
-        // In a task, which outlives this future: a pipe that nobody reads would end the program at its next word.
+        // In a task, which outlives this future: a pipe without a reader would end the program at its next word.
         let ended = async {
             tokio::spawn(child.wait_with_output())
                 .await

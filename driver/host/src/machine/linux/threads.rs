@@ -40,7 +40,7 @@ impl Threads {
     }
 }
 
-/// Does the job, and then what others bring, until nobody has brought anything for a while.
+/// Does the job, and then what others bring, until nothing has come for a while.
 fn serve(mut job: Job, idle: &Mutex<Vec<Idle>>) {
     loop {
         job();
@@ -58,7 +58,7 @@ fn serve(mut job: Job, idle: &Mutex<Vec<Idle>>) {
         } else {
             let own = thread::current().id();
             lock(idle).retain(|(thread, _)| *thread != own);
-            // If somebody has taken it before, there is something to do after all.
+            // If it has been taken before, there is something to do after all.
             let Ok(job) = jobs.recv() else { return };
             job
         };
