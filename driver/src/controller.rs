@@ -53,7 +53,7 @@ pub struct Settings {
     pub cluster: String,
     /// Whether Kubernetes is told about zones.
     pub topology: bool,
-    /// The most volumes of a server; what Nova allows when absent.
+    /// The most volumes of CSI drivers that a server may have, 0 for no limit; what the cloud's configuration says when absent.
     pub volumes_per_node: Option<u32>,
     /// Metadata of every volume, by templates.
     pub volume_metadata: Vec<(String, String)>,

@@ -35,7 +35,7 @@ pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
 pub const MKFS_OPTIONS: &str = "mkfsOptions";
 /// Volume metadata: the value of `--cluster`.
-pub const METADATA_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
+pub const METADATA_CLUSTER: &str = marks::CLUSTER;
 /// Secrets: the name of the cloud to work on.
 pub const SECRET_CLOUD: &str = "cloud";
 /// Description of every volume, snapshot and backup that is made here.

@@ -77,7 +77,8 @@ pub struct Attached {
 pub struct AttachOptions {
     /// Whether no other server may have the volume, even if it is a multiattach one.
     pub exclusive: bool,
-    /// How many volumes the server may have in all; checked beforehand, at the price of one more request. Nova's own limit when `None`.
+    /// How many volumes of CSI drivers the server may have; Nova's own limit when `None`. Checked beforehand: one more request, and a
+    /// list of the project's volumes for a server that has as many volumes of any kind.
     pub server_limit: Option<u32>,
     /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
     pub read_only: bool,

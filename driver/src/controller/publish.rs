@@ -109,10 +109,13 @@ async fn attach(
     access: Access,
     read_only: bool,
 ) -> Result<ControllerPublishVolumeResponse, Status> {
+    let limit = service.settings.volumes_per_node;
+    let limit = limit.or(cloud.config().block_storage.node_volume_attach_limit);
     let options = AttachOptions {
         // A single-node mode holds also for a volume whose type would allow more.
         exclusive: !access.multi_node,
-        server_limit: service.settings.volumes_per_node,
+        // 0 is no limit, as in CSI.
+        server_limit: limit.filter(|&limit| limit > 0),
         read_only,
     };
     let attached = cloud.attach(volume, server, options).await;

@@ -224,9 +224,7 @@ fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: O
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
-        // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
-        // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
-        volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
+        volumes_per_node: args.max_volumes_per_node,
         volume_metadata: args.volume_metadata.clone(),
         claims,
         zone_labels: args.zone_labels,

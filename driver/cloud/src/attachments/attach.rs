@@ -1,5 +1,6 @@
 //! From a volume to a server.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,11 +8,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::case::{Asked, Case};
 use super::pair;
-use crate::block_storage::{Volume, VolumeAttachment, VolumeStatus};
+use crate::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
 use crate::cloud::{Attached, Inner};
 use crate::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
+use crate::marks;
 use crate::observer::Observer;
 use crate::pace::Kind;
 use crate::per_server::{Crowded, Turn};
@@ -61,13 +63,24 @@ fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> b
 }
 
 impl Inner {
+    /// Refuses a server that has as many volumes of CSI drivers as it may have.
     pub(super) async fn check_room(&self, volume: &VolumeId, server: &ServerId, limit: u32) -> Result<(), CloudError> {
         let found = Compute::new(&self.transport)
             .server(server)
             .await?
             .ok_or_else(|| CloudError::no_server(server))?;
-        let count = found.volumes().len();
-        if found.volumes().any(|attached| attached == volume) || count < limit as usize {
+        let limit = limit as usize;
+        let attached: BTreeSet<&VolumeId> = found.volumes().collect();
+        if attached.contains(volume) || attached.len() < limit {
+            return Ok(());
+        }
+        // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
+        let listed = BlockStorage::new(&self.transport).all(&[], None).await?;
+        let count = listed
+            .iter()
+            .filter(|listed| attached.contains(&listed.id) && listed.metadata.contains_key(marks::CLUSTER))
+            .count();
+        if count < limit {
             return Ok(());
         }
         Err(CloudError::TooManyAttachments {
@@ -76,7 +89,7 @@ impl Inner {
                 operation: "server_get",
                 object: pair(volume, server),
                 status: None,
-                fault: format!("it has {count} volumes, the limit is {limit}"),
+                fault: format!("it has {count} volumes of CSI drivers, the limit is {limit}"),
                 request_id: None,
                 elapsed: Duration::ZERO,
             },
