@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, Created, NewVolume, Source, VolumeId};
+use cinder_cloud::{Cloud, Created, NewVolume, Source, Volume, VolumeId, VolumeStatus};
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
 use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeContentSource};
 use tonic::Status;
@@ -13,7 +13,7 @@ use crate::capability::Access;
 use crate::claims::HintError;
 use crate::clouds::Place;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{CreateParameters, DESCRIPTION, MKFS_OPTIONS, MutableParameters};
+use crate::parameters::{CreateParameters, DESCRIPTION, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters};
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
@@ -144,7 +144,8 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
 }
 
 /// What is wanted with the hints of the claim's annotations, where they are read. Without them nothing is made: a volume cannot be
-/// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume of this name.
+/// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume
+/// of this name, and without meaning once there is ours.
 async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: Wanted) -> Result<Wanted, Status> {
     let (Some(claims), Some((namespace, name))) = (&service.settings.claims, &wanted.claim) else {
         return Ok(wanted);
@@ -162,9 +163,20 @@ async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: Wanted) 
         Err(error) => {
             let there = cloud.volumes_named(&wanted.new.name).await;
             let there = there.map_err(|error| status::cloud(Act::Create, &error))?;
+            // Hints place what is made: the volume has its place, even if one that it was to lie beside is gone since.
+            if there.iter().any(|volume| is_placed(volume, &wanted.new)) {
+                return Ok(wanted);
+            }
             Err(status::hint_impossible(&error, !there.is_empty()))
         }
     }
+}
+
+/// Whether a volume of the wanted name is ours and will not be made again.
+fn is_placed(volume: &Volume, new: &NewVolume) -> bool {
+    let cluster = |metadata: &BTreeMap<String, String>| metadata.get(METADATA_CLUSTER).cloned();
+    cluster(&volume.metadata) == cluster(&new.metadata)
+        && matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse)
 }
 
 /// What the volume is to be filled with. An id that none of OpenStack's objects can have is found missing when it is looked for.
