@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use cinder_cloud::{Cloud, Created, NewVolume, Source, Volume, VolumeId, VolumeStatus};
+use csi_host::{FsType, MkfsOptionError, MkfsOptions};
+use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
-use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeContentSource};
+use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeCapability, VolumeContentSource};
 use tonic::Status;
 
 use super::look::within;
@@ -85,8 +87,12 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         .map_err(|error| status::invalid("parameters", error))?;
     let claim = parameters.claim().filter(|_| service.settings.claims.is_some());
     let claim = claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-    let context = parameters.mkfs_options.clone();
-    let context = context
+    let options = parameters.mkfs_options.clone();
+    if let Some(options) = &options {
+        check_mkfs(&MkfsOptions::parse(options), &request.volume_capabilities)
+            .map_err(|error| status::invalid("parameters", error))?;
+    }
+    let context = options
         .map(|options| (MKFS_OPTIONS.to_owned(), options))
         .into_iter()
         .collect();
@@ -141,6 +147,23 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         )));
     }
     Ok(wanted)
+}
+
+/// Refuses options that no node would give to mkfs. A volume without a file system needs none, and one whose file system is not named
+/// gets what the node's flag says: the options have to suit one of them.
+fn check_mkfs(options: &MkfsOptions, capabilities: &[VolumeCapability]) -> Result<(), MkfsOptionError> {
+    for capability in capabilities {
+        let Some(AccessType::Mount(mount)) = &capability.access_type else {
+            continue;
+        };
+        let check = |fs_type| options.arguments(fs_type, &[], "").map(drop);
+        match FsType::from_name(&mount.fs_type) {
+            Some(fs_type) => check(fs_type)?,
+            None => check(FsType::Ext4)
+                .or_else(|error| check(FsType::Xfs).or_else(|_| check(FsType::Btrfs)).map_err(|_| error))?,
+        }
+    }
+    Ok(())
 }
 
 /// What is wanted with the hints of the claim's annotations, where they are read. Without them nothing is made: a volume cannot be

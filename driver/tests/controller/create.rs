@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessType, MountVolume};
 use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, VolumeContentSource};
 use futures::FutureExt;
 use openstack_sim::{Effect, Fault, Latencies, Quota, VolumeStatus, When};
@@ -445,4 +446,32 @@ async fn a_call_without_time_is_answered_at_once_and_starts_the_work() {
     driver.volume("pvc-1").await;
     driver.volume("pvc-2").await;
     assert_eq!(sim.state().volumes.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_no_node_would_give_to_mkfs_are_refused_before_a_volume_is_made() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let request = |fs_type: &str, options: &str| {
+        let mut request = create_request("pvc-1");
+        request.parameters = parameters(&[("mkfsOptions", options)]);
+        let mount = MountVolume {
+            fs_type: fs_type.into(),
+            ..MountVolume::default()
+        };
+        request.volume_capabilities[0].access_type = Some(AccessType::Mount(mount));
+        request
+    };
+    for (fs_type, options) in [
+        ("", "-F /dev/vda"),
+        ("ext4", "-d su=64k"),
+        ("xfs", "-N 1000"),
+        ("", "-E offset=4096"),
+    ] {
+        let message = refused(driver.create(request(fs_type, options)).await, Code::InvalidArgument);
+        assert!(message.contains("mkfsOptions"), "{fs_type} {options}: {message}");
+    }
+    assert!(sim.state().volumes.is_empty());
+    // Nodes may make XFS where no file system is named.
+    driver.create(request("", "-d su=64k")).await.expect("a volume");
 }
