@@ -34,6 +34,7 @@ impl Inner {
             rounds += 1;
             let started = Instant::now();
             let Some(mut volume) = self.find(new).await? else {
+                self.check_type(new).await?;
                 let volume = self.make(new).await?;
                 let created = self.wait_created(new, volume, false, started, deadline).await?;
                 let created = self.checked(new, created).await?;
@@ -85,6 +86,23 @@ impl Inner {
                         elapsed: started.elapsed(),
                     });
                 }
+            }
+        }
+    }
+
+    /// Refuses a volume for several servers of a named type that is for one only, as far as that can be seen beforehand.
+    async fn check_type(&self, new: &NewVolume) -> Result<(), CloudError> {
+        let Some(wanted) = new.volume_type.as_deref().filter(|_| new.multiattach) else {
+            return Ok(());
+        };
+        match self.type_named(wanted).await {
+            Ok(Some(found)) if found.is_for_one_server() => Err(CloudError::NotMultiattach {
+                volume_type: found.name,
+            }),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::debug!(%error, wanted, "the type could not be read; its volume is checked when it is made");
+                Ok(())
             }
         }
     }

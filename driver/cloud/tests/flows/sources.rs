@@ -148,6 +148,28 @@ async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_beh
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_for_several_servers_is_refused_by_its_type_before_it_is_made() {
+    let stage = stage().await;
+    let shared = || NewVolume {
+        multiattach: true,
+        volume_type: Some("fast".to_owned()),
+        ..new("pvc-1")
+    };
+    let error = stage.cloud.create_volume(shared()).await;
+    let error = error.expect_err("type fast is for one");
+    assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
+    assert_eq!(stage.sim.count("create_volume"), 0);
+
+    // Types that cannot be listed are no obstacle: the new volume tells.
+    let refused = Fault::on("list_volume_types").effect(Effect::policy("volume_extension:type_get_all"));
+    stage.sim.fault(refused).expect("rule");
+    let another = stage.another();
+    let error = another.create_volume(shared()).await.expect_err("seen when it is made");
+    assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
+    assert_eq!(stage.sim.count("create_volume"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_next_try() {
     let stage = stage().await;
     let shared = || NewVolume {
