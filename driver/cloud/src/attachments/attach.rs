@@ -26,9 +26,7 @@ const ROUNDED: Duration = Duration::from_secs(2);
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
     let fault = failure.fault.to_ascii_lowercase();
-    fault.contains("disk devices")
-        || fault.contains("no free disk device names")
-        || fault.contains("no more available pci slots")
+    fault.contains("disk devices") || fault.contains("no free disk device names")
 }
 
 /// A place in a queue that is watched. Ends with its drop.
