@@ -102,9 +102,14 @@ impl Inner {
             at_most_every: None,
             what: format!("snapshot {id}"),
         };
+        let mut seen_available = false;
         let left = self.snapshots.until(wait, |now| match now {
             None => Some(Ok(None)),
             Some(now) if now.status == SnapshotStatus::Deleting => None,
+            // As for volumes: the first look may show it as it was before the deletion.
+            Some(now) if now.status == SnapshotStatus::Available && !std::mem::replace(&mut seen_available, true) => {
+                None
+            }
             Some(now) => Some(Ok(Some(now.clone()))),
         });
         let Some(snapshot) = left.await? else { return Ok(()) };

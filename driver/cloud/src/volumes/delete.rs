@@ -106,11 +106,16 @@ impl Inner {
             at_most_every: None,
             what: format!("volume {id}"),
         };
-        let left = self.watch.until(wait, |volume| match volume {
-            None => Some(Ok(None)),
-            Some(volume) if volume.status == VolumeStatus::Deleting => None,
-            Some(volume) => Some(Ok(Some(volume.status.clone()))),
-        });
+        let mut seen_available = false;
+        let left = self
+            .watch
+            .until(wait, |volume| match volume.map(|volume| &volume.status) {
+                None => Some(Ok(None)),
+                Some(VolumeStatus::Deleting) => None,
+                // An API node whose database lags shows it as it was before the deletion.
+                Some(VolumeStatus::Available) if !std::mem::replace(&mut seen_available, true) => None,
+                Some(status) => Some(Ok(Some(status.clone()))),
+            });
         match left.await? {
             None => {
                 self.gone.remember(id);

@@ -8,7 +8,7 @@ use cinder_cloud::{
 };
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 
-use crate::support::{NOTHING, ONE, Stage, latencies, new, stage, stage_with};
+use crate::support::{NOTHING, ONE, Stage, latencies, new, stage, stage_with, tick};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -331,4 +331,36 @@ async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
     }
     let found = stage.cloud.point_in_time(made.id.as_str()).await.expect("a look");
     assert_eq!(found, Some(PointInTime::Snapshot(made)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_a_lagging_api_node_still_shows_available_is_deleted_all_the_same() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.delete = Duration::from_secs(5)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage.cloud.create_snapshot(snapshot("snap-1", &volume), PATIENCE).await;
+    let made = made.expect("made");
+    let id = made.id.as_str();
+    stage.sim.clear_log();
+    let lag = async {
+        while stage.sim.count("delete_snapshot") == 0 {
+            tick().await;
+        }
+        stage
+            .sim
+            .set_snapshot_status(id, openstack_sim::SnapshotStatus::Available);
+        let before = stage.sim.count("get_snapshot");
+        while stage.sim.count("get_snapshot") == before {
+            tick().await;
+        }
+        stage
+            .sim
+            .set_snapshot_status(id, openstack_sim::SnapshotStatus::Deleting);
+    };
+    let (deleted, ()) = tokio::join!(stage.cloud.delete_point_in_time(id), lag);
+    deleted.expect("the first look was at an old record");
+    assert!(stage.sim.state().snapshots.is_empty());
 }

@@ -302,3 +302,28 @@ async fn lists_come_by_page_and_whole() {
     }
     assert_eq!(seen, 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_a_lagging_api_node_still_shows_available_is_deleted_all_the_same() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.delete = Duration::from_secs(5)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let id = volume.id.as_str();
+    stage.sim.clear_log();
+    let lag = async {
+        while stage.sim.count("delete_volume") == 0 {
+            tick().await;
+        }
+        stage.sim.set_volume_status(id, openstack_sim::VolumeStatus::Available);
+        while stage.sim.count("get_volume") == 0 {
+            tick().await;
+        }
+        stage.sim.set_volume_status(id, openstack_sim::VolumeStatus::Deleting);
+    };
+    let (deleted, ()) = tokio::join!(stage.cloud.delete_volume(&volume.id), lag);
+    deleted.expect("the first look was at an old record");
+    assert!(stage.sim.state().volumes.is_empty());
+}
