@@ -17,6 +17,7 @@ use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, V
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::connection::Connection;
+use crate::dependents::Dependents;
 use crate::error::CloudError;
 use crate::gone::Gone;
 use crate::groups::under_work::UnderWork;
@@ -104,6 +105,7 @@ pub(crate) struct Inner {
     pub(crate) backups: Watch<Backup>,
     pub(crate) turns: Turns,
     pub(crate) gone: Gone,
+    pub(crate) dependents: Dependents,
     pub(crate) known: Known,
     pub(crate) listing: Listing,
     pub(crate) group_names: UnderWork,
@@ -136,6 +138,7 @@ impl Cloud {
                 backups,
                 turns: Turns::default(),
                 gone: Gone::default(),
+                dependents: Dependents::default(),
                 known: Known::default(),
                 listing: Listing::default(),
                 group_names: UnderWork::default(),

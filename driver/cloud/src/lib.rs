@@ -22,6 +22,7 @@ mod cloud;
 mod compute;
 pub mod config;
 mod connection;
+mod dependents;
 mod error;
 mod fault;
 mod gone;

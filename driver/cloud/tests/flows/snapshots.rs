@@ -313,6 +313,17 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     let error = stage.cloud.delete_volume(&source.id).await.expect_err("needed");
     assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
     assert!(error.to_string().contains(clone.id.as_str()), "{error}");
+
+    // Sidecars repeat what was refused.
+    stage.sim.clear_log();
+    stage.cloud.delete_volume(&source.id).await.expect_err("needed");
+    let error = stage.cloud.delete_point_in_time(made.id.as_str()).await;
+    let error = error.expect_err("needed");
+    assert!(error.to_string().contains(restored.id.as_str()), "{error}");
+    let lists = stage.sim.log();
+    let lists = lists.iter().filter(|entry| entry.operation == "list_volumes_detail");
+    let whole = lists.filter(|entry| !entry.path.contains('?'));
+    assert_eq!(whole.count(), 0, "the project was listed once for each");
 }
 
 #[tokio::test(start_paused = true)]
