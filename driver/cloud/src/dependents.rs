@@ -49,12 +49,8 @@ impl Inner {
         if let Some(names) = self.dependents.get(id) {
             return Ok(names);
         }
-        let all = BlockStorage::new(&self.transport).all(&[], None).await?;
-        let names: Vec<String> = all
-            .iter()
-            .filter(|volume| is_built(volume))
-            .map(|volume| format!("volume {} ({})", volume.name, volume.id))
-            .collect();
+        let name = |volume: Volume| is_built(&volume).then(|| format!("volume {} ({})", volume.name, volume.id));
+        let names = BlockStorage::new(&self.transport).map_all(name).await?;
         let names = names.join(", ");
         self.dependents.insert(id, names.clone());
         Ok(names)

@@ -65,6 +65,7 @@ pub use health::{Severity, Trouble};
 pub use http_client::{Connect, HttpClient, Reqwest, SendError};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use last_failure::LastFailure;
+pub use listing::ListedVolume;
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;
 pub use modify::Changes;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, Created, NewVolume, Source, Volume, VolumeId, VolumeStatus};
+use cinder_cloud::{Cloud, Created, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus};
 use csi_host::{FsType, MkfsOptionError, MkfsOptions};
 use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
@@ -251,7 +251,7 @@ async fn answer(
         (true, true) => wanted.zones.as_asked(),
         (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),
     };
-    let mut volume = encode::volume(&volume, topology);
+    let mut volume = encode::volume(&ListedVolume::from(&volume), topology);
     volume.volume_context.extend(wanted.context.clone());
     Ok(CreateVolumeResponse { volume: Some(volume) })
 }

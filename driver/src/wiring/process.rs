@@ -107,7 +107,7 @@ impl Process {
             .transpose()?;
         let controller = clouds
             .clone()
-            .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone()));
+            .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone(), sources.clone()));
         let node = args
             .provide_node_service
             .then(|| node(args, &plan.node, operations.clone()));
@@ -220,7 +220,13 @@ impl Connector {
     }
 }
 
-fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: Operations) -> ControllerService {
+fn controller(
+    args: &Args,
+    clouds: Clouds,
+    claims: Option<Claims>,
+    operations: Operations,
+    sources: Sources,
+) -> ControllerService {
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
@@ -232,6 +238,7 @@ fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: O
         protect_other_clusters: args.protect_other_clusters,
         attach_timeout: Some(args.attach_timeout),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
+        sources,
     };
     ControllerService::new(clouds, operations, settings)
 }

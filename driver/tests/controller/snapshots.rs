@@ -425,6 +425,7 @@ async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
 
     let mut paged = Vec::new();
     let mut token = String::new();
+    sim.clear_log();
     loop {
         let page = ListSnapshotsRequest {
             max_entries: 3,
@@ -441,6 +442,10 @@ async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
         remove(&driver, paged.last().expect("an entry")).await.expect("deleted");
     }
     assert_eq!(paged, all);
+    let log = sim.log();
+    let lists = log.iter().filter(|entry| entry.operation == "list_snapshots_detail");
+    let lists = lists.filter(|entry| !entry.path.contains('?'));
+    assert_eq!(lists.count(), 1, "all pages are cut from one list");
 }
 
 #[tokio::test(start_paused = true)]

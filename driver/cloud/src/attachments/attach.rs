@@ -73,11 +73,11 @@ impl Inner {
             return Ok(());
         }
         // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
-        let listed = BlockStorage::new(&self.transport).all(&[], None).await?;
-        let count = listed
-            .iter()
-            .filter(|listed| attached.contains(&listed.id) && listed.metadata.contains_key(marks::CLUSTER))
-            .count();
+        let counts = |listed: Volume| {
+            let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(marks::CLUSTER);
+            is_csi.then_some(())
+        };
+        let count = BlockStorage::new(&self.transport).map_all(counts).await?.len();
         if count < limit {
             return Ok(());
         }

@@ -113,6 +113,16 @@ impl Volume {
             .map(String::as_str)
     }
 
+    /// What it was made from: Cinder keeps the snapshot or the volume, and metadata the backup.
+    pub fn source(&self) -> Option<Source> {
+        let point = self.snapshot_id.as_deref().or_else(|| self.source_backup());
+        match (point, &self.source_volid) {
+            (Some(id), _) => Some(Source::PointInTime(id.to_owned())),
+            (None, Some(id)) => Some(Source::Volume(id.clone())),
+            (None, None) => None,
+        }
+    }
+
     /// The complete attachment to a server.
     pub fn attachment_to(&self, server: &ServerId) -> Option<&VolumeAttachment> {
         self.attachments
@@ -277,17 +287,33 @@ impl BlockStorage<'_> {
         filter: &[(&'static str, String)],
         marker: Option<&VolumeId>,
     ) -> Result<Vec<Volume>, CloudError> {
+        self.map_all_at(version, filter, marker, Some).await
+    }
+
+    /// All volumes of the project, each as `map` makes of it, which leaves out what it makes nothing of. No more than a page of whole
+    /// volumes is held.
+    pub(crate) async fn map_all<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
+        self.map_all_at(None, &[], None, map).await
+    }
+
+    async fn map_all_at<T>(
+        &self,
+        version: Option<MicroVersion>,
+        filter: &[(&'static str, String)],
+        marker: Option<&VolumeId>,
+        mut map: impl FnMut(Volume) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
         let mut page = self.page_at(version, filter, None, marker).await?;
-        let mut volumes = std::mem::take(&mut page.volumes);
+        let mut found: Vec<T> = page.volumes.into_iter().filter_map(&mut map).collect();
         while let Some(marker) = page.next.take() {
             page = self.page_at(version, filter, None, Some(&marker)).await?;
             // A service that ignores the marker would have us turn for ever.
             if page.next.as_ref() == Some(&marker) {
                 break;
             }
-            volumes.append(&mut page.volumes);
+            found.extend(page.volumes.into_iter().filter_map(&mut map));
         }
-        Ok(volumes)
+        Ok(found)
     }
 
     /// Asks for a new volume. The request is never repeated once it may have reached Cinder.

@@ -222,12 +222,7 @@ fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String>
     if volume.status == VolumeStatus::RestoringBackup {
         return None;
     }
-    let found = match (&volume.snapshot_id, volume.source_backup(), &volume.source_volid) {
-        (Some(snapshot), ..) => Some(Source::PointInTime(snapshot.clone())),
-        (None, Some(backup), _) => Some(Source::PointInTime(backup.to_owned())),
-        (None, None, Some(volume)) => Some(Source::Volume(volume.clone())),
-        (None, None, None) => None,
-    };
+    let found = volume.source();
     let words = |source: Option<&Source>| match source {
         None => "nothing".to_owned(),
         Some(Source::PointInTime(id)) => format!("snapshot or backup {id}"),
