@@ -257,6 +257,11 @@ pub fn hint_impossible(error: &HintError, there: bool) -> Status {
     }
 }
 
+/// A volume is at another node than the one that asks, where the mode alone does not tell why it cannot be at both.
+pub fn elsewhere(error: &CloudError, reason: &str) -> Status {
+    Status::failed_precondition(format!("{error}; {reason}"))
+}
+
 /// An id was not found, and a cloud that may have it gave no answer.
 pub fn cloud_silent(what: &str, id: &str, cloud: &str, error: &CloudError) -> Status {
     let cloud = if cloud.is_empty() { "without a name" } else { cloud };

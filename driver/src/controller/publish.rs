@@ -1,6 +1,6 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach, done when Nova and Cinder agree.
 
-use cinder_cloud::{AttachOptions, Cloud, ServerId, VolumeId};
+use cinder_cloud::{AttachOptions, Cloud, CloudError, ServerId, VolumeId};
 use csi_proto::csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse,
@@ -8,7 +8,7 @@ use csi_proto::csi::v1::{
 use tonic::Status;
 
 use super::{ControllerService, follow};
-use crate::capability::Access;
+use crate::capability::{Access, ONE_WRITER};
 use crate::operations::{Deadline, Target};
 use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY, PUBLISH_SIZE};
 use crate::status::Act;
@@ -26,7 +26,7 @@ pub(super) async fn publish(
         .volume_capability
         .as_ref()
         .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
-    let access = Access::of("volume_capability", capability)?;
+    let access = Access::of_existing("volume_capability", capability)?;
     let read_only = request.readonly;
     let deadline = match service.settings.attach_timeout {
         Some(limit) => deadline.at_most(limit),
@@ -119,7 +119,10 @@ async fn attach(
         read_only,
     };
     let attached = cloud.attach(volume, server, options).await;
-    let attached = attached.map_err(|error| status::cloud(Act::Attach, &error))?;
+    let attached = attached.map_err(|error| match &error {
+        CloudError::AttachedElsewhere { .. } if access.kept_to_one => status::elsewhere(&error, ONE_WRITER),
+        _ => status::cloud(Act::Attach, &error),
+    })?;
     let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
     // Nova attaches for writing; the node keeps the promise.
     let mode = read_only.then(|| (PUBLISH_READONLY.to_owned(), "true".to_owned()));

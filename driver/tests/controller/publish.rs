@@ -107,7 +107,7 @@ async fn missing_and_wrong_fields_are_named() {
         ),
         (
             ControllerPublishVolumeRequest {
-                volume_capability: Some(capability(Mode::MultiNodeMultiWriter)),
+                volume_capability: Some(capability(Mode::Unknown)),
                 ..good()
             },
             "volume_capability",
