@@ -56,15 +56,12 @@ impl Inner {
                         difference,
                     });
                 }
-                // It may be ours: the name is not given up, and it is not removed, for it may be somebody's.
-                Found::Unmarked(difference) => {
+                // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
+                Found::Elsewhere(difference) => {
                     return Err(CloudError::Busy {
                         kind: ObjectKind::Volume,
                         id: volume.id.to_string(),
-                        status: format!(
-                            "{} and restored by a creation that may have been cut short: {difference}",
-                            volume.status
-                        ),
+                        status: format!("{} and may come from an earlier attempt: {difference}", volume.status),
                         wanted: "deleted by hand, if nobody uses it,",
                     });
                 }

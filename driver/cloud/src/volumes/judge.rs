@@ -25,9 +25,9 @@ pub(super) enum Found {
     OursFailed,
     /// The same request made it, and Cinder put it where it was not wanted or made it for one server only; nobody ever got it.
     OursUnfit,
-    /// It was restored from the wanted backup where it is not wanted, and bears no marks of its creation: an earlier attempt was cut
-    /// short before it wrote them, or another tool made it.
-    Unmarked(String),
+    /// It is where it is not wanted, and an earlier attempt at this request may have made it: one to which other zones would do, or
+    /// one that was cut short before it wrote the marks of a restored volume.
+    Elsewhere(String),
     /// It failed, and somebody else made it, or it was of use before, or it cannot be deleted.
     Failed,
     /// It is another one.
@@ -53,8 +53,10 @@ pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Foun
     }
     if let Some(difference) = difference(volume, new, ignore_zone) {
         let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
-        if is_elsewhere && !marks_are_own(volume) && volume.attachments.is_empty() {
-            return Found::Unmarked(difference);
+        let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
+        let may_be_earlier = !marks_are_own(volume) || (is_ours(volume, new) && is_unused);
+        if is_elsewhere && may_be_earlier && volume.attachments.is_empty() {
+            return Found::Elsewhere(difference);
         }
         return Found::Other(difference);
     }

@@ -145,13 +145,14 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 #[rstest]
 #[case("east", "available", Found::OursUnfit)]
 #[case("east,west", "available", Found::OursUnfit)]
-// Somebody was given it once.
-#[case("east,nova", "available", Found::Other(String::new()))]
+// An earlier attempt made it where it was wanted then, and its answer may have arrived.
+#[case("east,nova", "available", Found::Elsewhere(String::new()))]
+// A server has it, or is about to.
 #[case("east", "in-use", Found::Other(String::new()))]
 #[case("east", "reserved", Found::Other(String::new()))]
 // It cannot be deleted yet.
 #[case("east", "creating", Found::Coming)]
-#[case("east,nova", "creating", Found::Other(String::new()))]
+#[case("east,nova", "creating", Found::Elsewhere(String::new()))]
 fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
     #[case] requested: &str,
     #[case] status: &str,
@@ -165,6 +166,7 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
     found.metadata.insert(marks::REQUESTED_ZONES.into(), requested.into());
     let judged = match judge(&found, &wanted, false) {
         Found::Other(_) => Found::Other(String::new()),
+        Found::Elsewhere(_) => Found::Elsewhere(String::new()),
         other => other,
     };
     assert_eq!(judged, expected);
@@ -279,7 +281,7 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     ]);
     assert_eq!(restored.source_backup(), Some("b-2"));
     assert!(
-        matches!(judge(&restored, &wanted, false), Found::Unmarked(_)),
+        matches!(judge(&restored, &wanted, false), Found::Elsewhere(_)),
         "somebody may have got it"
     );
     let larger = NewVolume {
