@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jiff::Timestamp;
 
 use crate::auth::Token;
-use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume, VolumePage};
+use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume};
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::connection::Connection;
@@ -222,22 +222,6 @@ impl Cloud {
             return Ok(None);
         }
         Compute::new(&self.inner.transport).server(server).await
-    }
-
-    /// The project's volumes, newest first: one page of `limit` after `marker`, or all when there is no limit. A marker that Cinder
-    /// does not know is a [`CloudError::BadRequest`] or [`CloudError::NotFound`].
-    pub async fn list_volumes(&self, limit: Option<u32>, marker: Option<&VolumeId>) -> Result<VolumePage, CloudError> {
-        if let Some(marker) = marker.filter(|marker| !marker.is_uuid()) {
-            return Err(CloudError::no_volume(marker));
-        }
-        let cinder = BlockStorage::new(&self.inner.transport);
-        match limit {
-            Some(_) => cinder.page(&[], limit, marker).await,
-            None => cinder
-                .all(&[], marker)
-                .await
-                .map(|volumes| VolumePage { volumes, next: None }),
-        }
     }
 
     /// Makes a volume, or finds the one that an earlier call with the same name made, and waits until it is complete.

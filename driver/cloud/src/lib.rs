@@ -53,7 +53,7 @@ mod watch;
 
 pub use block_storage::{
     Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source, Volume,
-    VolumeAttachment, VolumePage, VolumeStatus, VolumeType,
+    VolumeAttachment, VolumeStatus, VolumeType,
 };
 pub use cloud::{AttachOptions, Attached, Cloud, CloudService, CredentialFacts, Login};
 pub use compute::Server;

@@ -164,7 +164,7 @@ impl Inner {
     /// The volume of the wanted name that a creation goes on with.
     async fn find(&self, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
         let named = BlockStorage::new(&self.transport)
-            .all(&[("name", new.name.clone())], None)
+            .all(&[("name", new.name.clone())])
             .await?;
         let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
         let made = several(&named, new);

@@ -127,8 +127,8 @@ impl Watched for Volume {
             List::InStatus(status, limit) => {
                 let filter = [("status", status.to_string())];
                 match limit {
-                    Some(_) => cinder.page(&filter, *limit, None).await.map(|page| Some(page.volumes)),
-                    None => cinder.all(&filter, None).await.map(Some),
+                    Some(_) => cinder.page(&filter, *limit).await.map(|page| Some(page.volumes)),
+                    None => cinder.all(&filter).await.map(Some),
                 }
             }
         }
