@@ -6,6 +6,12 @@
 //! A volume is never taken for one, whatever it holds: what is on a volume was written by whoever uses it, who would name
 //! this node.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "who this machine is is asked once, before there are volumes: no test needs it on another machine"
+)]
+
 mod iso9660;
 
 use std::fs::{self, File};
@@ -20,7 +26,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
-use crate::{Host, HostPaths, OffloadError, slots};
+use crate::{Host, HostPaths, Machine, OffloadError, slots};
 
 /// What Nova calls it.
 const LABEL: &str = "config-2";
@@ -55,21 +61,23 @@ impl Host {
     /// The text of `openstack/latest/meta_data.json` of this instance's config drive. Nothing is mounted or written.
     /// Bounded by 20 s.
     pub async fn config_drive(&self) -> Result<Vec<u8>, ConfigDriveError> {
-        let paths = self.inner.paths.clone();
-        let threads = &self.inner.threads;
-        threads
-            .run("looking for the config drive", LIMIT, move || find(&paths))
+        let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
+        self.inner
+            .calls
+            .run("looking for the config drive", LIMIT, move || find(&*machine, &paths))
             .await?
     }
 }
 
-fn find(paths: &HostPaths) -> Result<Vec<u8>, ConfigDriveError> {
+fn find(machine: &dyn Machine, paths: &HostPaths) -> Result<Vec<u8>, ConfigDriveError> {
     let labelled = [LABEL, "CONFIG-2"].map(|label| paths.dev.join("disk/by-label").join(label));
     let labelled = labelled
         .into_iter()
-        .filter(|link| link.exists() && !is_on_a_volume(&paths.sys, link));
+        .filter(|link| link.exists() && !is_on_a_volume(machine, &paths.sys, link));
     // Where nobody makes links: every disk that is small enough says itself whether it is one.
-    let unlabelled = small_disks(&paths.sys).into_iter().map(|name| paths.dev.join(name));
+    let unlabelled = small_disks(machine, &paths.sys)
+        .into_iter()
+        .map(|name| paths.dev.join(name));
     let mut problem = ConfigDriveError::Absent;
     for device in labelled.chain(unlabelled) {
         match read(&device) {
@@ -82,7 +90,7 @@ fn find(paths: &HostPaths) -> Result<Vec<u8>, ConfigDriveError> {
 }
 
 /// Disks that are no larger than a config drive. Not those that the machine makes itself.
-fn small_disks(sys: &Path) -> Vec<String> {
+fn small_disks(machine: &dyn Machine, sys: &Path) -> Vec<String> {
     const OWN: [&str; 6] = ["loop", "zram", "ram", "dm-", "md", "nbd"];
     let block = sys.join("block");
     let mut names: Vec<String> = fs::read_dir(&block)
@@ -90,7 +98,7 @@ fn small_disks(sys: &Path) -> Vec<String> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| !OWN.iter().any(|own| name.starts_with(own)) && !slots::is_volume(sys, name))
+        .filter(|name| !OWN.iter().any(|own| name.starts_with(own)) && !slots::is_volume(machine, sys, name))
         .filter(|name| {
             let sectors = fs::read_to_string(block.join(name).join("size"));
             let sectors: Option<u64> = sectors.ok().and_then(|text| text.trim().parse().ok());
@@ -102,7 +110,7 @@ fn small_disks(sys: &Path) -> Vec<String> {
 }
 
 /// Whether a device, or the disk that it is a partition of, is a volume.
-fn is_on_a_volume(sys: &Path, device: &Path) -> bool {
+fn is_on_a_volume(machine: &dyn Machine, sys: &Path, device: &Path) -> bool {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let Some(own) = fs::canonicalize(device).ok().and_then(|node| name(&node)) else {
         return true;
@@ -114,7 +122,7 @@ fn is_on_a_volume(sys: &Path, device: &Path) -> bool {
     } else {
         Some(own)
     };
-    disk.is_none_or(|disk| slots::is_volume(sys, &disk))
+    disk.is_none_or(|disk| slots::is_volume(machine, sys, &disk))
 }
 
 /// The document; nothing if the disk has another label.

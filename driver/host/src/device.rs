@@ -8,26 +8,23 @@
 //! virtio and NVMe cut a serial at 20 characters, so a cut serial stands for every id that begins with it. Where that, or
 //! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
 
-mod arrival;
 mod held;
 mod identity;
 mod read_only;
 
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, major, minor};
+use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::held::Held;
 pub(crate) use self::identity::serials;
 
-use self::arrival::Arrivals;
-use crate::Host;
+use crate::machine::{Disk, Open};
 use crate::offload::OffloadError;
+use crate::{Host, Machine};
 
 /// Between the first looks; doubled until [`SLOWEST_LOOK`]. New nodes and links wake at once; this is for sizes and
 /// serials, which sysfs fills in without a word, and for nodes where the kernel has no inotify left.
@@ -183,17 +180,6 @@ pub enum DeviceError {
     NoAnswer(#[from] OffloadError),
 }
 
-/// What opening a device is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Open {
-    /// To read, beside whoever uses it.
-    Read,
-    /// To read, with nobody else who writes: neither a mount nor a mkfs.
-    ReadAlone,
-    /// To write, with nobody else: neither a mount nor a mkfs.
-    WriteAlone,
-}
-
 impl Host {
     /// The device of a volume, waited for until `timeout`.
     ///
@@ -209,7 +195,7 @@ impl Host {
         let deadline = start + timeout;
         // Before the first look, so that nothing happens unseen after it.
         let arrivals = (!timeout.is_zero())
-            .then(|| Arrivals::watch(&self.inner.paths))
+            .then(|| self.inner.machine.arrivals(&self.inner.paths))
             .flatten();
         let mut pause = FIRST_LOOK;
         let mut next_rescan = start;
@@ -253,6 +239,8 @@ impl Host {
                 }
             };
             tokio::select! {
+                // The clock first: what happens all the time must not keep the pause from growing.
+                biased;
                 () = clock => pause = (pause * 2).min(SLOWEST_LOOK),
                 () = woken => {}
             }
@@ -261,11 +249,12 @@ impl Host {
 
     /// Whether the one disk could be rescanned. That it could not is no error of its own: the size stays what it is.
     async fn rescan(&self, name: &str) -> bool {
-        let (sys, disk) = (self.inner.paths.sys.clone(), name.to_owned());
-        let call = move || identity::rescan(&sys, &disk);
+        let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
+        let disk = name.to_owned();
+        let call = move || identity::rescan(&*machine, &sys, &disk);
         let rescanned = self
             .inner
-            .threads
+            .calls
             .run(format!("rescanning {name}"), RESCAN_LIMIT, call)
             .await;
         match rescanned.map_err(DeviceError::from).flatten() {
@@ -283,10 +272,10 @@ impl Host {
         let deadline = Instant::now() + timeout;
         let mut pause = FIRST_LOOK;
         loop {
-            let opened = device.clone();
+            let (machine, opened) = (self.inner.machine.clone(), device.clone());
             let what = format!("opening {}", device.path.display());
-            let open = move || opened.open(Open::ReadAlone).map(drop);
-            match self.inner.threads.run(what, LOOK_LIMIT, open).await? {
+            let open = move || opened.open(&*machine, Open::ReadAlone).map(drop);
+            match self.inner.calls.run(what, LOOK_LIMIT, open).await? {
                 Err(error @ DeviceError::Busy { .. }) if Instant::now() >= deadline => return Err(error),
                 Err(DeviceError::Busy { .. }) => {}
                 Err(DeviceError::Access { source, .. }) if is_gone(&source) => return Ok(()),
@@ -298,53 +287,44 @@ impl Host {
     }
 
     async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
-        let paths = self.inner.paths.clone();
+        let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         let volume = volume_id.to_owned();
         let what = format!("the search for the device of volume {volume_id}");
         self.inner
-            .threads
-            .run(what, LOOK_LIMIT, move || identity::look(&paths, &volume, expected_size))
+            .calls
+            .run(what, LOOK_LIMIT, move || {
+                identity::look(&*machine, &paths, &volume, expected_size)
+            })
             .await?
     }
 }
 
 /// What opening says when the disk was unplugged.
 fn is_gone(error: &io::Error) -> bool {
-    let errno = rustix::io::Errno::from_io_error(error);
-    matches!(
-        errno,
-        Some(rustix::io::Errno::NOENT | rustix::io::Errno::NXIO | rustix::io::Errno::NODEV)
-    )
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOENT | Errno::NXIO | Errno::NODEV))
 }
 
 impl Device {
     /// Opens the device and makes sure, on the open file, that it is the one that was checked and of the size that sysfs
     /// says. Blocks.
-    pub(crate) fn open(&self, how: Open) -> Result<File, DeviceError> {
+    pub(crate) fn open(&self, machine: &dyn Machine, how: Open) -> Result<Box<dyn Disk>, DeviceError> {
         let access = |what| {
             let path = self.path.clone();
             move |source: io::Error| DeviceError::Access { what, path, source }
         };
-        let flags = match how {
-            Open::Read => OFlags::RDONLY | OFlags::CLOEXEC,
-            Open::ReadAlone => OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC,
-            // On a block device O_EXCL is the kernel's claim: mounts, mkfs, device mapper and md take it too.
-            Open::WriteAlone => OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC,
-        };
-        let opened = rustix::fs::open(&self.path, flags, Mode::empty());
-        let mut file = match opened {
-            Ok(fd) => File::from(fd),
-            Err(rustix::io::Errno::BUSY) => {
+        let disk = match machine.open_disk(&self.path, how) {
+            Ok(disk) => disk,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
                 let holder = "a mount, a mkfs that an earlier call started, or the device mapper has it".into();
                 return Err(DeviceError::Busy {
                     path: self.path.clone(),
                     holder,
                 });
             }
-            Err(errno) => return Err(access("open")(errno.into())),
+            Err(error) => return Err(access("open")(error)),
         };
-        let node = file.metadata().map_err(access("stat"))?.rdev();
-        let actual = (major(node), minor(node));
+        let actual = disk.number().map_err(access("stat"))?;
         if actual != self.number {
             let (path, name) = (self.path.clone(), self.name.clone());
             return Err(DeviceError::WrongNode {
@@ -354,7 +334,7 @@ impl Device {
                 actual,
             });
         }
-        let actual = file.seek(SeekFrom::End(0)).map_err(access("find the size of"))?;
+        let actual = disk.size().map_err(access("find the size of"))?;
         if actual < self.size_bytes {
             let (volume_id, device) = (self.volume_id.clone(), self.name.clone());
             return Err(DeviceError::TooSmall {
@@ -364,7 +344,7 @@ impl Device {
                 actual,
             });
         }
-        Ok(file)
+        Ok(disk)
     }
 }
 

@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::device::Open;
+use crate::machine::Open;
 use crate::offload::OffloadError;
 use crate::tool::ToolError;
 use crate::{Device, DeviceError, Host};

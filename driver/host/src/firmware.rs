@@ -1,5 +1,10 @@
 //! What the firmware says about this machine (DMI).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "who this machine is is asked once, before there are volumes: no test needs it on another machine"
+)]
+
 use std::fs;
 use std::time::Duration;
 
@@ -36,10 +41,7 @@ impl Host {
                 .then(|| text("product_uuid").to_lowercase())
                 .filter(|uuid| !uuid.is_empty())
         };
-        self.inner
-            .threads
-            .run("reading the firmware's tables", LIMIT, read)
-            .await
+        self.inner.calls.run("reading the firmware's tables", LIMIT, read).await
     }
 
     /// The number of the network interface of this name, or of this number; `None`: there is no such one.
@@ -53,7 +55,7 @@ impl Host {
         }
         let path = self.inner.paths.sys.join("class/net").join(name).join("ifindex");
         let read = move || fs::read_to_string(path).ok()?.trim().parse().ok();
-        self.inner.threads.run("reading a network interface", LIMIT, read).await
+        self.inner.calls.run("reading a network interface", LIMIT, read).await
     }
 
     /// Numbers of the network interfaces that are up, the loopback not among them. Bounded by 5 s.
@@ -81,7 +83,7 @@ impl Host {
             numbers
         };
         self.inner
-            .threads
+            .calls
             .run("reading the network interfaces", LIMIT, read)
             .await
     }

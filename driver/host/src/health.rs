@@ -3,17 +3,15 @@
 //! Every question has a thread and a time limit of its own, so a device that hangs is reported as one that hangs and
 //! keeps nobody else waiting.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::filesystem::size;
-use crate::{Device, FsType, Host, MountTable, OffloadError};
+use crate::machine::Open;
+use crate::{Device, FsType, Host, Machine, MountTable, OffloadError};
 
 /// How long one question may take. A healthy device takes milliseconds, a busy one seconds.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -93,14 +91,15 @@ impl Host {
             .sys
             .join(format!("dev/block/{}:{}", number.0, number.1));
         let what = format!("looking for device {}:{}", number.0, number.1);
-        self.inner.threads.run(what, LIMIT, move || entry.exists()).await
+        let machine = self.inner.machine.clone();
+        self.inner.calls.run(what, LIMIT, move || machine.exists(&entry)).await
     }
 
     /// The beginning of the device, read past every cache. No finding where the question could not be asked, because this
     /// node is at its limits: that says nothing about the device.
     async fn read_head(&self, device: &Device) -> Result<Vec<u8>, Option<Finding>> {
         let path = device.path.display();
-        let read = device.clone();
+        let (machine, read) = (self.inner.machine.clone(), device.path.clone());
         let what = format!("a read of {path}");
         let gone = |error: &io::Error| {
             matches!(
@@ -110,8 +109,8 @@ impl Host {
         };
         match self
             .inner
-            .threads
-            .run(what, LIMIT, move || read_directly(&read.path))
+            .calls
+            .run(what, LIMIT, move || read_directly(&*machine, &read))
             .await
         {
             Ok(Ok(head)) => Ok(head),
@@ -141,11 +140,12 @@ impl Host {
             .join("block")
             .join(&device.name)
             .join("device/state");
+        let machine = self.inner.machine.clone();
         let what = format!("reading the state of {}", device.name);
         let state = self
             .inner
-            .threads
-            .run(what, LIMIT, move || fs::read_to_string(file))
+            .calls
+            .run(what, LIMIT, move || machine.read_to_string(&file))
             .await;
         let state = state.ok()?.ok()?;
         let state = state.trim();
@@ -161,14 +161,14 @@ impl Host {
 
     /// Whether the mounted file system still answers.
     async fn ask_mount(&self, target: &Path, fs_type: &str) -> Option<Finding> {
-        let place = target.to_owned();
+        let (machine, place) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("listing {}", target.display());
         let call = move || {
-            rustix::fs::statvfs(&place)?;
+            machine.statvfs(&place)?;
             // What statfs answers from memory, a directory does not where the file system was shut down.
-            fs::read_dir(&place)?.next().transpose().map(drop)
+            machine.touch_directory(&place)
         };
-        match self.inner.threads.run(what, LIMIT, call).await {
+        match self.inner.calls.run(what, LIMIT, call).await {
             Ok(Err(error)) if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::UCLEAN)) => {
                 Some(Finding {
                     trouble: Trouble::FilesystemShutDown,
@@ -190,12 +190,17 @@ impl Host {
     /// The errors that ext has written into its superblock.
     async fn recorded_errors(&self, device: &Device) -> Option<Finding> {
         let dir = self.inner.paths.sys.join("fs/ext4").join(&device.name);
+        let machine = self.inner.machine.clone();
         let what = format!("reading the errors of {}", device.name);
         let read = move || {
-            let read = |file: &str| fs::read_to_string(dir.join(file)).map(|text| text.trim().to_owned());
+            let read = |file: &str| {
+                machine
+                    .read_to_string(&dir.join(file))
+                    .map(|text| text.trim().to_owned())
+            };
             Ok::<_, io::Error>((read("errors_count")?, read("last_error_func").unwrap_or_default()))
         };
-        let (count, function) = self.inner.threads.run(what, LIMIT, read).await.ok()?.ok()?;
+        let (count, function) = self.inner.calls.run(what, LIMIT, read).await.ok()?.ok()?;
         let count: u64 = count.parse().ok().filter(|count| *count > 0)?;
         Some(Finding {
             trouble: Trouble::FilesystemErrors,
@@ -223,9 +228,8 @@ fn shrunk(device: &Device, head: &[u8]) -> Option<Finding> {
 }
 
 /// Reads as much of the beginning as there is, up to [`size::HEAD`], from the device and not from memory.
-fn read_directly(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+fn read_directly(machine: &dyn Machine, path: &Path) -> io::Result<Vec<u8>> {
+    let disk = machine.open_disk(path, Open::ReadDirectly)?;
     let mut room = vec![0; size::HEAD + ALIGNMENT];
     let start = room.as_ptr().align_offset(ALIGNMENT);
     let buffer = room
@@ -233,7 +237,7 @@ fn read_directly(path: &Path) -> io::Result<Vec<u8>> {
         .ok_or(io::ErrorKind::OutOfMemory)?;
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, filled as u64) {
+        match disk.read_at(rest, filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -249,6 +253,7 @@ fn read_directly(path: &Path) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::future::ready;
     use std::sync::mpsc;
 
@@ -270,7 +275,7 @@ mod tests {
             held.push(release);
             let call = host
                 .inner
-                .threads
+                .calls
                 .run(format!("call {index}"), LIMIT, move || hung.recv());
             // Begun, and left to itself.
             tokio::select! {

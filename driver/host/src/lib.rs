@@ -15,12 +15,23 @@
 //!   device holds from the device. A restart forgets nothing.
 //! * **Every call is bounded.** Blocking system calls run on threads of their own, so that a dead device keeps neither
 //!   the runtime nor another volume waiting; external programs run without a shell and with a time limit.
+//! * **One way to the machine.** System calls and programs go through [`Machine`], which a test may replace.
 //! * No gRPC and no OpenStack in here.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests lay out machines in files"
+    )
+)]
 
 pub mod config_drive;
 pub mod device;
 pub mod filesystem;
 pub mod health;
+pub mod machine;
 pub mod mount;
 pub mod mountinfo;
 pub mod slots;
@@ -35,6 +46,7 @@ use std::sync::Arc;
 
 pub use device::{Device, DeviceError, Held};
 pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
+pub use machine::{Linux, Machine};
 pub use mount::{MountError, MountOptions};
 pub use mountinfo::{Mount, MountTable};
 pub use offload::OffloadError;
@@ -73,7 +85,8 @@ pub struct Host {
 struct Inner {
     paths: HostPaths,
     tools: Tools,
-    threads: offload::Threads,
+    machine: Arc<dyn Machine>,
+    calls: offload::Calls,
 }
 
 impl Host {
@@ -84,11 +97,17 @@ impl Host {
 
     /// The same with tools named one by one.
     pub fn with_tools(paths: HostPaths, tools: Tools) -> Self {
+        Self::on(Arc::new(Linux::default()), paths, tools)
+    }
+
+    /// The same on another machine than the one that this process runs on.
+    pub fn on(machine: Arc<dyn Machine>, paths: HostPaths, tools: Tools) -> Self {
         Self {
             inner: Arc::new(Inner {
                 paths,
                 tools,
-                threads: offload::Threads::default(),
+                calls: offload::Calls::on(machine.clone()),
+                machine,
             }),
             default_fs_type: FsType::default(),
         }
@@ -101,6 +120,10 @@ impl Host {
             default_fs_type,
             ..self
         }
+    }
+
+    fn machine(&self) -> &dyn Machine {
+        &*self.inner.machine
     }
 
     /// The paths that this host is seen through.

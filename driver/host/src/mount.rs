@@ -4,23 +4,22 @@
 //! what it did not like (the `fsopen` family; `mount(2)` where a kernel lacks it).
 
 mod options;
-mod syscalls;
+mod refusal;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::MountFlags;
 
 pub use options::{MountOptions, OptionError};
 
+use crate::machine::Kind;
 use crate::mountinfo::{self, MountInfoError, MountTable};
 use crate::offload::OffloadError;
-use crate::{Device, FsType, Host};
+use crate::{Device, FsType, Host, Machine};
 
 /// A mount replays the journal, which takes minutes on a large and busy file system.
 const MOUNT_LIMIT: Duration = Duration::from_mins(10);
@@ -105,43 +104,43 @@ pub enum Place {
 impl Host {
     /// What is mounted now. Bounded by 10 s.
     pub async fn mounts(&self) -> Result<MountTable, MountError> {
-        let proc = self.inner.paths.proc.clone();
-        let read = move || MountTable::read(&proc);
+        let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
+        let read = move || MountTable::read(&*machine, &proc);
         Ok(self
             .inner
-            .threads
+            .calls
             .run("reading the list of mounts", TABLE_LIMIT, read)
             .await??)
     }
 
     /// `path` as the kernel names it in the list of mounts: symbolic links of its parents are followed. Bounded by 10 s.
     pub async fn resolve(&self, path: &Path) -> Result<PathBuf, MountError> {
-        let path = path.to_owned();
+        let (machine, path) = (self.inner.machine.clone(), path.to_owned());
         let what = format!("resolving {}", path.display());
         Ok(self
             .inner
-            .threads
-            .run(what, TABLE_LIMIT, move || mountinfo::resolve(&path))
+            .calls
+            .run(what, TABLE_LIMIT, move || mountinfo::resolve(&*machine, &path))
             .await?)
     }
 
     /// Makes `target` with `mode` if it is not there, its parents too. `true` if it was made.
     pub async fn create_place(&self, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
-        let target = target.to_owned();
+        let (machine, target) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("creating {}", target.display());
         self.inner
-            .threads
-            .run(what, TABLE_LIMIT, move || create_place(&target, place, mode))
+            .calls
+            .run(what, TABLE_LIMIT, move || create_place(&*machine, &target, place, mode))
             .await?
     }
 
     /// Removes an empty directory or a file; nothing there is fine. Never removes what a directory holds.
     pub async fn remove_place(&self, target: &Path) -> Result<(), MountError> {
-        let target = target.to_owned();
+        let (machine, target) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("removing {}", target.display());
         self.inner
-            .threads
-            .run(what, TABLE_LIMIT, move || remove_place(&target))
+            .calls
+            .run(what, TABLE_LIMIT, move || remove_place(&*machine, &target))
             .await?
     }
 
@@ -157,26 +156,27 @@ impl Host {
     ) -> Result<(), MountError> {
         let (device, target, options) = (device.path.clone(), target.to_owned(), options.clone());
         let what = format!("mounting {} at {}", device.display(), target.display());
-        let call = move || match syscalls::mount(&device, &target, fs_type, &options) {
+        let machine = self.inner.machine.clone();
+        let call = move || match mount(&*machine, &device, &target, fs_type, &options) {
             // A clone has its source's UUID, and xfs refuses to mount the same one twice on a node unless it is told not
             // to look. The kernel says no more than «invalid».
             Err(MountError::Mount { source, .. })
                 if fs_type == FsType::Xfs && Errno::from_io_error(&source) == Some(Errno::INVAL) =>
             {
                 let blind = options.clone().with("nouuid");
-                let mounted = syscalls::mount(&device, &target, fs_type, &blind);
+                let mounted = mount(&*machine, &device, &target, fs_type, &blind);
                 // What was asked for is what is reported.
                 match mounted {
                     Ok(()) => {
                         tracing::info!(device = %device.display(), "mounted beside another xfs of the same UUID");
                         Ok(())
                     }
-                    Err(_) => syscalls::mount(&device, &target, fs_type, &options),
+                    Err(_) => mount(&*machine, &device, &target, fs_type, &options),
                 }
             }
             mounted => mounted,
         };
-        self.inner.threads.run(what, MOUNT_LIMIT, call).await?
+        self.inner.calls.run(what, MOUNT_LIMIT, call).await?
     }
 
     /// Shows `from` at `target` as well; both exist and nothing is mounted on `target`. Bounded by 10 s.
@@ -190,31 +190,32 @@ impl Host {
         place: Place,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let proc = self.inner.paths.proc.clone();
+        let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
         let (from, target, options) = (from.to_owned(), target.to_owned(), options.clone());
         let what = format!("binding {} to {}", from.display(), target.display());
         let call = move || {
+            let machine = &*machine;
             if options.is_default() {
-                return syscalls::bind(&from, &target);
+                return bind(machine, &from, &target);
             }
             let draft = draft_of(&target);
-            discard_draft(&proc, &draft)?;
-            create_place(&draft, place, 0o700)?;
-            let covered = MountTable::read(&proc)?;
+            discard_draft(machine, &proc, &draft)?;
+            create_place(machine, &draft, place, 0o700)?;
+            let covered = MountTable::read(machine, &proc)?;
             let inherited = covered
-                .at(&mountinfo::resolve(&from))
+                .at(&mountinfo::resolve(machine, &from))
                 .map(|mount| mount.options.clone());
-            let bound = syscalls::bind(&from, &draft)
-                .and_then(|()| syscalls::restrict(&draft, &options, inherited.as_deref()))
+            let bound = bind(machine, &from, &draft)
+                .and_then(|()| restrict(machine, &draft, &options, inherited.as_deref()))
                 // The copy of a mount has the options of the mount.
-                .and_then(|()| syscalls::bind(&draft, &target));
+                .and_then(|()| bind(machine, &draft, &target));
             // What is left of the draft takes nothing away from the target: the next bind or unmount there clears it.
-            if let Err(error) = discard_draft(&proc, &draft) {
+            if let Err(error) = discard_draft(machine, &proc, &draft) {
                 tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next call");
             }
             bound
         };
-        self.inner.threads.run(what, TABLE_LIMIT, call).await?
+        self.inner.calls.run(what, TABLE_LIMIT, call).await?
     }
 
     /// Unmounts everything that is mounted on `target`, and what an interrupted [`Host::bind`] left beside it. Nothing
@@ -223,22 +224,20 @@ impl Host {
     /// Dropping the future leaves the unmount going on.
     pub async fn unmount(&self, target: &Path) -> Result<bool, MountError> {
         let (proc, target) = (self.inner.paths.proc.clone(), target.to_owned());
+        let machine = self.inner.machine.clone();
         let what = format!("unmounting {}", target.display());
         let call = move || {
-            discard_draft(&proc, &draft_of(&target))?;
-            unmount_all(&proc, &target)
+            discard_draft(&*machine, &proc, &draft_of(&target))?;
+            unmount_all(&*machine, &proc, &target)
         };
-        self.inner.threads.run(what, UNMOUNT_LIMIT, call).await?
+        self.inner.calls.run(what, UNMOUNT_LIMIT, call).await?
     }
 
     /// The device number of the block device at `path`, or nothing if there is no block device. Bounded by 10 s.
     pub async fn device_number(&self, path: &Path) -> Result<Option<(u32, u32)>, MountError> {
-        let target = path.to_owned();
-        let call = move || match fs::metadata(&target) {
-            Ok(metadata) if is_block(&metadata) => Ok(Some((
-                rustix::fs::major(metadata.rdev()),
-                rustix::fs::minor(metadata.rdev()),
-            ))),
+        let (machine, target) = (self.inner.machine.clone(), path.to_owned());
+        let call = move || match machine.stat(&target) {
+            Ok(found) if found.kind == Kind::BlockDevice => Ok(Some(found.number)),
             Ok(_) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(MountError::Place {
@@ -248,15 +247,10 @@ impl Host {
             }),
         };
         self.inner
-            .threads
+            .calls
             .run(format!("looking at {}", path.display()), TABLE_LIMIT, call)
             .await?
     }
-}
-
-fn is_block(metadata: &fs::Metadata) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    metadata.file_type().is_block_device()
 }
 
 /// Where a bind with options is prepared: beside its target, so that it is found again by the target alone.
@@ -266,38 +260,79 @@ fn draft_of(target: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn discard_draft(proc: &Path, draft: &Path) -> Result<(), MountError> {
-    unmount_all(proc, draft)?;
-    remove_place(draft)
+fn discard_draft(machine: &dyn Machine, proc: &Path, draft: &Path) -> Result<(), MountError> {
+    unmount_all(machine, proc, draft)?;
+    remove_place(machine, draft)
 }
 
-fn create_place(target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
+fn mount(
+    machine: &dyn Machine,
+    device: &Path,
+    target: &Path,
+    fs_type: FsType,
+    options: &MountOptions,
+) -> Result<(), MountError> {
+    let mounted = machine.mount(device, target, fs_type, options);
+    mounted.map_err(|refusal| MountError::Mount {
+        device: device.to_owned(),
+        target: target.to_owned(),
+        fs_type: fs_type.name(),
+        reason: refusal::explain(refusal.errno, fs_type, &refusal.messages),
+        source: refusal.errno.into(),
+    })
+}
+
+fn bind(machine: &dyn Machine, from: &Path, target: &Path) -> Result<(), MountError> {
+    machine
+        .bind(from, target)
+        .map_err(|source| bind_error(from, target, source))
+}
+
+/// Gives a fresh bind the options that were asked for, beside those that it inherited: the kernel replaces the whole set.
+fn restrict(
+    machine: &dyn Machine,
+    target: &Path,
+    options: &MountOptions,
+    inherited: Option<&str>,
+) -> Result<(), MountError> {
+    let inherited = MountOptions::parse(inherited.as_slice()).map_or(MountFlags::empty(), |options| options.flags());
+    let atime = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
+    let kept = if options.flags().intersects(atime) {
+        inherited - atime
+    } else {
+        inherited
+    };
+    machine
+        .remount_bind(target, kept | options.flags())
+        .map_err(|source| bind_error(target, target, source))
+}
+
+fn bind_error(from: &Path, target: &Path, source: io::Error) -> MountError {
+    MountError::Bind {
+        from: from.to_owned(),
+        target: target.to_owned(),
+        source,
+    }
+}
+
+fn create_place(machine: &dyn Machine, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
     let error = |what| {
         let target = target.to_owned();
         move |source: io::Error| MountError::Place { what, target, source }
     };
     if let Some(parent) = target.parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(parent)
+        machine
+            .create_directories(parent, 0o750)
             .map_err(error("create the parent of"))?;
     }
     let (what, created) = match place {
-        Place::Directory => ("create directory", fs::DirBuilder::new().mode(mode).create(target)),
-        Place::File => {
-            let opened = fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(mode)
-                .open(target);
-            ("create file", opened.map(drop))
-        }
+        Place::Directory => ("create directory", machine.create_directory(target, mode)),
+        Place::File => ("create file", machine.create_file(target, mode)),
     };
     match created {
         Ok(()) => Ok(true),
         Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
-            let is_dir = fs::symlink_metadata(target).map_err(error("look at"))?.is_dir();
+            let is_dir = machine.lstat(target).map_err(error("look at"))?.kind == Kind::Directory;
             match (place, is_dir) {
                 (Place::Directory, true) | (Place::File, false) => Ok(false),
                 (Place::Directory, false) => Err(error("use as a directory")(io::ErrorKind::NotADirectory.into())),
@@ -308,10 +343,10 @@ fn create_place(target: &Path, place: Place, mode: u32) -> Result<bool, MountErr
     }
 }
 
-fn remove_place(target: &Path) -> Result<(), MountError> {
-    let removed = match fs::symlink_metadata(target) {
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir(target),
-        Ok(_) => fs::remove_file(target),
+fn remove_place(machine: &dyn Machine, target: &Path) -> Result<(), MountError> {
+    let removed = match machine.lstat(target) {
+        Ok(found) if found.kind == Kind::Directory => machine.remove_directory(target),
+        Ok(_) => machine.remove_file(target),
         Err(error) => Err(error),
     };
     match removed {
@@ -324,24 +359,22 @@ fn remove_place(target: &Path) -> Result<(), MountError> {
     }
 }
 
-fn unmount_all(proc: &Path, target: &Path) -> Result<bool, MountError> {
-    let place = mountinfo::resolve(target);
+fn unmount_all(machine: &dyn Machine, proc: &Path, target: &Path) -> Result<bool, MountError> {
+    let place = mountinfo::resolve(machine, target);
     let mut unmounted = false;
     for _ in 0..MOST_LAYERS {
-        if MountTable::read(proc)?.at(&place).is_none() {
+        if MountTable::read(machine, proc)?.at(&place).is_none() {
             return Ok(unmounted);
         }
-        match rustix::mount::unmount(&place, UnmountFlags::NOFOLLOW) {
-            Ok(()) => unmounted = true,
+        let Err(source) = machine.unmount(&place) else {
+            unmounted = true;
+            continue;
+        };
+        match Errno::from_io_error(&source) {
             // Gone between the look and the call.
-            Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(Errno::BUSY) => return Err(MountError::Busy { target: place }),
-            Err(errno) => {
-                return Err(MountError::Unmount {
-                    target: place,
-                    source: errno.into(),
-                });
-            }
+            Some(Errno::INVAL | Errno::NOENT) => {}
+            Some(Errno::BUSY) => return Err(MountError::Busy { target: place }),
+            _ => return Err(MountError::Unmount { target: place, source }),
         }
     }
     Err(MountError::Busy { target: place })

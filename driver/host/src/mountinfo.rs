@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::{Device, FsType};
+use crate::{Device, FsType, Machine};
 
 /// One mount, as in proc(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,9 +93,9 @@ pub struct MountTable {
 
 impl MountTable {
     /// Reads `self/mountinfo` below `proc`. Blocks for as long as the kernel takes to print it.
-    pub(crate) fn read(proc: &Path) -> Result<Self, MountInfoError> {
+    pub(crate) fn read(machine: &dyn Machine, proc: &Path) -> Result<Self, MountInfoError> {
         let path = proc.join("self/mountinfo");
-        let text = std::fs::read(&path).map_err(|source| MountInfoError::Read {
+        let text = machine.read(&path).map_err(|source| MountInfoError::Read {
             path: path.clone(),
             source,
         })?;
@@ -194,12 +194,12 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// `path` with the symbolic links of its parents resolved, the way the kernel names mount points. The last component is
 /// left alone, so that nothing mounted there is asked (it may hang). A path whose parent does not exist is returned as is.
-pub(crate) fn resolve(path: &Path) -> PathBuf {
+pub(crate) fn resolve(machine: &dyn Machine, path: &Path) -> PathBuf {
     let plain = path.components().collect::<PathBuf>();
     match (plain.parent(), plain.file_name()) {
-        (Some(parent), Some(name)) if plain.as_os_str().as_bytes() != b"/" => {
-            std::fs::canonicalize(parent).map_or_else(|_| plain.clone(), |parent| parent.join(name))
-        }
+        (Some(parent), Some(name)) if plain.as_os_str().as_bytes() != b"/" => machine
+            .canonicalize(parent)
+            .map_or_else(|_| plain.clone(), |parent| parent.join(name)),
         _ => plain,
     }
 }
@@ -209,6 +209,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Linux;
 
     /// What the kernel does to a path in mountinfo.
     fn escape(path: &[u8]) -> Vec<u8> {
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_table_of_this_machine_is_understood() {
-        let table = MountTable::read(Path::new("/proc")).expect("every line is understood");
+        let table = MountTable::read(&Linux::default(), Path::new("/proc")).expect("every line is understood");
         assert!(table.at(Path::new("/")).is_some());
     }
 
@@ -290,6 +291,7 @@ mod tests {
         std::fs::create_dir(&real).expect("a directory");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
+        let resolve = |path: &Path| resolve(&Linux::default(), path);
         assert_eq!(resolve(&link.join("./mount/")), real.join("mount"));
         assert_eq!(resolve(Path::new("/")), Path::new("/"));
     }

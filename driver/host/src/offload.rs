@@ -5,14 +5,14 @@
 //! time is up, and the number of threads is bounded: in all, and for one act on one thing. An act that hangs is not begun
 //! again: whoever asks for it is told at once.
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
+
+use crate::Machine;
 
 /// Most calls that may be under way at once, hung ones included. A node has at most a few hundred volumes, and a healthy
 /// call takes milliseconds.
@@ -20,10 +20,6 @@ pub(crate) const MOST_THREADS: usize = 128;
 
 /// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.
 const MOST_ALIKE: usize = 8;
-
-/// Most threads that wait for the next call, and for how long: one volume's calls come one after the other.
-const MOST_IDLE: usize = 2;
-const IDLE_FOR: Duration = Duration::from_secs(2);
 
 /// Why a blocking call gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -85,19 +81,12 @@ impl OffloadError {
     }
 }
 
-/// What a thread does.
-type Job = Box<dyn FnOnce() + Send>;
-
-/// A thread that waits for something to do.
-type Idle = (thread::ThreadId, mpsc::SyncSender<Job>);
-
-/// The threads in use.
+/// The calls under way.
 #[derive(Debug)]
-pub(crate) struct Threads {
-    /// The one that became idle last stands last.
-    idle: Arc<Mutex<Vec<Idle>>>,
+pub(crate) struct Calls {
+    machine: Arc<dyn Machine>,
     free: Arc<Semaphore>,
-    alike: Arc<Mutex<HashMap<String, Act>>>,
+    alike: Arc<Mutex<BTreeMap<String, Act>>>,
 }
 
 /// One act on one thing, for as long as somebody does it or wants to.
@@ -113,7 +102,7 @@ struct Act {
 /// Counts its holder among the users of an act.
 #[derive(Debug)]
 struct Part {
-    acts: Arc<Mutex<HashMap<String, Act>>>,
+    acts: Arc<Mutex<BTreeMap<String, Act>>>,
     what: String,
 }
 
@@ -146,16 +135,14 @@ impl Drop for Held {
     }
 }
 
-impl Default for Threads {
-    fn default() -> Self {
-        Self::with(MOST_THREADS)
+impl Calls {
+    pub(crate) fn on(machine: Arc<dyn Machine>) -> Self {
+        Self::with(machine, MOST_THREADS)
     }
-}
 
-impl Threads {
-    fn with(threads: usize) -> Self {
+    fn with(machine: Arc<dyn Machine>, threads: usize) -> Self {
         Self {
-            idle: Arc::default(),
+            machine,
             free: Arc::new(Semaphore::new(threads)),
             alike: Arc::default(),
         }
@@ -195,7 +182,7 @@ impl Threads {
             // The receiver is gone when the caller gave up: nobody is left to tell.
             let _ = answer.send(value);
         };
-        if let Err(source) = self.start(Box::new(job)) {
+        if let Err(source) = self.machine.start(Box::new(job)) {
             return Err(OffloadError::StartThread { what, source });
         }
         match timeout_at(deadline, answered).await {
@@ -209,20 +196,6 @@ impl Threads {
                 Err(OffloadError::TimedOut { what, limit })
             }
         }
-    }
-
-    /// Gives a thread that has just become free something to do, or starts one.
-    pub(crate) fn start(&self, mut job: Job) -> io::Result<()> {
-        // Taken out first: it then waits for what it is sent.
-        while let Some((_, thread)) = { lock(&self.idle).pop() } {
-            match thread.send(job) {
-                Ok(()) => return Ok(()),
-                Err(mpsc::SendError(back)) => job = back,
-            }
-        }
-        let idle = self.idle.clone();
-        let work = move || serve(job, &idle);
-        thread::Builder::new().name("host-call".into()).spawn(work).map(drop)
     }
 
     fn join(&self, what: &str, now: Instant) -> Result<(Part, Arc<Semaphore>), OffloadError> {
@@ -247,45 +220,27 @@ impl Threads {
     }
 }
 
-/// Does the job, and then what others bring, until nobody has brought anything for a while.
-fn serve(mut job: Job, idle: &Mutex<Vec<Idle>>) {
-    loop {
-        job();
-        // Room for one: who has taken the sender out never waits.
-        let (sender, jobs) = mpsc::sync_channel(1);
-        {
-            let mut idle = lock(idle);
-            if idle.len() >= MOST_IDLE {
-                return;
-            }
-            idle.push((thread::current().id(), sender));
-        }
-        job = if let Ok(job) = jobs.recv_timeout(IDLE_FOR) {
-            job
-        } else {
-            let own = thread::current().id();
-            lock(idle).retain(|(thread, _)| *thread != own);
-            // If somebody has taken it before, there is something to do after all.
-            let Ok(job) = jobs.recv() else { return };
-            job
-        };
-    }
-}
-
 /// Locks without caring for poison: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::Linux;
+
+    fn calls() -> Calls {
+        Calls::on(Arc::new(Linux::default()))
+    }
 
     #[tokio::test]
     async fn a_call_that_hangs_is_given_up_and_does_not_hold_up_the_next() {
-        let threads = Threads::default();
+        let calls = calls();
         let (release, hung) = mpsc::channel::<()>();
-        let error = threads
+        let error = calls
             .run("statfs of /dead", Duration::from_millis(20), move || hung.recv())
             .await
             .expect_err("it hangs");
@@ -294,7 +249,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(
-            threads
+            calls
                 .run("the next", Duration::from_secs(10), || 7)
                 .await
                 .expect("the next runs"),
@@ -304,21 +259,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_thread_serves_calls_that_come_one_after_the_other_and_its_panic_is_no_end() {
-        let threads = Threads::default();
-        let ask = async || {
-            let thread = threads
-                .run("a call", Duration::from_secs(10), || thread::current().id())
-                .await;
-            // It is idle a moment after it has answered.
-            while lock(&threads.idle).is_empty() {
-                tokio::task::yield_now().await;
-            }
-            thread.expect("it answers")
-        };
-        let first = ask().await;
-        assert_eq!(first, ask().await);
-        let panic = threads
+    async fn a_mistake_in_a_call_is_an_error_of_that_call() {
+        let panic = calls()
             .run("a mistake", Duration::from_secs(10), || {
                 std::panic::resume_unwind(Box::new(()))
             })
@@ -327,21 +269,18 @@ mod tests {
             matches!(panic, Err::<(), _>(OffloadError::Panicked { .. })),
             "{panic:?}"
         );
-        assert_ne!(first, ask().await);
     }
 
     #[tokio::test]
     async fn when_every_thread_hangs_a_call_is_refused_in_time() {
-        let threads = Threads::with(1);
+        let calls = Calls::with(Arc::new(Linux::default()), 1);
         let (release, hung) = mpsc::channel::<()>();
-        let first = threads
-            .run("first", Duration::from_millis(10), move || hung.recv())
-            .await;
+        let first = calls.run("first", Duration::from_millis(10), move || hung.recv()).await;
         assert!(matches!(first, Err(OffloadError::TimedOut { .. })));
-        let second = threads.run("second", Duration::from_millis(10), || ()).await;
+        let second = calls.run("second", Duration::from_millis(10), || ()).await;
         assert!(matches!(second, Err(OffloadError::Saturated { .. })));
         drop(release);
-        threads
+        calls
             .run("third", Duration::from_secs(10), || ())
             .await
             .expect("the thread came back");
@@ -349,21 +288,21 @@ mod tests {
 
     #[tokio::test]
     async fn what_hangs_is_refused_at_once_until_it_comes_back() {
-        let threads = Threads::default();
+        let calls = calls();
         let (release, hung) = mpsc::channel::<()>();
         let (ended, end) = mpsc::channel::<()>();
         let wait = move || {
             let _ = hung.recv();
             drop(ended);
         };
-        let first = threads.run("statfs of /dead", Duration::from_millis(10), wait).await;
+        let first = calls.run("statfs of /dead", Duration::from_millis(10), wait).await;
         assert!(matches!(first, Err(OffloadError::TimedOut { .. })));
-        let second = threads.run("statfs of /dead", Duration::from_hours(1), || ()).await;
+        let second = calls.run("statfs of /dead", Duration::from_hours(1), || ()).await;
         assert!(
             matches!(second, Err(OffloadError::Stuck { .. })),
             "no thread is piled up"
         );
-        threads
+        calls
             .run("statfs of /alive", Duration::from_secs(10), || ())
             .await
             .expect("another thing is not touched by it");
@@ -373,7 +312,7 @@ mod tests {
             .expect("no panic")
             .expect_err("it came back");
         let comes_back = async {
-            while threads
+            while calls
                 .run("statfs of /dead", Duration::from_secs(10), || ())
                 .await
                 .is_err()
@@ -384,28 +323,28 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), comes_back)
             .await
             .expect("it may be asked again");
-        assert!(lock(&threads.alike).is_empty(), "nothing is kept about it");
+        assert!(lock(&calls.alike).is_empty(), "nothing is kept about it");
     }
 
     #[tokio::test]
     async fn before_it_is_known_to_hang_it_takes_a_few_threads_only() {
-        let threads = Arc::new(Threads::default());
+        let calls = Arc::new(calls());
         let (release, hung) = mpsc::channel::<()>();
         let hung = Arc::new(Mutex::new(hung));
-        let calls = (0..2 * MOST_ALIKE).map(|_| {
-            let (threads, hung) = (threads.clone(), hung.clone());
+        let tasks = (0..2 * MOST_ALIKE).map(|_| {
+            let (calls, hung) = (calls.clone(), hung.clone());
             tokio::spawn(async move {
-                threads
+                calls
                     .run("statfs of /dead", Duration::from_millis(50), move || {
                         lock(&hung).recv().is_ok()
                     })
                     .await
             })
         });
-        for call in calls.collect::<Vec<_>>() {
-            call.await.expect("no panic").expect_err("it hangs");
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.expect("no panic").expect_err("it hangs");
         }
-        assert_eq!(threads.free.available_permits(), MOST_THREADS - MOST_ALIKE);
+        assert_eq!(calls.free.available_permits(), MOST_THREADS - MOST_ALIKE);
         drop(release);
     }
 }

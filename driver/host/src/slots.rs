@@ -1,12 +1,11 @@
 //! How many volumes this machine can have: what is attached, and what its bus has room for.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::device::serials;
-use crate::{Host, OffloadError};
+use crate::{Host, Machine, OffloadError};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -49,10 +48,10 @@ impl Room {
 impl Host {
     /// Counts. Bounded by 10 s.
     pub async fn room_for_volumes(&self) -> Result<Room, OffloadError> {
-        let sys = self.inner.paths.sys.clone();
+        let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
         self.inner
-            .threads
-            .run("counting disks and slots", LIMIT, move || count(&sys))
+            .calls
+            .run("counting disks and slots", LIMIT, move || count(&*machine, &sys))
             .await
     }
 }
@@ -62,17 +61,17 @@ struct Disk {
     is_volume: bool,
 }
 
-fn count(sys: &Path) -> Room {
-    let disks: Vec<Disk> = names(&sys.join("block"))
+fn count(machine: &dyn Machine, sys: &Path) -> Room {
+    let disks: Vec<Disk> = names(machine, &sys.join("block"))
         .into_iter()
-        .filter_map(|name| disk(sys, &name))
+        .filter_map(|name| disk(machine, sys, &name))
         .collect();
     let volumes = || disks.iter().filter(|disk| disk.is_volume);
     // Further volumes come as those before them did; before the first one, as the disk that the machine booted from did.
     let bus = volumes().chain(&disks).next().map(|disk| disk.bus);
     let on = |bus: Bus| disks.iter().filter(|disk| disk.bus == bus).count();
     let free = match bus {
-        Some(Bus::Virtio) => free_slots(sys),
+        Some(Bus::Virtio) => free_slots(machine, sys),
         Some(bus @ (Bus::Scsi | Bus::Nvme)) => Some((MOST_VOLUMES as usize).saturating_sub(on(bus))),
         None => None,
     };
@@ -83,32 +82,27 @@ fn count(sys: &Path) -> Room {
     }
 }
 
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort_unstable();
-    names
+/// Names in a directory, sorted; none where it cannot be read.
+pub(crate) fn names(machine: &dyn Machine, dir: &Path) -> Vec<String> {
+    let names = machine.list(dir).unwrap_or_default();
+    names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
-fn disk(sys: &Path, name: &str) -> Option<Disk> {
+fn disk(machine: &dyn Machine, sys: &Path, name: &str) -> Option<Disk> {
     let bus = [("vd", Bus::Virtio), ("sd", Bus::Scsi), ("nvme", Bus::Nvme)]
         .into_iter()
         .find_map(|(prefix, bus)| name.starts_with(prefix).then_some(bus))?;
     let dir = sys.join("block").join(name);
-    let has_partitions = names(&dir)
+    let has_partitions = names(machine, &dir)
         .iter()
-        .any(|entry| entry.starts_with(name) && dir.join(entry).join("partition").exists());
-    let is_volume = !has_partitions && is_volume(sys, name);
+        .any(|entry| entry.starts_with(name) && machine.exists(&dir.join(entry).join("partition")));
+    let is_volume = !has_partitions && is_volume(machine, sys, name);
     Some(Disk { bus, is_volume })
 }
 
 /// Whether a disk shows the id of a volume.
-pub(crate) fn is_volume(sys: &Path, name: &str) -> bool {
-    serials(sys, name).iter().any(|serial| is_id(serial))
+pub(crate) fn is_volume(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
+    serials(machine, sys, name).iter().any(|serial| is_id(serial))
 }
 
 /// Whether a serial is a UUID, whole, without its dashes, or cut at 20 characters.
@@ -133,10 +127,10 @@ fn is_id(serial: &str) -> bool {
 ///
 /// With PCI Express each root port takes one device, and the root bus none while the machine runs. Without it, a bus has
 /// 32 slots, and so has each bridge.
-fn free_slots(sys: &Path) -> Option<usize> {
-    let devices: Vec<PathBuf> = names(&sys.join("bus/pci/devices"))
+fn free_slots(machine: &dyn Machine, sys: &Path) -> Option<usize> {
+    let devices: Vec<PathBuf> = names(machine, &sys.join("bus/pci/devices"))
         .into_iter()
-        .filter_map(|name| fs::canonicalize(sys.join("bus/pci/devices").join(name)).ok())
+        .filter_map(|name| machine.canonicalize(&sys.join("bus/pci/devices").join(name)).ok())
         .collect();
     if devices.is_empty() {
         return None;
@@ -157,12 +151,14 @@ fn free_slots(sys: &Path) -> Option<usize> {
             .len()
     };
     let is_bridge = |device: &&PathBuf| {
-        fs::read_to_string(device.join("class")).is_ok_and(|class| class.trim().starts_with("0x0604"))
+        machine
+            .read_to_string(&device.join("class"))
+            .is_ok_and(|class| class.trim().starts_with("0x0604"))
     };
     let (ports, bridges): (Vec<&PathBuf>, Vec<&PathBuf>) = devices
         .iter()
         .filter(is_bridge)
-        .partition(|device| device.join("max_link_speed").exists());
+        .partition(|device| machine.exists(&device.join("max_link_speed")));
     let behind_ports = ports.iter().filter(|port| used(port) == 0).count();
     let behind_bridges: usize = bridges
         .iter()
@@ -183,11 +179,13 @@ fn free_slots(sys: &Path) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
 
     use super::*;
+    use crate::Linux;
 
     const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9";
 
@@ -217,7 +215,7 @@ mod tests {
         }
 
         fn room(&self) -> Room {
-            count(self.0.path())
+            count(&Linux::default(), self.0.path())
         }
     }
 

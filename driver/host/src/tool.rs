@@ -1,17 +1,11 @@
 //! External programs: the distribution's own blkid, mkfs and fsck, run without a shell.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::fs::Access;
-use tokio::process::Command;
-use tokio::time::timeout;
-
 /// Where distributions keep these programs; searched after `PATH`, which in a minimal image may lack them.
-const MORE_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+pub(crate) const MORE_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 
 /// How much of what a program said goes into an error.
 const MOST_OUTPUT: usize = 2_000;
@@ -101,7 +95,7 @@ pub enum ToolError {
 
 /// What happens to a program whose time is up, or whose caller is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TimeUp {
+pub enum TimeUp {
     /// It only reads: it is killed.
     Kill,
     /// It writes: to kill it would leave a half-written file system, so it goes on.
@@ -110,13 +104,15 @@ pub(crate) enum TimeUp {
 
 /// How a program ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub struct Ended {
     /// The exit status, unless a signal ended it.
-    pub(crate) code: Option<i32>,
+    pub code: Option<i32>,
     /// `exit status: 1`, `signal: 9 (SIGKILL)`.
-    pub(crate) how: String,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+    pub how: String,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
 }
 
 impl Ended {
@@ -143,183 +139,6 @@ impl Ended {
     }
 }
 
-/// Runs `tool` with `args` on `device` (which comes last in its command line).
-///
-/// Dropping the future does to the program what `time_up` says.
-pub(crate) async fn run(
-    tool: &Path,
-    args: &[&str],
-    device: &Path,
-    limit: Duration,
-    time_up: TimeUp,
-) -> Result<Ended, ToolError> {
-    let mut path = std::env::var_os("PATH").unwrap_or_default();
-    if !path.is_empty() {
-        path.push(":");
-    }
-    path.push(OsString::from(MORE_PATH));
-    // Found here: a bare name beside a PATH of its own makes the standard library copy this whole process for each start.
-    let program = find(tool, &path);
-    let child = Command::new(program.as_deref().unwrap_or(tool))
-        .args(args)
-        .arg(device)
-        .env("PATH", path)
-        // Messages are matched by nobody, but they are read by people and searched for.
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(time_up == TimeUp::Kill)
-        .spawn()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => ToolError::Missing { tool: name(tool) },
-            _ => ToolError::Start {
-                tool: name(tool),
-                source,
-            },
-        })?;
-    let left_running = time_up == TimeUp::LeaveRunning;
-    let output = if left_running {
-        // In a task, which outlives this future: a pipe that nobody reads would end the program at its next word.
-        let ended = async {
-            tokio::spawn(child.wait_with_output())
-                .await
-                .unwrap_or_else(|lost| Err(io::Error::other(lost)))
-        };
-        timeout(limit, ended).await
-    } else {
-        timeout(limit, child.wait_with_output()).await
-    };
-    let output = output
-        .map_err(|_| ToolError::TimedOut {
-            tool: name(tool),
-            device: device.to_owned(),
-            limit,
-            left_running,
-        })?
-        .map_err(|source| ToolError::Start {
-            tool: name(tool),
-            source,
-        })?;
-    Ok(Ended {
-        code: output.status.code(),
-        how: output.status.to_string(),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
-}
-
-/// The first executable file of this name in a search path; nothing for a name that is a path already.
-fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
-    if tool.components().count() != 1 {
-        return None;
-    }
-    let is_program = |path: &PathBuf| rustix::fs::access(path, Access::EXEC_OK).is_ok() && path.is_file();
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(tool))
-        .find(is_program)
-}
-
-fn name(tool: &Path) -> String {
+pub(crate) fn name(tool: &Path) -> String {
     tool.display().to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(20);
-
-    #[tokio::test]
-    async fn a_missing_program_is_named_with_the_remedy() {
-        let error = run(
-            Path::new("mkfs.nothing"),
-            &[],
-            Path::new("/dev/null"),
-            LIMIT,
-            TimeUp::Kill,
-        )
-        .await
-        .expect_err("it does not exist");
-        assert!(matches!(&error, ToolError::Missing { tool } if tool == "mkfs.nothing"));
-        assert!(
-            error.to_string().contains("not installed in the driver's image"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_bare_name_is_found_where_it_can_be_run_and_a_path_is_left_alone() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let (plain, good) = (dir.path().join("plain"), dir.path().join("good"));
-        for (directory, mode) in [(&plain, 0o644), (&good, 0o755)] {
-            std::fs::create_dir(directory).expect("a directory");
-            std::fs::write(directory.join("mkfs.x"), "").expect("a file");
-            std::fs::set_permissions(directory.join("mkfs.x"), PermissionsExt::from_mode(mode)).expect("a mode");
-        }
-        let path = std::env::join_paths([Path::new("relative"), &plain, &good]).expect("a search path");
-        assert_eq!(find(Path::new("mkfs.x"), &path), Some(good.join("mkfs.x")));
-        assert_eq!(find(Path::new("mkfs.y"), &path), None);
-        assert_eq!(find(&good.join("mkfs.x"), &path), None);
-    }
-
-    #[tokio::test]
-    async fn a_failure_carries_what_the_program_said() {
-        let ended = run(Path::new("ls"), &["-d"], Path::new("/nonexistent"), LIMIT, TimeUp::Kill)
-            .await
-            .expect("ls runs");
-        assert_eq!(ended.code, Some(2));
-        let error = ended.failed(Path::new("ls"), Path::new("/nonexistent"));
-        assert!(error.to_string().contains("No such file or directory"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_writing_program_goes_on_and_may_speak_when_its_time_is_up() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let done = dir.path().join("done");
-        let script = r#"while ! [ -e "$0.go" ]; do sleep 0.01; done; echo said; echo more; : > "$0""#;
-        let error = run(
-            Path::new("sh"),
-            &["-c", script],
-            &done,
-            Duration::from_millis(50),
-            TimeUp::LeaveRunning,
-        )
-        .await
-        .expect_err("it waits");
-        assert!(
-            matches!(error, ToolError::TimedOut { left_running: true, .. }),
-            "{error}"
-        );
-        std::fs::write(dir.path().join("done.go"), "").expect("a file");
-        let ends = async {
-            while !done.exists() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(LIMIT, ends).await.expect("it comes to its end");
-    }
-
-    #[tokio::test]
-    async fn a_reading_program_is_killed_when_its_time_is_up() {
-        let error = run(
-            Path::new("sleep"),
-            &[],
-            Path::new("1000"),
-            Duration::from_millis(50),
-            TimeUp::Kill,
-        )
-        .await
-        .expect_err("it sleeps");
-        assert!(matches!(
-            error,
-            ToolError::TimedOut {
-                left_running: false,
-                ..
-            }
-        ));
-    }
 }

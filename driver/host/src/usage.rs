@@ -1,11 +1,13 @@
 //! How full a file system is, how large a block device is.
 
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use crate::Host;
+use crate::machine::Open;
 use crate::offload::OffloadError;
 
 /// How long one question to the kernel may take. The kubelet asks for all volumes once a minute.
@@ -54,31 +56,30 @@ impl Host {
     /// How full the file system at `path` is. Bounded by 10 s; while an earlier question about the same path hangs, the
     /// answer comes at once.
     pub async fn usage(&self, path: &Path) -> Result<Usage, UsageError> {
-        let place = path.to_owned();
+        let (machine, place) = (self.inner.machine.clone(), path.to_owned());
         let what = format!("statfs of {}", path.display());
         let asked = self
             .inner
-            .threads
-            .run(what, LIMIT, move || rustix::fs::statvfs(&place))
+            .calls
+            .run(what, LIMIT, move || machine.statvfs(&place))
             .await?;
-        match asked {
-            Ok(stat) => Ok(Usage::of(&stat)),
-            Err(rustix::io::Errno::NOENT) => Err(UsageError::NotFound { path: path.to_owned() }),
-            Err(errno) => Err(UsageError::Stat {
-                path: path.to_owned(),
-                source: errno.into(),
-            }),
-        }
+        asked.map_err(|source| {
+            let path = path.to_owned();
+            match Errno::from_io_error(&source) {
+                Some(Errno::NOENT) => UsageError::NotFound { path },
+                _ => UsageError::Stat { path, source },
+            }
+        })
     }
 
     /// Size in bytes of the block device at `path`. Bounded by 10 s.
     pub async fn block_size(&self, path: &Path) -> Result<u64, UsageError> {
-        let device = path.to_owned();
+        let (machine, device) = (self.inner.machine.clone(), path.to_owned());
         let what = format!("opening {}", path.display());
         let size = self
             .inner
-            .threads
-            .run(what, LIMIT, move || File::open(device)?.seek(SeekFrom::End(0)))
+            .calls
+            .run(what, LIMIT, move || machine.open_disk(&device, Open::Read)?.size())
             .await?;
         size.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => UsageError::NotFound { path: path.to_owned() },
@@ -87,20 +88,6 @@ impl Host {
                 source,
             },
         })
-    }
-}
-
-impl Usage {
-    fn of(stat: &rustix::fs::StatVfs) -> Self {
-        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Self {
-            bytes_total: bytes(stat.f_blocks),
-            bytes_used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
-            bytes_available: bytes(stat.f_bavail),
-            inodes_total: stat.f_files,
-            inodes_used: stat.f_files.saturating_sub(stat.f_ffree),
-            inodes_free: stat.f_ffree,
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, Configuration, Connect, Reqwest};
-use csi_host::{Host, HostPaths};
+use csi_host::{Host, HostPaths, Linux, Machine, Tools};
 use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::controller_server::ControllerServer;
 use csi_proto::csi::v1::group_controller_server::GroupControllerServer;
@@ -44,6 +44,8 @@ pub struct Environment {
     pub connector: Arc<dyn Connect>,
     /// Where wall time, random numbers and new ids come from.
     pub sources: Sources,
+    /// The machine that the node service acts on.
+    pub machine: Arc<dyn Machine>,
 }
 
 impl Default for Environment {
@@ -51,6 +53,7 @@ impl Default for Environment {
         Self {
             connector: Arc::new(Reqwest),
             sources: Sources::system(),
+            machine: Arc::new(Linux::default()),
         }
     }
 }
@@ -100,6 +103,7 @@ impl Process {
         let operations = Operations::new(Limits::default());
         DriverMetrics::watch_operations(&registry, &operations)?;
         let sources = environment.sources.clone();
+        let machine = environment.machine.clone();
         let connector = Connector::new(args, &metrics, environment);
         let clouds = plan.clouds.as_ref();
         let clouds = clouds
@@ -110,7 +114,7 @@ impl Process {
             .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone(), sources.clone()));
         let node = args
             .provide_node_service
-            .then(|| node(args, &plan.node, operations.clone()));
+            .then(|| node(args, &plan.node, machine, operations.clone()));
         let identity = IdentityService::new(
             &args.driver_name,
             args.with_topology,
@@ -243,13 +247,13 @@ fn controller(
     ControllerService::new(clouds, operations, settings)
 }
 
-fn node(args: &Args, share: &NodeShare, operations: Operations) -> NodeService {
-    let host = Host::new(HostPaths {
+fn node(args: &Args, share: &NodeShare, machine: Arc<dyn Machine>, operations: Operations) -> NodeService {
+    let paths = HostPaths {
         sys: args.sys_dir.clone(),
         dev: args.dev_dir.clone(),
         proc: args.proc_dir.clone(),
-    })
-    .with_default_fs_type(args.default_fs_type);
+    };
+    let host = Host::on(machine, paths, Tools::default()).with_default_fs_type(args.default_fs_type);
     let config = NodeConfig::from_args(args, share.most_volumes).with_metadata_options(&share.metadata);
     NodeService::new(config, host, operations)
 }

@@ -1,9 +1,8 @@
 //! A device that goes on to be the one that was checked.
 
-use std::fs::File;
-
-use super::{Device, DeviceError, LOOK_LIMIT, Open};
+use super::{Device, DeviceError, LOOK_LIMIT};
 use crate::Host;
+use crate::machine::{Disk, Open};
 
 /// While this lives, the kernel gives the device's number and name to no other disk: one that is attached after this one was
 /// unplugged gets others. So what was checked holds for all that is then done by name. Keeps nobody else from using the device.
@@ -11,7 +10,7 @@ use crate::Host;
 #[must_use = "the device is let go of when this is dropped"]
 pub struct Held {
     /// `Some` until the drop.
-    file: Option<File>,
+    disk: Option<Box<dyn Disk>>,
     host: Host,
 }
 
@@ -19,11 +18,11 @@ impl Host {
     /// Holds a device, and makes sure after that that it still is its volume: it may have been unplugged, and its number given to
     /// another disk, since it was found. Dropping the future changes nothing.
     pub async fn hold(&self, device: &Device) -> Result<Held, DeviceError> {
-        let opened = device.clone();
+        let (machine, opened) = (self.inner.machine.clone(), device.clone());
         let what = format!("opening {}", device.path.display());
-        let open = move || opened.open(Open::Read);
+        let open = move || opened.open(&*machine, Open::Read);
         let held = Held {
-            file: Some(self.inner.threads.run(what, LOOK_LIMIT, open).await??),
+            disk: Some(self.inner.calls.run(what, LOOK_LIMIT, open).await??),
             host: self.clone(),
         };
         let now = self.look_for(&device.volume_id, None).await?;
@@ -42,7 +41,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // Elsewhere: to close a disk that has died may take for ever. Where no thread is to be had, it is closed here. There are no
         // more of these threads than openings that came to an end, and of a disk that hangs none does.
-        let file = self.file.take();
-        let _ = self.host.inner.threads.start(Box::new(move || drop(file)));
+        let disk = self.disk.take();
+        let _ = self.host.inner.machine.start(Box::new(move || drop(disk)));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Device, DeviceError};
-use crate::HostPaths;
+use crate::machine::Kind;
+use crate::{HostPaths, Machine};
 
 /// Where virtio-blk and NVMe cut a serial.
 const CUT: usize = 20;
@@ -25,32 +25,40 @@ const QEMU: [&str; 5] = [
 const SECTOR: u64 = 512;
 
 /// Looks once. Blocks for as long as sysfs and the directory of links take to answer.
-pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
-    let disks = disks(&paths.sys)?;
+pub(super) fn look(
+    machine: &dyn Machine,
+    paths: &HostPaths,
+    volume_id: &str,
+    expected_size: Option<u64>,
+) -> Result<Device, DeviceError> {
+    let disks = disks(machine, &paths.sys)?;
     let links = paths.dev.join("disk/by-id");
     // The kernel's name of each candidate, with where it was found.
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in disks.iter().filter(|name| has_bus(&paths.sys, name)) {
-        if is_named(&paths.sys, name, volume_id) {
+    for name in disks.iter().filter(|name| has_bus(machine, &paths.sys, name)) {
+        if is_named(machine, &paths.sys, name, volume_id) {
             found
-                .entry(upper(&paths.sys, name))
+                .entry(upper(machine, &paths.sys, name))
                 .or_default()
                 .push(format!("serial of {name}"));
         }
     }
-    for link in links_of(&links, volume_id)? {
+    for link in links_of(machine, &links, volume_id)? {
         // A dangling link is one that udev is about to remove.
-        let Ok(target) = fs::canonicalize(&link) else { continue };
+        let Ok(target) = machine.canonicalize(&link) else {
+            continue;
+        };
         let Some(name) = target.file_name().and_then(OsStr::to_str).map(str::to_owned) else {
             continue;
         };
-        if !paths.sys.join("block").join(&name).is_dir() {
+        let entry = machine.stat(&paths.sys.join("block").join(&name));
+        if !entry.is_ok_and(|entry| entry.kind == Kind::Directory) {
             // A partition, or a disk that the kernel has already dropped.
             continue;
         }
-        let serials = serials(&paths.sys, &name);
+        let serials = serials(machine, &paths.sys, &name);
         if let Some(serial) = serials.first()
-            && !is_named(&paths.sys, &name, volume_id)
+            && !is_named(machine, &paths.sys, &name, volume_id)
         {
             let (volume_id, serial) = (volume_id.to_owned(), serial.clone());
             return Err(DeviceError::Stale {
@@ -61,7 +69,7 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
             });
         }
         found
-            .entry(upper(&paths.sys, &name))
+            .entry(upper(machine, &paths.sys, &name))
             .or_default()
             .push(link.display().to_string());
     }
@@ -82,7 +90,7 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
         waited: std::time::Duration::ZERO,
     };
     let (name, _) = found.pop_first().ok_or_else(not_found)?;
-    let device = describe(paths, volume_id, &name)?;
+    let device = describe(machine, paths, volume_id, &name)?;
     if device.size_bytes == 0 {
         return Err(DeviceError::NoSize {
             volume_id: volume_id.to_owned(),
@@ -101,44 +109,41 @@ pub(super) fn look(paths: &HostPaths, volume_id: &str, expected_size: Option<u64
 }
 
 /// Names of all disks. Partitions are not among them.
-fn disks(sys: &Path) -> Result<Vec<String>, DeviceError> {
+fn disks(machine: &dyn Machine, sys: &Path) -> Result<Vec<String>, DeviceError> {
     let dir = sys.join("block");
-    let access = |source| DeviceError::Access {
-        what: "list",
-        path: dir.clone(),
-        source,
-    };
-    let entries = fs::read_dir(&dir).map_err(access)?;
-    let names = entries.map(|entry| Ok(entry?.file_name().to_str().map(str::to_owned)));
-    names
-        .filter_map(io::Result::transpose)
-        .collect::<io::Result<_>>()
-        .map_err(access)
+    match machine.list(&dir) {
+        Ok(names) => Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect()),
+        Err(source) => Err(DeviceError::Access {
+            what: "list",
+            path: dir,
+            source,
+        }),
+    }
 }
 
 /// Whether a disk may have a serial of its own: what the kernel makes up itself (loop, RAM, device mapper) has none, and a node
 /// may have hundreds of them.
-fn has_bus(sys: &Path, name: &str) -> bool {
-    let target = fs::read_link(sys.join("block").join(name)).unwrap_or_default();
+fn has_bus(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
+    let target = machine.read_link(&sys.join("block").join(name)).unwrap_or_default();
     !target.to_string_lossy().contains("/devices/virtual/block/")
 }
 
 /// Whether the kernel shows something of the disk that is the volume's id.
-fn is_named(sys: &Path, name: &str, volume_id: &str) -> bool {
-    serials(sys, name)
+fn is_named(machine: &dyn Machine, sys: &Path, name: &str, volume_id: &str) -> bool {
+    serials(machine, sys, name)
         .iter()
-        .chain(&world_wide_names(sys, name))
+        .chain(&world_wide_names(machine, sys, name))
         .any(|serial| is_serial_of(serial, volume_id))
 }
 
 /// The world-wide names of a disk as far as a hypervisor may have put an id into them: `uuid.…` and `eui.…` of NVMe,
 /// `naa.…` of SCSI (ESXi), the last word of `t10.…`. A disk may have one of its own as well, so a name that is not the
 /// volume's says nothing.
-fn world_wide_names(sys: &Path, name: &str) -> Vec<String> {
+fn world_wide_names(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String> {
     let disk = sys.join("block").join(name);
     ["wwid", "device/wwid", "uuid"]
         .into_iter()
-        .filter_map(|file| fs::read_to_string(disk.join(file)).ok())
+        .filter_map(|file| machine.read_to_string(&disk.join(file)).ok())
         .filter_map(|text| {
             let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
             let name = match text.split_once('.') {
@@ -153,12 +158,11 @@ fn world_wide_names(sys: &Path, name: &str) -> Vec<String> {
 
 /// Asks the kernel to read the size of this one disk anew, where its bus can do that: SCSI and NVMe. virtio tells by
 /// itself. `true` if it was asked. Blocks until the disk has answered.
-pub(super) fn rescan(sys: &Path, name: &str) -> Result<bool, DeviceError> {
+pub(super) fn rescan(machine: &dyn Machine, sys: &Path, name: &str) -> Result<bool, DeviceError> {
     for file in ["device/rescan", "device/rescan_controller"] {
         let path = sys.join("block").join(name).join(file);
-        match fs::OpenOptions::new().write(true).open(&path) {
-            Ok(mut file) => {
-                let written = io::Write::write_all(&mut file, b"1");
+        match machine.write(&path, b"1") {
+            Ok(written) => {
                 return written.map(|()| true).map_err(|source| DeviceError::Access {
                     what: "write to",
                     path,
@@ -179,11 +183,12 @@ pub(super) fn rescan(sys: &Path, name: &str) -> Result<bool, DeviceError> {
 }
 
 /// Every serial that the kernel shows of a disk.
-pub(crate) fn serials(sys: &Path, name: &str) -> Vec<String> {
+pub(crate) fn serials(machine: &dyn Machine, sys: &Path, name: &str) -> Vec<String> {
     let disk = sys.join("block").join(name);
     // virtio-blk, then NVMe, then SCSI's page 0x80 («unit serial number»: a header of four bytes, then the serial).
-    let plain = ["serial", "device/serial"].map(|file| fs::read(disk.join(file)).ok());
-    let page = fs::read(disk.join("device/vpd_pg80"))
+    let plain = ["serial", "device/serial"].map(|file| machine.read(&disk.join(file)).ok());
+    let page = machine
+        .read(&disk.join("device/vpd_pg80"))
         .ok()
         .and_then(|page| page.get(4..).map(<[u8]>::to_vec));
     plain
@@ -217,7 +222,7 @@ fn cut(volume_id: &str) -> Option<&str> {
 }
 
 /// The links that udev makes for the volume, as far as they exist.
-fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
+fn links_of(machine: &dyn Machine, dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
     let ids: Vec<&str> = [Some(volume_id), cut(volume_id)].into_iter().flatten().collect();
     // ESXi makes a world-wide name of the id; scsi_id puts a 3 before it.
     let plain = volume_id.replace('-', "");
@@ -225,20 +230,20 @@ fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
     for id in &ids {
         exact.extend(QEMU.map(|kind| format!("{kind}{id}")));
     }
-    let access = |source| DeviceError::Access {
-        what: "list",
-        path: dir.to_owned(),
-        source,
-    };
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
+    let names = match machine.list(dir) {
+        Ok(names) => names,
         // udev makes the directory with the first link.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(access(error)),
+        Err(source) => {
+            return Err(DeviceError::Access {
+                what: "list",
+                path: dir.to_owned(),
+                source,
+            });
+        }
     };
     let mut links = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(access)?.file_name();
+    for name in names {
         let Some(name) = name.to_str() else { continue };
         // NVMe: `nvme-<model>_<serial>` and `nvme-<model>_<serial>_<namespace>`; the model is the hypervisor's.
         let namespace = |name: &str| {
@@ -263,19 +268,16 @@ fn links_of(dir: &Path, volume_id: &str) -> Result<Vec<PathBuf>, DeviceError> {
             links.push(dir.join(name));
         }
     }
-    links.sort();
     Ok(links)
 }
 
 /// The multipath device that a disk is a path of, else the disk itself.
-fn upper(sys: &Path, name: &str) -> String {
-    let holders = fs::read_dir(sys.join("block").join(name).join("holders"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    for holder in holders {
-        let holder = holder.file_name().to_string_lossy().into_owned();
-        let uuid = fs::read_to_string(sys.join("block").join(&holder).join("dm/uuid")).unwrap_or_default();
+fn upper(machine: &dyn Machine, sys: &Path, name: &str) -> String {
+    let holders = machine.list(&sys.join("block").join(name).join("holders"));
+    for holder in holders.unwrap_or_default() {
+        let holder = holder.to_string_lossy().into_owned();
+        let uuid = machine.read_to_string(&sys.join("block").join(&holder).join("dm/uuid"));
+        let uuid = uuid.unwrap_or_default();
         if uuid.starts_with("mpath-") {
             return holder;
         }
@@ -283,11 +285,12 @@ fn upper(sys: &Path, name: &str) -> String {
     name.to_owned()
 }
 
-fn describe(paths: &HostPaths, volume_id: &str, name: &str) -> Result<Device, DeviceError> {
+fn describe(machine: &dyn Machine, paths: &HostPaths, volume_id: &str, name: &str) -> Result<Device, DeviceError> {
     let disk = paths.sys.join("block").join(name);
     let read = |file: &str| {
         let path = disk.join(file);
-        fs::read_to_string(&path)
+        machine
+            .read_to_string(&path)
             .map(|text| text.trim().to_owned())
             .map_err(|source| DeviceError::Access {
                 what: "read",

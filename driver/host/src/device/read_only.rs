@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::tool::{self, TimeUp, ToolError};
+use crate::tool::{TimeUp, ToolError};
 use crate::{Device, Host};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -16,7 +16,10 @@ impl Host {
     pub async fn set_read_only(&self, device: &Device, read_only: bool) -> Result<(), ToolError> {
         let blockdev = &self.inner.tools.blockdev;
         let flag = if read_only { "--setro" } else { "--setrw" };
-        let ended = tool::run(blockdev, &[flag], &device.path, LIMIT, TimeUp::Kill).await?;
+        let ended = self
+            .machine()
+            .run(blockdev, &[flag], &device.path, LIMIT, TimeUp::Kill)
+            .await?;
         if ended.code == Some(0) {
             Ok(())
         } else {

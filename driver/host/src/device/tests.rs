@@ -8,7 +8,7 @@ use rstest::rstest;
 use tempfile::TempDir;
 
 use super::*;
-use crate::HostPaths;
+use crate::{HostPaths, Linux, Machine as _};
 
 const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
@@ -217,7 +217,9 @@ async fn a_node_that_is_not_the_disk_is_not_opened() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     let device = machine.find().await.expect("it is there");
-    let error = device.open(Open::Read).expect_err("the node is an ordinary file");
+    let error = device
+        .open(&Linux::default(), Open::Read)
+        .expect_err("the node is an ordinary file");
     assert!(
         matches!(
             error,
@@ -262,7 +264,9 @@ async fn a_new_link_wakes_even_where_its_directory_is_new_too() {
     let machine = Machine::new();
     machine.disk("sdb", 1);
     fs::remove_dir_all(machine.dir.path().join("dev/disk")).expect("udev has not made it yet");
-    let arrivals = Arrivals::watch(machine.host().paths()).expect("this kernel has inotify");
+    let arrivals = Linux::default()
+        .arrivals(machine.host().paths())
+        .expect("this kernel has inotify");
     let happens = async || {
         tokio::time::timeout(Duration::from_secs(10), arrivals.happen())
             .await

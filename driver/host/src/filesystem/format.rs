@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};
-use crate::device::Open;
-use crate::tool::{self, Ended, TimeUp};
+use crate::machine::Open;
+use crate::tool::{Ended, TimeUp};
 use crate::{Device, Host};
 
 /// mkfs without discard and with lazy initialisation writes a few MiB, whatever the size; a slow backend gets plenty.
@@ -44,7 +44,10 @@ pub(super) async fn make(
         FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => &tools.mkfs_ext4,
     };
     let args: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let ended = tool::run(tool, &args, &device.path, MKFS_LIMIT, TimeUp::LeaveRunning).await?;
+    let ended = host
+        .machine()
+        .run(tool, &args, &device.path, MKFS_LIMIT, TimeUp::LeaveRunning)
+        .await?;
     if ended.code != Some(0) {
         return Err(ended.failed(tool, &device.path).into());
     }
@@ -75,7 +78,10 @@ pub(super) async fn check_whole(host: &Host, device: &Device, fs_type: FsType) -
 
 async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> Result<(), FilesystemError> {
     let e2fsck = &host.inner.tools.e2fsck;
-    let ended = tool::run(e2fsck, args, &device.path, FSCK_LIMIT, TimeUp::LeaveRunning).await?;
+    let ended = host
+        .machine()
+        .run(e2fsck, args, &device.path, FSCK_LIMIT, TimeUp::LeaveRunning)
+        .await?;
     match Verdict::of(&ended) {
         Verdict::Clean => Ok(()),
         Verdict::Repaired => {

@@ -3,11 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::thread::CapabilitySet;
-
 use super::{FilesystemError, FsType, format, size};
-use crate::device::Open;
-use crate::tool::{self, TimeUp};
+use crate::machine::Open;
+use crate::tool::TimeUp;
 use crate::{Device, Host};
 
 /// Growing writes metadata alone; a slow backend and a large ext4 without lazy initialisation get plenty.
@@ -18,13 +16,12 @@ impl Host {
     /// Size in bytes of the file system on `device`, as its superblock says. Of a mounted xfs that has just grown it may
     /// be the old one.
     pub async fn filesystem_size(&self, device: &Device, fs_type: FsType) -> Result<u64, FilesystemError> {
-        use std::os::unix::fs::FileExt;
-        let opened = device.clone();
+        let (machine, opened) = (self.inner.machine.clone(), device.clone());
         let what = format!("reading the superblock of {}", device.path.display());
         let read = move || {
-            let file = opened.open(Open::Read)?;
+            let disk = opened.open(&*machine, Open::Read)?;
             let mut head = vec![0; size::HEAD];
-            let read = file.read_exact_at(&mut head, 0).map(|()| head);
+            let read = disk.read_exact_at(&mut head, 0).map(|()| head);
             Ok::<_, FilesystemError>(read)
         };
         let io = |source| FilesystemError::Io {
@@ -33,13 +30,13 @@ impl Host {
             volume_id: device.volume_id.clone(),
             source,
         };
-        let head = self.inner.threads.run(what, HEAD_LIMIT, read).await??.map_err(io)?;
+        let head = self.inner.calls.run(what, HEAD_LIMIT, read).await??.map_err(io)?;
         size::of(fs_type, &head).ok_or_else(|| io(std::io::ErrorKind::InvalidData.into()))
     }
 
     /// Whether the kernel lets this process grow an ext file system that is mounted: that takes `CAP_SYS_RESOURCE`.
     pub fn may_grow_mounted_ext(&self) -> bool {
-        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+        self.inner.machine.may_grow_mounted_ext()
     }
 
     /// Makes the file system that is mounted at `mounted_at` as large as `device`. Nothing to do is fine. Bounded by the
@@ -83,7 +80,10 @@ impl Host {
         args: &[&str],
         place: &Path,
     ) -> Result<(), FilesystemError> {
-        let ended = tool::run(tool, args, place, GROW_LIMIT, TimeUp::LeaveRunning).await?;
+        let ended = self
+            .machine()
+            .run(tool, args, place, GROW_LIMIT, TimeUp::LeaveRunning)
+            .await?;
         if ended.code != Some(0) {
             return Err(ended.failed(tool, place).into());
         }

@@ -3,13 +3,11 @@
 //! One block of 4 KiB, 256 KiB before the end of the device, or 4 MiB before it for btrfs (rounded down to a block), made of
 //! the volume's id and size alone, so that to recognise it is to compare all of it.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::{FilesystemError, FsType};
-use crate::device::Open;
+use crate::machine::{Disk, Open};
 use crate::{Device, Host};
 
 const BLOCK: usize = 4096;
@@ -51,9 +49,9 @@ pub(super) fn places(device: &Device) -> Vec<(u64, Vec<u8>)> {
 /// Whether the mark of this volume is on it.
 pub(super) async fn is_set(host: &Host, device: &Device) -> Result<bool, FilesystemError> {
     let offsets = offsets(device);
-    on(host, device, Open::Read, "read the end of", move |file, expected| {
+    on(host, device, Open::Read, "read the end of", move |disk, expected| {
         for offset in offsets {
-            if is_at(file, offset, expected)? {
+            if is_at(disk, offset, expected)? {
                 return Ok(true);
             }
         }
@@ -62,9 +60,9 @@ pub(super) async fn is_set(host: &Host, device: &Device) -> Result<bool, Filesys
     .await
 }
 
-fn is_at(file: &File, offset: u64, expected: &[u8]) -> io::Result<bool> {
+fn is_at(disk: &dyn Disk, offset: u64, expected: &[u8]) -> io::Result<bool> {
     let mut found = vec![0; BLOCK];
-    file.read_exact_at(&mut found, offset)?;
+    disk.read_exact_at(&mut found, offset)?;
     Ok(found == expected)
 }
 
@@ -83,9 +81,9 @@ pub(super) async fn set(host: &Host, device: &Device, fs_type: FsType) -> Result
         device,
         Open::WriteAlone,
         "write the mark of a beginning format on",
-        move |file, mark| {
-            file.write_all_at(mark, offset)?;
-            file.sync_all()
+        move |disk, mark| {
+            disk.write_all_at(mark, offset)?;
+            disk.sync()
         },
     )
     .await
@@ -100,14 +98,14 @@ pub(super) async fn clear(host: &Host, device: &Device) -> Result<(), Filesystem
         device,
         Open::WriteAlone,
         "clear the mark of a finished format on",
-        move |file, mark| {
+        move |disk, mark| {
             for offset in offsets {
-                if is_at(file, offset, mark)? {
-                    file.write_all_at(&vec![0; BLOCK], offset)?;
+                if is_at(disk, offset, mark)? {
+                    disk.write_all_at(&vec![0; BLOCK], offset)?;
                 }
             }
             // Also what mkfs wrote: the file system is durable before anybody relies on it.
-            file.sync_all()
+            disk.sync()
         },
     )
     .await
@@ -116,13 +114,13 @@ pub(super) async fn clear(host: &Host, device: &Device) -> Result<(), Filesystem
 async fn on<T, F>(host: &Host, device: &Device, open: Open, what: &'static str, call: F) -> Result<T, FilesystemError>
 where
     T: Send + 'static,
-    F: FnOnce(&File, &[u8]) -> io::Result<T> + Send + 'static,
+    F: FnOnce(&dyn Disk, &[u8]) -> io::Result<T> + Send + 'static,
 {
-    let opened = device.clone();
+    let (machine, opened) = (host.inner.machine.clone(), device.clone());
     let run = move || {
-        let file = opened.open(open)?;
+        let disk = opened.open(&*machine, open)?;
         let (path, volume_id) = (opened.path.clone(), opened.volume_id.clone());
-        call(&file, &content(&opened)).map_err(|source| FilesystemError::Io {
+        call(&*disk, &content(&opened)).map_err(|source| FilesystemError::Io {
             what,
             device: path,
             volume_id,
@@ -130,7 +128,7 @@ where
         })
     };
     host.inner
-        .threads
+        .calls
         .run(format!("an attempt to {what} {}", device.path.display()), LIMIT, run)
         .await?
 }

@@ -1,16 +1,12 @@
 //! What is on a device: blkid's low-level probe, and our own look at the bytes where it finds nothing.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-
 use super::{FilesystemError, FsType, mark};
-use crate::device::Open;
-use crate::tool::{self, TimeUp};
+use crate::machine::{Disk, Open};
+use crate::tool::TimeUp;
 use crate::{Device, Host};
 
 /// A probe reads a few hundred KiB; a busy backend may take its time for them.
@@ -78,34 +74,39 @@ impl fmt::Display for Content {
 /// Probes a device. `open` says whether it has to be free of other users at the start.
 pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Content, FilesystemError> {
     // Opened first and kept: blkid looks a device up by name, and this proves which one the name means.
-    let checked = device.clone();
+    let (machine, checked) = (host.inner.machine.clone(), device.clone());
     let what = format!("opening {}", device.path.display());
-    let file = host
+    let disk = host
         .inner
-        .threads
-        .run(what, READ_LIMIT, move || checked.open(open))
+        .calls
+        .run(what, READ_LIMIT, move || checked.open(&*machine, open))
         .await??;
     // While a device hangs, nothing ends a blkid that reads it, and each try would leave one more behind. So a thread reads
     // first, through an opening that claims nothing; while it hangs, the next try is refused at once.
-    let asked = device.clone();
+    let (machine, asked) = (host.inner.machine.clone(), device.clone());
     let what = format!("a first read of {}", device.path.display());
     let first_read = move || {
         // An error is met again, and told, by those who need what is there.
-        asked.open(Open::Read).map(|file| drop(file.read_at(&mut [0; 512], 0)))
+        asked
+            .open(&*machine, Open::Read)
+            .map(|disk| drop(disk.read_at(&mut [0; 512], 0)))
     };
-    host.inner.threads.run(what, READ_LIMIT, first_read).await??;
+    host.inner.calls.run(what, READ_LIMIT, first_read).await??;
     let blkid = &host.inner.tools.blkid;
     let args = ["-p", "-u", "filesystem,raid,crypto", "-o", "export"];
-    let ended = tool::run(blkid, &args, &device.path, BLKID_LIMIT, TimeUp::Kill).await?;
+    let ended = host
+        .machine()
+        .run(blkid, &args, &device.path, BLKID_LIMIT, TimeUp::Kill)
+        .await?;
     match ended.code {
         Some(0) => {
             let content = understand(&ended.stdout);
             if content != Content::Filesystem(FsType::Xfs) {
                 return Ok(content);
             }
-            let in_progress = look(host, device, file, |file, _| {
+            let in_progress = look(host, device, disk, |disk, _| {
                 let mut flag = [0];
-                file.read_exact_at(&mut flag, XFS_IN_PROGRESS)?;
+                disk.read_exact_at(&mut flag, XFS_IN_PROGRESS)?;
                 Ok(flag != [0])
             });
             Ok(if in_progress.await? {
@@ -115,7 +116,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
             })
         }
         // An unreadable device makes the same status; then our own reading fails below.
-        Some(NOTHING_FOUND) if ended.stderr.trim().is_empty() => look(host, device, file, sniff).await,
+        Some(NOTHING_FOUND) if ended.stderr.trim().is_empty() => look(host, device, disk, sniff).await,
         Some(AMBIVALENT) => Ok(Content::Other(
             "signatures that contradict each other (see `wipefs` on the device)".into(),
         )),
@@ -144,16 +145,16 @@ fn understand(output: &str) -> Content {
     }
 }
 
-async fn look<T, F>(host: &Host, device: &Device, file: File, call: F) -> Result<T, FilesystemError>
+async fn look<T, F>(host: &Host, device: &Device, disk: Box<dyn Disk>, call: F) -> Result<T, FilesystemError>
 where
     T: Send + 'static,
-    F: FnOnce(&File, &Device) -> io::Result<T> + Send + 'static,
+    F: FnOnce(&dyn Disk, &Device) -> io::Result<T> + Send + 'static,
 {
     let looked_at = device.clone();
-    let run = move || call(&file, &looked_at);
+    let run = move || call(&*disk, &looked_at);
     let found = host
         .inner
-        .threads
+        .calls
         .run(format!("reading {}", device.path.display()), READ_LIMIT, run)
         .await?;
     found.map_err(|source| FilesystemError::Io {
@@ -165,32 +166,32 @@ where
 }
 
 /// Looks for anything that is not zero.
-fn sniff(file: &File, device: &Device) -> io::Result<Content> {
+fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
     let mut start = vec![0; SUPERBLOCK_END.min(usize::try_from(device.size_bytes).unwrap_or(SUPERBLOCK_END))];
-    file.read_exact_at(&mut start, 0)?;
+    disk.read_exact_at(&mut start, 0)?;
     let superblock_is_zero = first_not_zero(&start).is_none();
     if device.size_bytes > BTRFS_MAGIC_AT + 8 {
         let mut magic = [0; 8];
-        file.read_exact_at(&mut magic, BTRFS_MAGIC_AT)?;
+        disk.read_exact_at(&mut magic, BTRFS_MAGIC_AT)?;
         if magic == *BTRFS_IN_PROGRESS {
             return Ok(Content::Unfinished(FsType::Btrfs));
         }
     }
     let own_marks = mark::places(device);
     // Past the kernel's cache, which has no use for these pages.
-    let mut direct = set_direct(file, true).is_ok();
+    let mut direct = disk.set_direct(true).is_ok();
     let mut buffer = vec![0; PIECE + ALIGNMENT];
     let aligned = buffer.as_ptr().align_offset(ALIGNMENT);
     for (offset, length) in pieces(device.size_bytes) {
         let bytes = buffer.get_mut(aligned..).and_then(|bytes| bytes.get_mut(..length));
         let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
-        let read = file.read_exact_at(bytes, offset);
+        let read = disk.read_exact_at(bytes, offset);
         match read {
             // A device that wants larger blocks, for one.
             Err(_) if direct => {
                 direct = false;
-                set_direct(file, false)?;
-                file.read_exact_at(bytes, offset)?;
+                disk.set_direct(false)?;
+                disk.read_exact_at(bytes, offset)?;
             }
             read => read?,
         }
@@ -211,12 +212,6 @@ fn sniff(file: &File, device: &Device) -> io::Result<Content> {
         }
     }
     Ok(Content::Blank)
-}
-
-fn set_direct(file: &File, direct: bool) -> io::Result<()> {
-    let mut flags = rustix::fs::fcntl_getfl(file)?;
-    flags.set(OFlags::DIRECT, direct);
-    Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 
 fn first_not_zero(bytes: &[u8]) -> Option<usize> {

@@ -22,9 +22,9 @@ pub enum OptionError {
 #[derive(Clone, PartialEq, Eq)]
 pub struct MountOptions {
     /// Of this mount alone.
-    pub(super) flags: MountFlags,
+    flags: MountFlags,
     /// Of the file system: `key` or `key=value`.
-    pub(super) filesystem: Vec<String>,
+    filesystem: Vec<String>,
 }
 
 impl Default for MountOptions {
@@ -84,6 +84,16 @@ impl MountOptions {
     pub fn of_the_mount_alone(mut self) -> Self {
         self.filesystem.clear();
         self
+    }
+
+    /// The flags of the mount alone.
+    pub fn flags(&self) -> MountFlags {
+        self.flags
+    }
+
+    /// The options of the file system, each `key` or `key=value`. They may be secret.
+    pub fn of_the_filesystem(&self) -> &[String] {
+        &self.filesystem
     }
 
     /// Whether writes are refused.

@@ -1,9 +1,11 @@
 //! Real loop devices, real file systems, real mounts: each test in a mount namespace of its own. Needs root.
 
 #![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::expect_used,
     clippy::panic,
-    reason = "a helper that cannot do its part fails the test"
+    reason = "a helper that cannot do its part fails the test; the machine under test is the real one"
 )]
 
 mod flaky;

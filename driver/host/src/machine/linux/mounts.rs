@@ -1,7 +1,6 @@
 //! The system calls behind a mount.
 
 use std::ffi::CString;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -12,20 +11,14 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
-use super::{MountError, MountOptions};
-use crate::FsType;
+use crate::machine::Refusal;
+use crate::{FsType, MountOptions};
 
 /// Most messages that are read from the kernel after a refusal.
 const MOST_MESSAGES: usize = 16;
 
-pub(super) fn mount(device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), MountError> {
-    let refused = |errno: Errno, messages: Vec<String>| MountError::Mount {
-        device: device.to_owned(),
-        target: target.to_owned(),
-        fs_type: fs_type.name(),
-        reason: explain(errno, fs_type, &messages),
-        source: errno.into(),
-    };
+pub(super) fn mount(device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Refusal> {
+    let refused = |errno: Errno, messages: Vec<String>| Refusal { errno, messages };
     let context = match fsopen(fs_type.name(), FsOpenFlags::FSOPEN_CLOEXEC) {
         Ok(context) => context,
         Err(Errno::NOSYS) => {
@@ -38,7 +31,7 @@ pub(super) fn mount(device: &Path, target: &Path, fs_type: FsType, options: &Mou
             fsmount(
                 context.as_fd(),
                 FsMountFlags::FSMOUNT_CLOEXEC,
-                attributes(options.flags),
+                attributes(options.flags()),
             )
         })
         .and_then(|mount| move_mount(mount.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))
@@ -50,7 +43,7 @@ fn configure(context: &OwnedFd, device: &Path, options: &MountOptions) -> Result
     if options.is_read_only() {
         fsconfig_set_flag(context.as_fd(), "ro")?;
     }
-    for option in &options.filesystem {
+    for option in options.of_the_filesystem() {
         match option.split_once('=') {
             Some((key, value)) => fsconfig_set_string(context.as_fd(), key, value.trim_matches('"'))?,
             None => fsconfig_set_flag(context.as_fd(), option.as_str())?,
@@ -76,27 +69,6 @@ fn messages(context: &OwnedFd) -> Vec<String> {
     messages
 }
 
-/// The kernel's own words, and where its error number means something that can be acted on, what to do.
-fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> String {
-    let advice = match errno {
-        Errno::NODEV => "this node's kernel has no such file system: load its module, or choose another fsType",
-        Errno::BUSY => "the device is in use by something else, or is mounted with other options",
-        Errno::UCLEAN if fs_type == FsType::Xfs => {
-            "the file system is damaged: detach the volume from workloads and run xfs_repair on it; a snapshot first is wise"
-        }
-        Errno::UCLEAN => "the file system is damaged: run e2fsck on it; a snapshot first is wise",
-        Errno::IO => "the device cannot be read or written; see the kernel's log of the node and the volume in Cinder",
-        Errno::ROFS | Errno::ACCESS => "the device can only be read; mount it read-only",
-        Errno::INVAL => "an option of mountOptions may be unknown to this file system, or the file system is damaged",
-        _ => "see the kernel's log of the node",
-    };
-    if messages.is_empty() {
-        advice.to_owned()
-    } else {
-        format!("the kernel says: {} ({advice})", messages.join("; "))
-    }
-}
-
 fn attributes(flags: MountFlags) -> MountAttrFlags {
     const SAME: [(MountFlags, MountAttrFlags); 9] = [
         (MountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
@@ -118,31 +90,6 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
 
 /// `mount(2)`, for kernels before 5.2.
 fn classic(device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Errno> {
-    let data = CString::new(options.filesystem.join(",")).map_err(|_| Errno::INVAL)?;
-    rustix::mount::mount(device, target, fs_type.name(), options.flags, data.as_c_str())
-}
-
-pub(super) fn bind(from: &Path, target: &Path) -> Result<(), MountError> {
-    rustix::mount::mount_bind(from, target).map_err(|errno| bind_error(from, target, errno))
-}
-
-/// Gives a fresh bind the options that were asked for, beside those that it inherited: the kernel replaces the whole set.
-pub(super) fn restrict(target: &Path, options: &MountOptions, inherited: Option<&str>) -> Result<(), MountError> {
-    let inherited = MountOptions::parse(inherited.as_slice()).map_or(MountFlags::empty(), |options| options.flags);
-    let atime = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
-    let kept = if options.flags.intersects(atime) {
-        inherited - atime
-    } else {
-        inherited
-    };
-    rustix::mount::mount_remount(target, MountFlags::BIND | kept | options.flags, "")
-        .map_err(|errno| bind_error(target, target, errno))
-}
-
-fn bind_error(from: &Path, target: &Path, errno: Errno) -> MountError {
-    MountError::Bind {
-        from: from.to_owned(),
-        target: target.to_owned(),
-        source: io::Error::from(errno),
-    }
+    let data = CString::new(options.of_the_filesystem().join(",")).map_err(|_| Errno::INVAL)?;
+    rustix::mount::mount(device, target, fs_type.name(), options.flags(), data.as_c_str())
 }

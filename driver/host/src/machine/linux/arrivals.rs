@@ -7,16 +7,17 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::HostPaths;
+use crate::machine::{Arrivals, BoxFuture};
 
 /// The directories in which a new disk shows up, watched by the kernel.
 #[derive(Debug)]
-pub(super) struct Arrivals {
+pub(super) struct Inotify {
     /// No pipe, and for tokio as good as one: something to wait for and to read from.
     inotify: Receiver,
     directories: [PathBuf; 3],
 }
 
-impl Arrivals {
+impl Inotify {
     /// Watches from now on. Nothing where the kernel has no inotify left to give: then only the clock wakes.
     pub(super) fn watch(paths: &HostPaths) -> Option<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
@@ -43,8 +44,7 @@ impl Arrivals {
         }
     }
 
-    /// Ends when something has happened since the last call. May be cancelled.
-    pub(super) async fn happen(&self) -> io::Result<()> {
+    async fn next(&self) -> io::Result<()> {
         self.inotify.readable().await?;
         // Which of the events it is does not matter: one look finds all there is.
         let mut events = [0; 4096];
@@ -58,5 +58,11 @@ impl Arrivals {
         }
         self.arm();
         Ok(())
+    }
+}
+
+impl Arrivals for Inotify {
+    fn happen(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(self.next())
     }
 }

@@ -1,0 +1,204 @@
+//! The machine that this process runs on.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the one place where the crate asks the kernel"
+)]
+
+mod arrivals;
+mod mounts;
+mod programs;
+mod threads;
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, StatVfs, major, minor};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::thread::CapabilitySet;
+
+use super::{Arrivals, BoxFuture, Disk, Job, Kind, Machine, Open, Refusal, Stat};
+use crate::tool::{Ended, TimeUp, ToolError};
+use crate::{FsType, HostPaths, MountOptions, Usage};
+
+/// The kernel and the programs of this node. Clones are of no use: each has threads of its own.
+#[derive(Debug, Default)]
+pub struct Linux {
+    threads: threads::Threads,
+}
+
+impl Machine for Linux {
+    fn start(&self, job: Job) -> io::Result<()> {
+        self.threads.start(job)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        let entries = fs::read_dir(directory)?;
+        let names: io::Result<Vec<OsString>> = entries.map(|entry| Ok(entry?.file_name())).collect();
+        names.map(|mut names| {
+            names.sort_unstable();
+            names
+        })
+    }
+
+    fn touch_directory(&self, directory: &Path) -> io::Result<()> {
+        fs::read_dir(directory)?.next().transpose().map(drop)
+    }
+
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::read_link(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        fs::metadata(path).map(|metadata| stat(&metadata))
+    }
+
+    fn lstat(&self, path: &Path) -> io::Result<Stat> {
+        fs::symlink_metadata(path).map(|metadata| stat(&metadata))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<io::Result<()>> {
+        Ok(OpenOptions::new().write(true).open(path)?.write_all(bytes))
+    }
+
+    fn open_disk(&self, path: &Path, how: Open) -> io::Result<Box<dyn Disk>> {
+        let flags = match how {
+            Open::Read => OFlags::RDONLY,
+            Open::ReadDirectly => OFlags::RDONLY | OFlags::DIRECT,
+            Open::ReadAlone => OFlags::RDONLY | OFlags::EXCL,
+            // On a block device O_EXCL is the kernel's claim: mounts, mkfs, device mapper and md take it too.
+            Open::WriteAlone => OFlags::RDWR | OFlags::EXCL,
+        };
+        let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Box::new(File::from(opened)))
+    }
+
+    fn mount(&self, device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Refusal> {
+        mounts::mount(device, target, fs_type, options)
+    }
+
+    fn bind(&self, from: &Path, target: &Path) -> io::Result<()> {
+        Ok(rustix::mount::mount_bind(from, target)?)
+    }
+
+    fn remount_bind(&self, target: &Path, flags: MountFlags) -> io::Result<()> {
+        Ok(rustix::mount::mount_remount(target, MountFlags::BIND | flags, "")?)
+    }
+
+    fn unmount(&self, target: &Path) -> io::Result<()> {
+        Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?)
+    }
+
+    fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
+        DirBuilder::new().mode(mode).create(path)
+    }
+
+    fn create_directories(&self, path: &Path, mode: u32) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(mode).create(path)
+    }
+
+    fn create_file(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+        opened.map(drop)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn statvfs(&self, path: &Path) -> io::Result<Usage> {
+        Ok(usage(&rustix::fs::statvfs(path)?))
+    }
+
+    fn run<'a>(
+        &'a self,
+        tool: &'a Path,
+        args: &'a [&'a str],
+        device: &'a Path,
+        limit: Duration,
+        time_up: TimeUp,
+    ) -> BoxFuture<'a, Result<Ended, ToolError>> {
+        Box::pin(programs::run(tool, args, device, limit, time_up))
+    }
+
+    fn arrivals(&self, paths: &HostPaths) -> Option<Box<dyn Arrivals>> {
+        arrivals::Inotify::watch(paths).map(|arrivals| Box::new(arrivals) as Box<dyn Arrivals>)
+    }
+
+    fn may_grow_mounted_ext(&self) -> bool {
+        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+    }
+}
+
+impl Disk for File {
+    fn number(&self) -> io::Result<(u32, u32)> {
+        let node = self.metadata()?.rdev();
+        Ok((major(node), minor(node)))
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        let mut file = self;
+        file.seek(SeekFrom::End(0))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+
+    fn set_direct(&self, direct: bool) -> io::Result<()> {
+        let mut flags = rustix::fs::fcntl_getfl(self)?;
+        flags.set(OFlags::DIRECT, direct);
+        Ok(rustix::fs::fcntl_setfl(self, flags)?)
+    }
+}
+
+fn stat(metadata: &Metadata) -> Stat {
+    let kind = if metadata.is_dir() {
+        Kind::Directory
+    } else if metadata.file_type().is_block_device() {
+        Kind::BlockDevice
+    } else {
+        Kind::Other
+    };
+    let number = metadata.rdev();
+    Stat {
+        kind,
+        number: (major(number), minor(number)),
+    }
+}
+
+fn usage(stat: &StatVfs) -> Usage {
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Usage {
+        bytes_total: bytes(stat.f_blocks),
+        bytes_used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
+        bytes_available: bytes(stat.f_bavail),
+        inodes_total: stat.f_files,
+        inodes_used: stat.f_files.saturating_sub(stat.f_ffree),
+        inodes_free: stat.f_ffree,
+    }
+}

@@ -1,0 +1,26 @@
+//! What a refusal of the kernel means.
+
+use rustix::io::Errno;
+
+use crate::FsType;
+
+/// The kernel's own words, and where its error number means something that can be acted on, what to do.
+pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> String {
+    let advice = match errno {
+        Errno::NODEV => "this node's kernel has no such file system: load its module, or choose another fsType",
+        Errno::BUSY => "the device is in use by something else, or is mounted with other options",
+        Errno::UCLEAN if fs_type == FsType::Xfs => {
+            "the file system is damaged: detach the volume from workloads and run xfs_repair on it; a snapshot first is wise"
+        }
+        Errno::UCLEAN => "the file system is damaged: run e2fsck on it; a snapshot first is wise",
+        Errno::IO => "the device cannot be read or written; see the kernel's log of the node and the volume in Cinder",
+        Errno::ROFS | Errno::ACCESS => "the device can only be read; mount it read-only",
+        Errno::INVAL => "an option of mountOptions may be unknown to this file system, or the file system is damaged",
+        _ => "see the kernel's log of the node",
+    };
+    if messages.is_empty() {
+        advice.to_owned()
+    } else {
+        format!("the kernel says: {} ({advice})", messages.join("; "))
+    }
+}

@@ -1,0 +1,185 @@
+//! One Linux node in memory: its disks, mounts and programs, below the real [`csi_host::Host`].
+//!
+//! ```text
+//! Host ── calls ── SimMachine ──┬── State: disks, openings, mounts, directories ── Medium, shared by nodes
+//!                               ├── programs: tasks of the node, with tokio's time
+//!                               └── pods: write and read what is mounted
+//! ```
+//!
+//! One lock guards a node, and a call is atomic, so that what interleaves is calls. Chance comes from the sources that are passed
+//! in, time from tokio's clock: on a paused clock in a runtime of one thread the same seed gives the same run.
+
+mod disks;
+mod filesystem;
+mod kernel;
+mod medium;
+mod mounts;
+mod pods;
+mod programs;
+mod state;
+mod violation;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use csi_sources::Sources;
+use rustix::io::Errno;
+use tokio::time::Instant;
+
+pub use medium::Medium;
+pub use violation::{Violation, Violations};
+
+use state::{By, State};
+
+/// How often something goes wrong, each in so many of a million tries. Nothing by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// A call hangs for up to [`Faults::hang_limit`].
+    pub hang: u64,
+    /// The longest hang.
+    pub hang_limit: Duration,
+    /// A read, write or sync of an open device fails with `EIO`.
+    pub io_error: u64,
+    /// An unmount is refused with `EBUSY`.
+    pub unmount_busy: u64,
+    /// udev takes up to a minute to make or remove a link.
+    pub slow_udev: u64,
+    /// udev makes no link for a new disk.
+    pub missing_link: u64,
+    /// udev leaves the link of a disk that was unplugged.
+    pub stale_link: u64,
+    /// A mkfs fails half-way.
+    pub mkfs_fails: u64,
+}
+
+/// A node, as one process of the driver sees it or as it is seen from outside. Cheap to clone; clones are the same node.
+#[derive(Debug, Clone)]
+pub struct SimMachine {
+    node: Arc<Node>,
+    /// The process that this is the view of. Nothing: who is outside, and is never killed.
+    process: Option<u64>,
+}
+
+/// What all views share.
+#[derive(Debug)]
+struct Node {
+    name: String,
+    sources: Sources,
+    violations: Violations,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+impl SimMachine {
+    /// A node that has booted, with the disk that it booted from and the directories of a kubelet. `violations` is shared by all
+    /// nodes.
+    pub fn new(name: impl Into<String>, sources: Sources, violations: Violations) -> Self {
+        let node = Node {
+            name: name.into(),
+            sources,
+            violations,
+            began: Instant::now(),
+            state: Mutex::new(State::booted()),
+        };
+        Self {
+            node: Arc::new(node),
+            process: None,
+        }
+    }
+
+    /// The node as the driver's process sees it that runs now. After [`SimMachine::kill_process`] or [`SimMachine::reboot`] each of
+    /// its calls fails; the next process takes a view of its own.
+    #[must_use]
+    pub fn process(&self) -> Self {
+        Self {
+            node: self.node.clone(),
+            process: Some(self.node.state().process),
+        }
+    }
+
+    /// The name of the node.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// From now on this goes wrong.
+    pub fn set_faults(&self, faults: Faults) {
+        self.node.state().faults = faults;
+    }
+
+    /// Kills the driver's process: its openings are closed and its calls that wait for their turn are dropped. Programs that write go
+    /// on.
+    pub fn kill_process(&self) {
+        let mut state = self.node.state();
+        let killed = state.process;
+        state.process += 1;
+        state.close_all(|by| by == By::Process(killed));
+    }
+
+    /// Reboots the node, whatever is going on: mounts, openings and programs are gone, disks and directories stay.
+    pub fn reboot(&self) {
+        let mut state = self.node.state();
+        state.process += 1;
+        for (_, program) in std::mem::take(&mut state.programs) {
+            program.abort();
+        }
+        state.close_all(|_| true);
+        self.node.unmount_everything(&mut state);
+        state.forget_unplugged();
+        let disks: Vec<u64> = state.disks.keys().copied().collect();
+        state.links.clear();
+        for disk in disks {
+            if let Some(disk) = state.disks.get_mut(&disk) {
+                disk.read_only = false;
+            }
+            self.node.link(&mut state, disk);
+        }
+    }
+
+    fn check_alive(&self, state: &State) -> io::Result<()> {
+        match self.process {
+            Some(process) if process != state.process => Err(io::Error::other("the process was killed")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Node {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Whether something happens that does so `millionths` times in a million.
+    fn happens(&self, millionths: u64) -> bool {
+        millionths > 0 && self.sources.random() % 1_000_000 < millionths
+    }
+
+    /// A time up to `limit`.
+    fn draw(&self, limit: Duration) -> Duration {
+        let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.sources.random() % micros.max(1))
+    }
+
+    fn report(&self, volume: &str, what: String) {
+        self.violations.report(Violation {
+            at: self.began.elapsed(),
+            node: self.name.clone(),
+            volume: volume.to_owned(),
+            what,
+        });
+    }
+}
+
+/// An error of the kernel.
+fn fail<T>(errno: Errno) -> io::Result<T> {
+    Err(errno.into())
+}
+
+/// Locks without caring for poison: every critical section leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

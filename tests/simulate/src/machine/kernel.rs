@@ -1,0 +1,458 @@
+//! What the driver is shown: sysfs, `/dev`, procfs and the tree of the root.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_host::machine::{BoxFuture, Disk, Job, Kind, Open, Refusal, Stat};
+use csi_host::tool::{Ended, TimeUp};
+use csi_host::{FsType, Machine, MountOptions, ToolError, Usage};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::disks::serial;
+use super::state::{By, Root, State};
+use super::{Node, SimMachine, fail, programs};
+
+/// How long a call takes that does not hang.
+const CALL: Duration = Duration::from_millis(2);
+/// The disk that the node booted from.
+const ROOT_DISK: &str = "vda";
+const ROOT_SECTORS: u64 = 20 << 21;
+/// Slots in use beside those of disks: the host bridge, the ISA bridge, graphics, network.
+const FIXED_SLOTS: u32 = 4;
+const PCI: &str = "/sys/devices/pci0000:00";
+
+/// Something in sysfs.
+#[derive(Debug, PartialEq, Eq)]
+enum Entry {
+    Directory(BTreeSet<String>),
+    File(String),
+}
+
+impl SimMachine {
+    /// The node, for a call of this process.
+    fn alive(&self) -> io::Result<&Arc<Node>> {
+        self.check_alive(&self.node.state())?;
+        Ok(&self.node)
+    }
+
+    /// Who opens devices through this view.
+    fn by(&self) -> By {
+        By::Process(self.process.unwrap_or_else(|| self.node.state().process))
+    }
+}
+
+impl Machine for SimMachine {
+    fn start(&self, job: Job) -> io::Result<()> {
+        // Dropped outside a runtime, when a test ends.
+        let runtime = Handle::try_current().map_err(io::Error::other)?;
+        let node = self.alive()?;
+        let (process, faults) = {
+            let state = node.state();
+            (state.process, state.faults)
+        };
+        let limit = if node.happens(faults.hang) {
+            faults.hang_limit
+        } else {
+            CALL
+        };
+        let latency = node.draw(limit);
+        let machine = Self {
+            process: Some(process),
+            ..self.clone()
+        };
+        runtime.spawn(async move {
+            sleep(latency).await;
+            if machine.alive().is_ok() {
+                job();
+            }
+        });
+        Ok(())
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let state = self.alive()?.state();
+        if path == Path::new("/proc/self/mountinfo") {
+            return Ok(state.mountinfo().into_bytes());
+        }
+        match (state.sysfs(path), state.kind_at(path)) {
+            (Some(Entry::File(text)), _) => Ok(text.into_bytes()),
+            (_, Some(Kind::Directory)) => fail(Errno::ISDIR),
+            (_, Some(_)) => Ok(Vec::new()),
+            (_, None) => fail(Errno::NOENT),
+        }
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        let state = self.alive()?.state();
+        state.answers(directory)?;
+        let names = state.names_in(directory)?;
+        Ok(names.into_iter().map(OsString::from).collect())
+    }
+
+    fn touch_directory(&self, directory: &Path) -> io::Result<()> {
+        self.list(directory).map(drop)
+    }
+
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        let state = self.alive()?.state();
+        if let Some(disk) = state.linked(path) {
+            return state
+                .disk_named(disk)
+                .map_or_else(|| fail(Errno::NOENT), |_| Ok(Path::new("/dev").join(disk)));
+        }
+        if let Ok(slot) = path.strip_prefix("/sys/bus/pci/devices") {
+            return Ok(Path::new(PCI).join(slot));
+        }
+        let plain = path.components().collect();
+        state.kind_at(path).map_or_else(|| fail(Errno::NOENT), |_| Ok(plain))
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        let state = self.alive()?.state();
+        if let Some(disk) = state.linked(path) {
+            return Ok(Path::new("../..").join(disk));
+        }
+        let name = path.strip_prefix("/sys/block").ok().and_then(Path::to_str);
+        match name.and_then(|name| Some((name, state.index_of(name)?))) {
+            Some((name, index)) => {
+                let device = format!("pci0000:00/{}/virtio{index}", slot(FIXED_SLOTS + index));
+                Ok(format!("../devices/{device}/block/{name}").into())
+            }
+            None if state.kind_at(path).is_some() => fail(Errno::INVAL),
+            None => fail(Errno::NOENT),
+        }
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let state = self.alive()?.state();
+        let kind = state.kind_at(path).ok_or(Errno::NOENT)?;
+        let number = state.node_at(path).unwrap_or_default();
+        Ok(Stat { kind, number })
+    }
+
+    fn lstat(&self, path: &Path) -> io::Result<Stat> {
+        let is_link = self.alive()?.state().linked(path).is_some();
+        let (kind, number) = (Kind::Other, (0, 0));
+        if is_link {
+            Ok(Stat { kind, number })
+        } else {
+            self.stat(path)
+        }
+    }
+
+    fn write(&self, path: &Path, _bytes: &[u8]) -> io::Result<io::Result<()>> {
+        // virtio has nothing to be asked for a rescan.
+        let exists = self.alive()?.state().kind_at(path).is_some();
+        fail(if exists { Errno::ACCESS } else { Errno::NOENT })
+    }
+
+    fn open_disk(&self, path: &Path, how: Open) -> io::Result<Box<dyn Disk>> {
+        let disk = self.alive()?.open(path, how, self.by())?;
+        Ok(Box::new(disk))
+    }
+
+    fn mount(&self, device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Refusal> {
+        let killed = |_| Refusal {
+            errno: Errno::INTR,
+            messages: Vec::new(),
+        };
+        let mounted = self.alive().map_err(killed)?.mount(device, target, fs_type, options);
+        let refused = mounted.as_ref().err().map(|refusal| refusal.errno);
+        tracing::debug!(node = self.name(), device = %device.display(), target = %target.display(), ?refused, "mount");
+        mounted
+    }
+
+    fn bind(&self, from: &Path, target: &Path) -> io::Result<()> {
+        let bound = self.alive()?.bind(from, target);
+        tracing::debug!(node = self.name(), from = %from.display(), target = %target.display(), ?bound, "bind");
+        bound
+    }
+
+    fn remount_bind(&self, target: &Path, flags: MountFlags) -> io::Result<()> {
+        self.alive()?.remount_bind(target, flags - MountFlags::BIND)
+    }
+
+    fn unmount(&self, target: &Path) -> io::Result<()> {
+        let unmounted = self.alive()?.unmount(target);
+        tracing::debug!(node = self.name(), target = %target.display(), ?unmounted, "unmount");
+        unmounted
+    }
+
+    fn create_directory(&self, path: &Path, _mode: u32) -> io::Result<()> {
+        self.alive()?.state().create(path, true)
+    }
+
+    fn create_directories(&self, path: &Path, _mode: u32) -> io::Result<()> {
+        let mut state = self.alive()?.state();
+        let mut missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|path| state.kind_at(path).is_none())
+            .collect();
+        while let Some(directory) = missing.pop() {
+            state.create(directory, true)?;
+        }
+        match state.kind_at(path) {
+            Some(Kind::Directory) => Ok(()),
+            _ => fail(Errno::EXIST),
+        }
+    }
+
+    fn create_file(&self, path: &Path, _mode: u32) -> io::Result<()> {
+        self.alive()?.state().create(path, false)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.state().remove(path, true)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.state().remove(path, false)
+    }
+
+    fn statvfs(&self, path: &Path) -> io::Result<Usage> {
+        let state = self.alive()?.state();
+        state.kind_at(path).ok_or(Errno::NOENT)?;
+        state.answers(path)?;
+        Ok(state.usage(path))
+    }
+
+    fn run<'a>(
+        &'a self,
+        tool: &'a Path,
+        args: &'a [&'a str],
+        device: &'a Path,
+        limit: Duration,
+        time_up: TimeUp,
+    ) -> BoxFuture<'a, Result<Ended, ToolError>> {
+        Box::pin(async move {
+            let name = tool.display().to_string();
+            let start = |source| ToolError::Start {
+                tool: name.clone(),
+                source,
+            };
+            let node = self.alive().map_err(start)?;
+            programs::run(node, &name, args, device, limit, time_up).await
+        })
+    }
+
+    fn may_grow_mounted_ext(&self) -> bool {
+        true
+    }
+}
+
+impl State {
+    /// What is at a path, symbolic links followed.
+    pub(super) fn kind_at(&self, path: &Path) -> Option<Kind> {
+        if let Some(mount) = self.mount_at(path) {
+            return match &mount.root {
+                Root::Volume(_) => Some(Kind::Directory),
+                Root::Device(..) => Some(Kind::BlockDevice),
+                Root::Tree(root) => self.tree.get(root).map(|is_directory| kind(*is_directory)),
+            };
+        }
+        if self.node_at(path).is_some() {
+            return Some(Kind::BlockDevice);
+        }
+        if let Some(entry) = self.sysfs(path) {
+            return Some(kind(matches!(entry, Entry::Directory(_))));
+        }
+        // udev makes the directory with the first link.
+        if ["/dev/disk", "/dev/disk/by-id"].map(Path::new).contains(&path) && !self.links.is_empty() {
+            return Some(Kind::Directory);
+        }
+        self.tree.get(path).map(|is_directory| kind(*is_directory))
+    }
+
+    /// The number of the device that is at a path.
+    pub(super) fn node_at(&self, path: &Path) -> Option<(u32, u32)> {
+        if let Some(mount) = self.mount_at(path) {
+            return match mount.root {
+                Root::Device(_, number) => Some(number),
+                _ => None,
+            };
+        }
+        let name = match self.linked(path) {
+            Some(name) => name,
+            None => path.strip_prefix("/dev").ok()?.to_str()?,
+        };
+        self.disk_named(name).map(|(_, disk)| disk.number())
+    }
+
+    /// The name of the disk that udev's link at a path leads to, there or not.
+    fn linked(&self, path: &Path) -> Option<&str> {
+        let name = path.strip_prefix("/dev/disk/by-id").ok()?.to_str()?;
+        self.links.get(name)?.target()
+    }
+
+    /// The place of a disk among all.
+    fn index_of(&self, name: &str) -> Option<u32> {
+        match name {
+            ROOT_DISK => Some(0),
+            _ => self.disk_named(name).map(|(_, disk)| disk.index),
+        }
+    }
+
+    fn disk_names(&self) -> BTreeSet<String> {
+        let plugged = self.disks.values().filter(|disk| disk.plugged);
+        plugged
+            .map(super::state::Disk::name)
+            .chain([ROOT_DISK.to_owned()])
+            .collect()
+    }
+
+    fn sysfs(&self, path: &Path) -> Option<Entry> {
+        let words = path.strip_prefix("/sys").ok()?.to_str()?;
+        let words: Vec<&str> = words.split('/').filter(|word| !word.is_empty()).collect();
+        let directory = |names: &[&str]| Some(Entry::Directory(names.iter().map(|&name| name.to_owned()).collect()));
+        let slots = || {
+            let disks = self.disk_names();
+            let disks = disks.iter().filter_map(|name| Some(FIXED_SLOTS + self.index_of(name)?));
+            (0..FIXED_SLOTS).chain(disks).map(slot).collect::<BTreeSet<_>>()
+        };
+        match words.as_slice() {
+            [] => directory(&["block", "bus", "dev", "devices"]),
+            ["block"] => Some(Entry::Directory(self.disk_names())),
+            ["block", ROOT_DISK] => directory(&["dev", "holders", "ro", "size", "vda1"]),
+            ["block", ROOT_DISK, "vda1"] => directory(&["partition"]),
+            ["block", ROOT_DISK, file] => match *file {
+                "size" => Some(Entry::File(format!("{ROOT_SECTORS}\n"))),
+                "dev" => Some(Entry::File("252:0\n".into())),
+                "ro" => Some(Entry::File("0\n".into())),
+                "holders" => directory(&[]),
+                _ => None,
+            },
+            ["block", ROOT_DISK, "vda1", "partition"] => Some(Entry::File("1\n".into())),
+            ["block", name] => self
+                .disk_named(name)
+                .and_then(|_| directory(&["dev", "holders", "ro", "serial", "size"])),
+            ["block", name, file] => {
+                let (_, disk) = self.disk_named(name)?;
+                let (major, minor) = disk.number();
+                match *file {
+                    // The one file of these that the kernel writes without an end of line.
+                    "serial" => Some(Entry::File(serial(&disk.volume_id).to_owned())),
+                    "size" => Some(Entry::File(format!("{}\n", disk.bytes / 512))),
+                    "dev" => Some(Entry::File(format!("{major}:{minor}\n"))),
+                    "ro" => Some(Entry::File(format!("{}\n", u8::from(disk.read_only)))),
+                    "holders" => directory(&[]),
+                    _ => None,
+                }
+            }
+            ["dev", "block", number] => {
+                let (major, minor) = number.split_once(':')?;
+                let disk = self.disk_numbered((major.parse().ok()?, minor.parse().ok()?));
+                disk.and_then(|_| directory(&[]))
+            }
+            ["bus", "pci", "devices"] => Some(Entry::Directory(slots())),
+            ["bus", "pci", "devices", name] | ["devices", "pci0000:00", name] => {
+                slots().contains(*name).then_some(())?;
+                directory(&["class"])
+            }
+            ["devices", "pci0000:00", name, "class"] => {
+                slots().contains(*name).then(|| Entry::File("0x010000\n".into()))
+            }
+            _ => None,
+        }
+    }
+
+    fn names_in(&self, directory: &Path) -> io::Result<BTreeSet<String>> {
+        let is_volume = |mount: &super::state::Mount| matches!(mount.root, Root::Volume(_));
+        match self.kind_at(directory) {
+            None => return fail(Errno::NOENT),
+            Some(Kind::Directory) => {}
+            Some(_) => return fail(Errno::NOTDIR),
+        }
+        if self.mount_at(directory).is_some_and(is_volume) {
+            return Ok(BTreeSet::new());
+        }
+        if let Some(Entry::Directory(names)) = self.sysfs(directory) {
+            return Ok(names);
+        }
+        if directory == Path::new("/dev/disk/by-id") {
+            let shown = self.links.iter().filter(|(_, link)| link.target().is_some());
+            return Ok(shown.map(|(name, _)| name.clone()).collect());
+        }
+        let children = self.tree.keys().filter(|path| path.parent() == Some(directory));
+        let names = children.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        let mut names: BTreeSet<String> = names.collect();
+        if directory == Path::new("/dev") {
+            names.extend(self.disk_names());
+        }
+        Ok(names)
+    }
+
+    /// Whether the file system that a path is on answers.
+    fn answers(&self, path: &Path) -> io::Result<()> {
+        let mount = path.ancestors().find_map(|path| self.mount_at(path));
+        match mount.map(|mount| &mount.root) {
+            Some(Root::Volume(superblock)) if self.is_dead(*superblock) => fail(Errno::IO),
+            _ => Ok(()),
+        }
+    }
+
+    fn usage(&self, path: &Path) -> Usage {
+        let mount = path.ancestors().find_map(|path| self.mount_at(path));
+        let disk = mount.and_then(|mount| match mount.root {
+            Root::Volume(superblock) => self.disks.get(&self.superblocks.get(&superblock)?.disk),
+            _ => None,
+        });
+        let filesystem = disk.and_then(|disk| disk.medium.filesystem());
+        let bytes_total = filesystem.map_or(ROOT_SECTORS * 512, |filesystem| filesystem.size);
+        let inodes_total = bytes_total >> 14;
+        Usage {
+            bytes_total,
+            bytes_used: 0,
+            bytes_available: bytes_total,
+            inodes_total,
+            inodes_used: 0,
+            inodes_free: inodes_total,
+        }
+    }
+
+    fn create(&mut self, path: &Path, is_directory: bool) -> io::Result<()> {
+        if self.kind_at(path).is_some() {
+            return fail(Errno::EXIST);
+        }
+        match path.parent().and_then(|parent| self.kind_at(parent)) {
+            Some(Kind::Directory) => {}
+            Some(_) => return fail(Errno::NOTDIR),
+            None => return fail(Errno::NOENT),
+        }
+        self.tree.insert(path.to_owned(), is_directory);
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path, is_directory: bool) -> io::Result<()> {
+        if self.mount_at(path).is_some() {
+            return fail(Errno::BUSY);
+        }
+        match self.tree.get(path) {
+            None => return fail(Errno::NOENT),
+            Some(found) if *found != is_directory => {
+                return fail(if is_directory { Errno::NOTDIR } else { Errno::ISDIR });
+            }
+            Some(_) => {}
+        }
+        if self.tree.keys().any(|other| other.parent() == Some(path)) {
+            return fail(Errno::NOTEMPTY);
+        }
+        self.tree.remove(path);
+        Ok(())
+    }
+}
+
+fn kind(is_directory: bool) -> Kind {
+    if is_directory { Kind::Directory } else { Kind::Other }
+}
+
+/// The name of a PCI slot.
+fn slot(number: u32) -> String {
+    format!("0000:00:{number:02x}.0")
+}

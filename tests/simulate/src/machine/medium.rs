@@ -1,0 +1,171 @@
+//! The contents of a volume.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use super::filesystem::Filesystem;
+use super::lock;
+
+/// What contents are kept in.
+const BLOCK: usize = 4096;
+
+/// Data of pods begins here: behind what every mkfs of this model writes at the beginning.
+const DATA: u64 = 8 << 20;
+
+/// What a block with data of a pod begins with; then come the UUID of its file system, or zeros, and the key.
+const TAG: &[u8; 16] = b"the pods' data: ";
+
+/// The contents of a volume: sparse, zero where nothing was written. Nodes that have the volume attached share one, a snapshot or a
+/// clone is a [`Medium::copy`]. It has no size: that is the attached disk's.
+#[derive(Debug, Default)]
+pub struct Medium(Mutex<Contents>);
+
+#[derive(Debug, Clone, Default)]
+struct Contents {
+    blocks: BTreeMap<u64, Box<[u8]>>,
+    holds_data: bool,
+    was_mounted: bool,
+    writers: BTreeSet<(String, u64)>,
+}
+
+impl Medium {
+    /// A new volume's.
+    pub fn blank() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The same bytes for another volume.
+    #[must_use]
+    pub fn copy(&self) -> Arc<Self> {
+        let contents = Contents {
+            writers: BTreeSet::new(),
+            ..lock(&self.0).clone()
+        };
+        Arc::new(Self(Mutex::new(contents)))
+    }
+
+    /// Whether a pod has ever written to it, or to what it is a copy of.
+    pub fn holds_data(&self) -> bool {
+        lock(&self.0).holds_data
+    }
+
+    /// Whether it must not be formatted: it holds data, or a file system that was mounted once.
+    pub fn is_precious(&self) -> bool {
+        let contents = lock(&self.0);
+        contents.holds_data || contents.was_mounted
+    }
+
+    /// What is at `offset`.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) {
+        lock(&self.0).read_at(buffer, offset);
+    }
+
+    /// Writes without asking anybody, as an administrator or another driver may.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) {
+        lock(&self.0).write_at(bytes, offset);
+    }
+
+    /// The same for zeros, which take no memory.
+    pub(super) fn clear(&self, from: u64, to: u64) {
+        let mut contents = lock(&self.0);
+        let block = BLOCK as u64;
+        contents
+            .blocks
+            .retain(|index, _| index * block < from || (index + 1) * block > to);
+    }
+
+    pub(super) fn filesystem(&self) -> Option<Filesystem> {
+        Filesystem::of(self)
+    }
+
+    /// Notes a mount. The other node that has the file system mounted for writing, if there is one.
+    pub(super) fn mounted(&self, node: &str, superblock: u64, read_only: bool) -> Option<String> {
+        let mut contents = lock(&self.0);
+        contents.was_mounted = true;
+        if read_only {
+            return None;
+        }
+        let other = contents.writers.iter().find(|(writer, _)| writer != node);
+        let other = other.map(|(writer, _)| writer.clone());
+        contents.writers.insert((node.to_owned(), superblock));
+        other
+    }
+
+    /// Nothing is written through this mount any more: it ended, or its disk is gone, or the node.
+    pub(super) fn unmounted(&self, node: &str, superblock: u64) {
+        lock(&self.0).writers.remove(&(node.to_owned(), superblock));
+    }
+
+    /// Writes data of a pod. `owner` is the UUID of the file system, zeros where there is none.
+    pub(super) fn write_key(&self, owner: [u8; 16], key: u64) {
+        let mut contents = lock(&self.0);
+        contents.holds_data = true;
+        if contents.keys(owner).contains(&key) {
+            return;
+        }
+        let first = DATA / BLOCK as u64;
+        let taken = contents.blocks.range(first..).map(|(index, _)| *index);
+        // The first gap.
+        let free = taken
+            .zip(first..)
+            .find(|(index, expected)| index != expected)
+            .map(|(_, expected)| expected);
+        let free = free.unwrap_or(first + contents.blocks.range(first..).count() as u64);
+        let block = [TAG.as_slice(), &owner, &key.to_be_bytes()].concat();
+        contents.write_at(&block, free * BLOCK as u64);
+    }
+
+    /// What pods have written.
+    pub(super) fn keys(&self, owner: [u8; 16]) -> BTreeSet<u64> {
+        lock(&self.0).keys(owner)
+    }
+}
+
+impl Contents {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) {
+        buffer.fill(0);
+        let end = offset + buffer.len() as u64;
+        let block = BLOCK as u64;
+        for (index, bytes) in self.blocks.range(offset / block..end.div_ceil(block)) {
+            let start = index * block;
+            let (from, to) = (start.max(offset), (start + block).min(end));
+            let part = |from: u64, to: u64, base: u64| index_of(from - base)..index_of(to - base);
+            if let (Some(to), Some(from)) = (buffer.get_mut(part(from, to, offset)), bytes.get(part(from, to, start))) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+
+    fn write_at(&mut self, mut bytes: &[u8], mut offset: u64) {
+        while !bytes.is_empty() {
+            let (index, within) = (offset / BLOCK as u64, index_of(offset % BLOCK as u64));
+            let (part, rest) = bytes.split_at(bytes.len().min(BLOCK - within));
+            let block = self
+                .blocks
+                .entry(index)
+                .or_insert_with(|| vec![0; BLOCK].into_boxed_slice());
+            if let Some(place) = block.get_mut(within..within + part.len()) {
+                place.copy_from_slice(part);
+            }
+            if block.iter().all(|byte| *byte == 0) {
+                self.blocks.remove(&index);
+            }
+            offset += part.len() as u64;
+            bytes = rest;
+        }
+    }
+
+    fn keys(&self, owner: [u8; 16]) -> BTreeSet<u64> {
+        let prefix = [TAG.as_slice(), &owner].concat();
+        let keys = self.blocks.range(DATA / BLOCK as u64..).filter_map(|(_, bytes)| {
+            let key = bytes.strip_prefix(prefix.as_slice())?.first_chunk::<8>()?;
+            Some(u64::from_be_bytes(*key))
+        });
+        keys.collect()
+    }
+}
+
+/// An index into memory. What does not fit is out of every range.
+fn index_of(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,281 @@
+//! The programs that the driver runs. They are the node's, so that they go on when the driver's process is killed.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_host::machine::{Disk as _, Open};
+use csi_host::tool::{Ended, TimeUp};
+use csi_host::{FsType, ToolError};
+use rustix::io::Errno;
+use tokio::time::{sleep, timeout};
+
+use super::disks::SimDisk;
+use super::filesystem::Filesystem;
+use super::medium::Medium;
+use super::state::{By, Root};
+use super::{Node, fail};
+
+/// How long they take.
+const PROBE: Duration = Duration::from_millis(50);
+const MKFS_STEP: Duration = Duration::from_secs(3);
+const CHECK: Duration = Duration::from_secs(2);
+const GROW: Duration = Duration::from_secs(1);
+
+/// What every mkfs clears at the beginning of a device, and at its end: mkfs.btrfs more than the others.
+const CLEARED: u64 = 8 << 20;
+const CLEARED_END: u64 = 128 << 10;
+const CLEARED_END_BTRFS: u64 = 2 << 20;
+
+/// What mke2fs has written before its superblock: the beginnings of inode tables, for one.
+const WRITTEN_BEFORE: [u64; 3] = [64 << 10, 1 << 20, 5 << 20];
+
+/// Exit status and what is said, to stdout after 0 and to stderr otherwise.
+type End = (i32, String);
+
+/// Starts a program, and waits for it as `time_up` says.
+pub(super) async fn run(
+    node: &Arc<Node>,
+    tool: &str,
+    args: &[&str],
+    place: &Path,
+    limit: Duration,
+    time_up: TimeUp,
+) -> Result<Ended, ToolError> {
+    if !is_known(tool) {
+        return Err(ToolError::Missing { tool: tool.to_owned() });
+    }
+    let program = {
+        let (node, tool, place) = (node.clone(), tool.to_owned(), place.to_owned());
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        async move {
+            tracing::debug!(node = node.name, tool, ?args, place = %place.display(), "a program starts");
+            let (code, said) = execute(&node, &tool, &args, &place).await;
+            tracing::debug!(node = node.name, tool, place = %place.display(), code, said, "a program ended");
+            (code, said)
+        }
+    };
+    let left_running = time_up == TimeUp::LeaveRunning;
+    let ended = if left_running {
+        let task = {
+            // Locked, so that it is known before it ends.
+            let mut state = node.state();
+            let (id, of) = (state.number(), node.clone());
+            let task = tokio::spawn(async move {
+                let ended = program.await;
+                of.state().programs.remove(&id);
+                ended
+            });
+            state.programs.insert(id, task.abort_handle());
+            task
+        };
+        timeout(limit, async { task.await.map_err(io::Error::other) }).await
+    } else {
+        timeout(limit, async { Ok(program.await) }).await
+    };
+    let ended = ended.map_err(|_| ToolError::TimedOut {
+        tool: tool.to_owned(),
+        device: place.to_owned(),
+        limit,
+        left_running,
+    })?;
+    let (code, said) = ended.map_err(|source| ToolError::Start {
+        tool: tool.to_owned(),
+        source,
+    })?;
+    let (stdout, stderr) = if code == 0 {
+        (said, String::new())
+    } else {
+        (String::new(), said)
+    };
+    Ok(Ended {
+        code: Some(code),
+        how: format!("exit status: {code}"),
+        stdout,
+        stderr,
+    })
+}
+
+fn is_known(tool: &str) -> bool {
+    const KNOWN: [&str; 9] = [
+        "blkid",
+        "mkfs.ext4",
+        "mkfs.xfs",
+        "mkfs.btrfs",
+        "e2fsck",
+        "resize2fs",
+        "xfs_growfs",
+        "btrfs",
+        "blockdev",
+    ];
+    KNOWN.contains(&tool)
+}
+
+async fn execute(node: &Arc<Node>, tool: &str, args: &[String], place: &Path) -> End {
+    let faults = node.state().faults;
+    if node.happens(faults.hang) {
+        sleep(node.draw(faults.hang_limit)).await;
+    }
+    let (ended, failure) = match tool {
+        "blkid" => (probe(node, place).await, 2),
+        "mkfs.xfs" => (make(node, FsType::Xfs, place).await, 1),
+        "mkfs.btrfs" => (make(node, FsType::Btrfs, place).await, 1),
+        "mkfs.ext4" => {
+            let named = args
+                .iter()
+                .skip_while(|arg| *arg != "-t")
+                .nth(1)
+                .and_then(|name| FsType::from_name(name));
+            (make(node, named.unwrap_or(FsType::Ext4), place).await, 1)
+        }
+        "e2fsck" => (check(node, place).await, 8),
+        "resize2fs" => (grow_ext(node, place).await, 1),
+        "blockdev" => {
+            let read_only = args.iter().any(|arg| arg == "--setro");
+            (set_read_only(node, place, read_only), 1)
+        }
+        _ => (grow_mounted(node, place).await, 1),
+    };
+    ended.unwrap_or_else(|error| (failure, format!("{tool}: {}: {error}", place.display())))
+}
+
+fn open(node: &Arc<Node>, device: &Path, how: Open) -> io::Result<SimDisk> {
+    node.open(device, how, By::Program)
+}
+
+async fn probe(node: &Arc<Node>, device: &Path) -> io::Result<End> {
+    let disk = open(node, device, Open::Read)?;
+    sleep(node.draw(PROBE)).await;
+    Ok(probed(&*disk.medium()?))
+}
+
+/// What blkid's low-level probe says.
+fn probed(medium: &Medium) -> End {
+    let mut head = [0; 1024];
+    medium.read_at(&mut head, 0);
+    let found = Filesystem::all(medium);
+    if head.starts_with(b"LUKS\xba\xbe") {
+        return (0, "TYPE=crypto_LUKS\nUSAGE=crypto\n".into());
+    }
+    if head.get(512..520) == Some(b"EFI PART") {
+        return (0, "PTTYPE=gpt\n".into());
+    }
+    match found.as_slice() {
+        [] => (2, String::new()),
+        [one] => (0, format!("TYPE={}\nUSAGE=filesystem\n", one.fs_type)),
+        _ => (8, String::new()),
+    }
+}
+
+async fn make(node: &Arc<Node>, fs_type: FsType, device: &Path) -> io::Result<End> {
+    let disk = open(node, device, Open::WriteAlone)?;
+    let (medium, bytes) = (disk.medium()?, disk.size()?);
+    let complain = |medium: &Medium| {
+        if medium.is_precious() {
+            let volume = disk.volume_id().unwrap_or_default();
+            let what = format!("mkfs makes an {fs_type} over data, or over a file system that was mounted");
+            node.report(&volume, what);
+        }
+    };
+    complain(&medium);
+    let end = if fs_type == FsType::Btrfs {
+        CLEARED_END_BTRFS
+    } else {
+        CLEARED_END
+    };
+    medium.clear(0, CLEARED.min(bytes));
+    medium.clear(bytes.saturating_sub(end), bytes);
+    sleep(node.draw(MKFS_STEP)).await;
+
+    let medium = disk.medium()?;
+    let mut filesystem = Filesystem {
+        fs_type,
+        uuid: *node.sources.uuid().as_bytes(),
+        size: bytes,
+        in_progress: true,
+    };
+    if fs_type.is_ext() {
+        for at in WRITTEN_BEFORE {
+            medium.write_at(b"written before the superblock", at);
+        }
+    } else {
+        let (at, superblock) = filesystem.superblock();
+        medium.write_at(&superblock, at);
+    }
+    sleep(node.draw(MKFS_STEP)).await;
+
+    let (medium, faults) = (disk.medium()?, node.state().faults);
+    if node.happens(faults.mkfs_fails) {
+        return fail(Errno::IO);
+    }
+    complain(&medium);
+    filesystem.in_progress = false;
+    let (at, superblock) = filesystem.superblock();
+    medium.write_at(&superblock, at);
+    Ok((0, String::new()))
+}
+
+async fn check(node: &Arc<Node>, device: &Path) -> io::Result<End> {
+    let disk = open(node, device, Open::WriteAlone)?;
+    sleep(node.draw(CHECK)).await;
+    match disk.medium()?.filesystem() {
+        Some(found) if found.fs_type.is_ext() => Ok((0, format!("{}: clean", device.display()))),
+        _ => Ok((8, "bad magic number in super-block".into())),
+    }
+}
+
+async fn grow_ext(node: &Arc<Node>, device: &Path) -> io::Result<End> {
+    let is_mounted = {
+        let state = node.state();
+        let disk = state.device_at(device)?;
+        state.superblock_of(disk).is_some()
+    };
+    // Of a mounted one the kernel is asked.
+    let how = if is_mounted { Open::Read } else { Open::WriteAlone };
+    let disk = open(node, device, how)?;
+    sleep(node.draw(GROW)).await;
+    match disk.medium()?.filesystem() {
+        Some(found) if found.fs_type.is_ext() => grow(&disk, found),
+        _ => Ok((1, "bad magic number in super-block".into())),
+    }
+}
+
+async fn grow_mounted(node: &Arc<Node>, target: &Path) -> io::Result<End> {
+    sleep(node.draw(GROW)).await;
+    let device = {
+        let state = node.state();
+        let superblock = match state.mount_at(target).map(|mount| &mount.root) {
+            Some(Root::Volume(superblock)) if !state.is_dead(*superblock) => state.superblocks.get(superblock),
+            Some(Root::Volume(_)) => return fail(Errno::IO),
+            _ => None,
+        };
+        let disk = superblock.and_then(|superblock| state.disks.get(&superblock.disk));
+        disk.map(|disk| Path::new("/dev").join(disk.name()))
+    };
+    let Some(device) = device else {
+        return Ok((1, "is not a mounted file system".into()));
+    };
+    let disk = open(node, &device, Open::Read)?;
+    match disk.medium()?.filesystem() {
+        Some(found) => grow(&disk, found),
+        None => fail(Errno::UCLEAN),
+    }
+}
+
+/// Makes a file system as large as its disk, never smaller.
+fn grow(disk: &SimDisk, filesystem: Filesystem) -> io::Result<End> {
+    let size = disk.size()?.max(filesystem.size);
+    let (at, superblock) = Filesystem { size, ..filesystem }.superblock();
+    disk.medium()?.write_at(&superblock, at);
+    Ok((0, format!("it has {size} bytes now")))
+}
+
+fn set_read_only(node: &Arc<Node>, device: &Path, read_only: bool) -> io::Result<End> {
+    let mut state = node.state();
+    let disk = state.device_at(device)?;
+    if let Some(disk) = state.disks.get_mut(&disk) {
+        disk.read_only = read_only;
+    }
+    Ok((0, String::new()))
+}

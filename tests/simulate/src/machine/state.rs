@@ -1,0 +1,239 @@
+//! What a node remembers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use csi_host::FsType;
+use rustix::mount::MountFlags;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::Faults;
+use super::medium::Medium;
+
+/// The directories that there are before a driver comes.
+const DIRECTORIES: [&str; 5] = [
+    "/",
+    "/dev",
+    "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices",
+    "/var/lib/kubelet/plugins/kubernetes.io/csi/pv",
+    "/var/lib/kubelet/pods",
+];
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// The driver's process that runs now.
+    pub(super) process: u64,
+    pub(super) faults: Faults,
+    /// The next number for whatever wants one.
+    next: u64,
+    pub(super) disks: BTreeMap<u64, Disk>,
+    pub(super) openings: BTreeMap<u64, Opening>,
+    /// udev's, by name.
+    pub(super) links: BTreeMap<String, Link>,
+    pub(super) superblocks: BTreeMap<u64, Superblock>,
+    /// The last covers those before it.
+    pub(super) mounts: Vec<Mount>,
+    /// The root's own directories and files; `true` is a directory.
+    pub(super) tree: BTreeMap<PathBuf, bool>,
+    /// Mounts in which pods have files open, each as often as it stands here.
+    pub(super) held: Vec<(PathBuf, u64, Option<u64>)>,
+    pub(super) programs: BTreeMap<u64, AbortHandle>,
+}
+
+/// A disk that is plugged in, or that somebody still has open.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) volume_id: String,
+    /// Its place among all disks, which gives it its name and its number.
+    pub(super) index: u32,
+    pub(super) bytes: u64,
+    /// What `blockdev --setro` sets.
+    pub(super) read_only: bool,
+    pub(super) medium: Arc<Medium>,
+    pub(super) plugged: bool,
+}
+
+impl Disk {
+    pub(super) fn name(&self) -> String {
+        disk_name(self.index)
+    }
+
+    pub(super) fn number(&self) -> (u32, u32) {
+        (252, self.index * 16)
+    }
+}
+
+/// `vda`, `vdb` … `vdz`, `vdaa` …
+fn disk_name(index: u32) -> String {
+    let letter = |index: u32| char::from(b'a' + u8::try_from(index % 26).unwrap_or_default());
+    match index / 26 {
+        0 => format!("vd{}", letter(index)),
+        more => format!("vd{}{}", letter(more - 1), letter(index)),
+    }
+}
+
+/// Who has a device open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Process(u64),
+    Program,
+    Pod,
+}
+
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) disk: u64,
+    pub(super) by: By,
+    /// With the kernel's claim.
+    pub(super) alone: bool,
+}
+
+/// A link changes a while after the disk did.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) before: Option<String>,
+    pub(super) after: Option<String>,
+    pub(super) changes: Instant,
+}
+
+impl Link {
+    /// The name of the disk that it leads to now.
+    pub(super) fn target(&self) -> Option<&str> {
+        let now = if Instant::now() < self.changes {
+            &self.before
+        } else {
+            &self.after
+        };
+        now.as_deref()
+    }
+}
+
+/// A file system that is mounted somewhere.
+#[derive(Debug)]
+pub(super) struct Superblock {
+    pub(super) disk: u64,
+    pub(super) fs_type: FsType,
+    pub(super) uuid: [u8; 16],
+    pub(super) read_only: bool,
+    /// What was mounted first.
+    pub(super) source: PathBuf,
+}
+
+/// What is seen at a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Root {
+    /// The file system of a disk.
+    Volume(u64),
+    /// A device's node in `/dev`: its name and its number.
+    Device(String, (u32, u32)),
+    /// A part of the root's tree.
+    Tree(PathBuf),
+}
+
+#[derive(Debug)]
+pub(super) struct Mount {
+    pub(super) id: u64,
+    pub(super) root: Root,
+    pub(super) target: PathBuf,
+    pub(super) flags: MountFlags,
+}
+
+impl State {
+    pub(super) fn booted() -> Self {
+        let mut tree = BTreeMap::new();
+        for directory in DIRECTORIES {
+            tree.extend(Path::new(directory).ancestors().map(|path| (path.to_owned(), true)));
+        }
+        Self {
+            process: 0,
+            faults: Faults::default(),
+            next: 100,
+            disks: BTreeMap::new(),
+            openings: BTreeMap::new(),
+            links: BTreeMap::new(),
+            superblocks: BTreeMap::new(),
+            mounts: Vec::new(),
+            tree,
+            held: Vec::new(),
+            programs: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The disk that the kernel shows under this name.
+    pub(super) fn disk_named(&self, name: &str) -> Option<(u64, &Disk)> {
+        let mut disks = self.disks.iter().filter(|(_, disk)| disk.plugged);
+        disks
+            .find(|(_, disk)| disk.name() == name)
+            .map(|(id, disk)| (*id, disk))
+    }
+
+    /// The disk that has this number, plugged in or not: what is opened by a node that a bind shows.
+    pub(super) fn disk_numbered(&self, number: (u32, u32)) -> Option<u64> {
+        let mut disks = self.disks.iter().filter(|(_, disk)| disk.plugged);
+        disks.find(|(_, disk)| disk.number() == number).map(|(id, _)| *id)
+    }
+
+    pub(super) fn disk_of_volume(&self, volume_id: &str) -> Option<u64> {
+        let mut disks = self.disks.iter().filter(|(_, disk)| disk.plugged);
+        disks.find(|(_, disk)| disk.volume_id == volume_id).map(|(id, _)| *id)
+    }
+
+    /// The superblock of the mounted file system of a disk.
+    pub(super) fn superblock_of(&self, disk: u64) -> Option<u64> {
+        let mut found = self.superblocks.iter().filter(|(_, found)| found.disk == disk);
+        found.next().map(|(id, _)| *id)
+    }
+
+    /// Whether whoever wants a disk alone is refused.
+    pub(super) fn is_claimed(&self, disk: u64) -> bool {
+        self.superblock_of(disk).is_some()
+            || self
+                .openings
+                .values()
+                .any(|opening| opening.alone && opening.disk == disk)
+    }
+
+    /// Closes an opening, if it is still open.
+    pub(super) fn close(&mut self, opening: u64) {
+        if self.openings.remove(&opening).is_some() {
+            self.forget_unplugged();
+        }
+    }
+
+    pub(super) fn close_all(&mut self, whose: impl Fn(By) -> bool) {
+        self.openings.retain(|_, opening| !whose(opening.by));
+        self.forget_unplugged();
+    }
+
+    /// Frees names and numbers of disks that are unplugged and that nobody has open or mounted.
+    pub(super) fn forget_unplugged(&mut self) {
+        let used: BTreeSet<u64> = self
+            .openings
+            .values()
+            .map(|opening| opening.disk)
+            .chain(self.superblocks.values().map(|superblock| superblock.disk))
+            .collect();
+        self.disks.retain(|id, disk| disk.plugged || used.contains(id));
+    }
+
+    /// What is seen at a path: the last of the mounts there.
+    pub(super) fn mount_at(&self, path: &Path) -> Option<&Mount> {
+        self.mounts.iter().rev().find(|mount| mount.target == path)
+    }
+
+    /// Whether the disk below a mounted file system is gone.
+    pub(super) fn is_dead(&self, superblock: u64) -> bool {
+        let disk = self
+            .superblocks
+            .get(&superblock)
+            .and_then(|superblock| self.disks.get(&superblock.disk));
+        !disk.is_some_and(|disk| disk.plugged)
+    }
+}

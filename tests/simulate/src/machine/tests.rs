@@ -1,0 +1,541 @@
+//! The real host on the node of this model.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_host::machine::Open;
+use csi_host::mount::Place;
+use csi_host::tool::TimeUp;
+use csi_host::{
+    Device, DeviceError, FilesystemError, FsType, Host, HostPaths, Machine, MountError, MountOptions, Prepare,
+    Prepared, Tools, UsageError,
+};
+use rstest::rstest;
+use rustix::io::Errno;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+
+const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
+const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
+const GIB: u64 = 1 << 30;
+const LIMIT: Duration = Duration::from_mins(10);
+const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/staging";
+const POD: &str = "/var/lib/kubelet/pods/1/mount";
+
+fn node(name: &str, seed: u64, violations: &Violations) -> SimMachine {
+    let start = "2026-01-02T03:04:05Z".parse().expect("a time");
+    SimMachine::new(name, Sources::seeded(seed, start), violations.clone())
+}
+
+/// A node with a blank volume of 1 GiB.
+fn lab() -> (SimMachine, Arc<Medium>, Violations) {
+    let violations = Violations::default();
+    let machine = node("node-1", 1, &violations);
+    let medium = Medium::blank();
+    machine.plug(VOLUME, medium.clone(), GIB);
+    (machine, medium, violations)
+}
+
+/// The driver's part, in the process that runs now.
+fn host(machine: &SimMachine) -> Host {
+    Host::on(Arc::new(machine.process()), HostPaths::default(), Tools::default())
+}
+
+async fn find(host: &Host, volume_id: &str) -> Device {
+    let device = host.find_device(volume_id, None, Duration::from_secs(10)).await;
+    device.expect("it is plugged in")
+}
+
+async fn prepare(host: &Host, fs_type: FsType) -> Result<Prepared, FilesystemError> {
+    let wanted = Prepare {
+        fs_type: Some(fs_type),
+        ..Prepare::default()
+    };
+    host.prepare_filesystem(&find(host, VOLUME).await, wanted).await
+}
+
+/// Mounts a volume that has a file system.
+async fn mount(host: &Host, volume_id: &str, at: &str, fs_type: FsType) -> Result<(), MountError> {
+    let (device, at) = (find(host, volume_id).await, Path::new(at));
+    host.create_place(at, Place::Directory, 0o750).await?;
+    host.mount(&device, at, fs_type, &MountOptions::default()).await
+}
+
+async fn staged(machine: &SimMachine, fs_type: FsType) -> Host {
+    let host = host(machine);
+    let made = prepare(&host, fs_type).await.expect("it can be made ready");
+    assert_eq!(made.fs_type, fs_type);
+    mount(&host, VOLUME, STAGING, fs_type).await.expect("it is mounted");
+    host
+}
+
+fn keys(keys: &[u64]) -> BTreeSet<u64> {
+    keys.iter().copied().collect()
+}
+
+#[rstest]
+#[case(FsType::Ext4)]
+#[case(FsType::Ext3)]
+#[case(FsType::Ext2)]
+#[case(FsType::Xfs)]
+#[case(FsType::Btrfs)]
+#[tokio::test(start_paused = true)]
+async fn a_blank_volume_is_formatted_once_and_keeps_its_data(#[case] fs_type: FsType) {
+    let (machine, medium, violations) = lab();
+    let host = host(&machine);
+    let device = find(&host, VOLUME).await;
+    assert_eq!((device.name.as_str(), device.size_bytes), ("vdb", GIB));
+    assert_eq!(
+        prepare(&host, fs_type).await.expect("it is blank"),
+        Prepared {
+            fs_type,
+            formatted: true
+        }
+    );
+    mount(&host, VOLUME, STAGING, fs_type).await.expect("it is mounted");
+    let (staging, pod) = (Path::new(STAGING), Path::new(POD));
+    host.create_place(pod, Place::Directory, 0o750)
+        .await
+        .expect("a directory");
+    host.bind(staging, pod, Place::Directory, &MountOptions::default())
+        .await
+        .expect("it is bound");
+    for key in [7, 8, 7] {
+        machine.write(pod, key).expect("it is writable");
+    }
+    let mounts = host.mounts().await.expect("every line is understood");
+    let shown: Vec<&Path> = mounts.of_device(&device).map(|mount| mount.target.as_path()).collect();
+    assert_eq!(shown, [staging, pod]);
+    assert!(host.usage(pod).await.expect("it answers").bytes_total > 0);
+    assert_eq!(host.examine(&device, &mounts).await, []);
+    for place in [pod, staging] {
+        assert!(host.unmount(place).await.expect("nobody has it open"));
+    }
+    host.wait_until_idle(&device, Duration::ZERO).await.expect("it is idle");
+
+    let again = prepare(&host, fs_type).await.expect("it has a file system");
+    assert!(!again.formatted);
+    mount(&host, VOLUME, STAGING, fs_type).await.expect("it is mounted");
+    assert_eq!(machine.read(staging).expect("it answers"), keys(&[7, 8]));
+    assert!(medium.holds_data());
+    assert_eq!(violations.list(), []);
+}
+
+#[rstest]
+#[case::at_the_beginning(0)]
+#[case::at_the_end(GIB - 4096)]
+#[tokio::test(start_paused = true)]
+async fn bytes_of_another_are_not_formatted(#[case] at: u64) {
+    let (machine, medium, violations) = lab();
+    medium.write_at(b"LVM, perhaps", at);
+    let error = prepare(&host(&machine), FsType::Ext4)
+        .await
+        .expect_err("it is not blank");
+    assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
+    assert_eq!(violations.list(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
+    let (machine, medium, violations) = lab();
+    let host = host(&machine);
+    let (device, target) = (find(&host, VOLUME).await, Path::new(POD));
+    host.create_place(target, Place::File, 0o640).await.expect("a file");
+    host.bind(&device.path, target, Place::File, &MountOptions::default())
+        .await
+        .expect("it is bound");
+    assert_eq!(
+        host.device_number(target).await.expect("it answers"),
+        Some(device.number)
+    );
+    machine.write(target, 5).expect("it is writable");
+    assert_eq!(machine.read(target).expect("it answers"), keys(&[5]));
+    assert_eq!(machine.volume_at(target).expect("it answers"), VOLUME);
+    host.unmount(target).await.expect("nobody has it open");
+    medium.write_at(b"its own beginning", 0);
+    let error = prepare(&host, FsType::Ext4).await.expect_err("it is in use");
+    assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
+    assert_eq!(violations.list(), []);
+}
+
+/// Waits until a mkfs has written something and has not ended.
+async fn half_made(machine: &SimMachine, medium: &Medium) {
+    let begins = async {
+        let mut bytes = vec![0; 2 << 20];
+        loop {
+            medium.read_at(&mut bytes, 0);
+            if bytes.iter().any(|byte| *byte != 0) {
+                break;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(LIMIT, begins).await.expect("it begins");
+    assert_eq!(machine.node.state().programs.len(), 1, "it has not ended");
+}
+
+#[rstest]
+#[case(FsType::Ext4)]
+#[case(FsType::Xfs)]
+#[case(FsType::Btrfs)]
+#[tokio::test(start_paused = true)]
+async fn a_format_that_a_reboot_cut_short_is_taken_up(#[case] fs_type: FsType) {
+    let (machine, medium, violations) = lab();
+    let before = host(&machine);
+    let call = tokio::spawn(async move { prepare(&before, fs_type).await });
+    half_made(&machine, &medium).await;
+    call.abort();
+    machine.reboot();
+    sleep(LIMIT).await;
+    assert_eq!(
+        medium.filesystem().filter(|found| !found.in_progress),
+        None,
+        "the program is gone"
+    );
+    let copy = medium.copy();
+    let made = prepare(&host(&machine), fs_type).await.expect("the mark tells");
+    assert!(made.formatted);
+    assert_eq!(violations.list(), []);
+
+    // The same bytes on another volume bear another's mark.
+    machine.unplug(VOLUME);
+    machine.plug(OTHER, copy, GIB);
+    let host = host(&machine);
+    let wanted = Prepare {
+        has_content_source: true,
+        ..Prepare::default()
+    };
+    let refused = host.prepare_filesystem(&find(&host, OTHER).await, wanted).await;
+    refused.expect_err("it was made from another volume");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_format_outlives_the_process_that_began_it_and_is_waited_for() {
+    let (machine, medium, violations) = lab();
+    let before = host(&machine);
+    let call = tokio::spawn(async move { prepare(&before, FsType::Ext4).await });
+    half_made(&machine, &medium).await;
+    machine.kill_process();
+    call.abort();
+    let taken = prepare(&host(&machine), FsType::Ext4).await.expect("it ends");
+    assert!(!taken.formatted, "the earlier one did it");
+    assert_eq!(violations.list(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_process_does_nothing_more() {
+    let (machine, _, _) = lab();
+    let before = host(&machine);
+    let device = find(&before, VOLUME).await;
+    let held = before.hold(&device).await.expect("it is there");
+    let late = machine.process();
+    machine.kill_process();
+    assert!(machine.node.state().openings.is_empty(), "the kernel closes");
+    drop(held);
+    late.create_directory(Path::new(STAGING), 0o750)
+        .expect_err("it is dead");
+    before.mounts().await.expect_err("it is dead");
+    host(&machine).mounts().await.expect("the next one lives");
+}
+
+#[rstest]
+#[case(FsType::Ext4)]
+#[case(FsType::Xfs)]
+#[case(FsType::Btrfs)]
+#[tokio::test(start_paused = true)]
+async fn a_mounted_file_system_grows_with_its_volume(#[case] fs_type: FsType) {
+    let (machine, _, violations) = lab();
+    let host = staged(&machine, fs_type).await;
+    machine.write(Path::new(STAGING), 1).expect("it is writable");
+    machine.resize(VOLUME, 3 * GIB);
+    let device = host
+        .find_device(VOLUME, Some(3 * GIB), Duration::ZERO)
+        .await
+        .expect("it has grown");
+    host.grow_mounted(&device, fs_type, Path::new(STAGING))
+        .await
+        .expect("it grows");
+    assert_eq!(
+        host.filesystem_size(&device, fs_type).await.expect("a superblock"),
+        3 * GIB
+    );
+    assert_eq!(
+        machine.read(Path::new(STAGING)).expect("it answers"),
+        keys(&[1]),
+        "it is the same file system"
+    );
+    assert_eq!(violations.list(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_a_device_keeps_the_others_off() {
+    let (machine, _, _) = lab();
+    let host = staged(&machine, FsType::Ext4).await;
+    let (device, staging) = (find(&host, VOLUME).await, Path::new(STAGING));
+    let busy = host.wait_until_idle(&device, Duration::from_secs(1)).await;
+    assert!(matches!(busy, Err(DeviceError::Busy { .. })), "{busy:?}");
+    mount(&host, VOLUME, POD, FsType::Ext4)
+        .await
+        .expect("the same file system");
+    let read_only = MountOptions::default().read_only();
+    let refused = host.mount(&device, Path::new(POD), FsType::Ext4, &read_only).await;
+    assert!(matches!(refused, Err(MountError::Mount { .. })), "{refused:?}");
+
+    machine.hold(Path::new(POD)).expect("it is mounted");
+    let busy = host.unmount(Path::new(POD)).await;
+    assert!(matches!(busy, Err(MountError::Busy { .. })), "{busy:?}");
+    machine.release(Path::new("/var/lib/kubelet/pods/1"));
+    for place in [Path::new(POD), staging] {
+        host.unmount(place).await.expect("nobody has it open");
+    }
+    let alone = machine
+        .open_disk(&device.path, Open::ReadAlone)
+        .expect("it is mounted nowhere");
+    let refused = host
+        .mount(&device, staging, FsType::Ext4, &MountOptions::default())
+        .await;
+    assert!(matches!(refused, Err(MountError::Mount { .. })), "{refused:?}");
+    drop(alone);
+
+    host.set_read_only(&device, true).await.expect("the kernel can");
+    let refused = host
+        .mount(&device, staging, FsType::Ext4, &MountOptions::default())
+        .await;
+    assert!(
+        matches!(&refused, Err(MountError::Mount { source, .. }) if Errno::from_io_error(source) == Some(Errno::ACCESS)),
+        "{refused:?}"
+    );
+    host.mount(&device, staging, FsType::Ext4, &read_only)
+        .await
+        .expect("nothing is written");
+    machine.write(staging, 1).expect_err("it is read-only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_has_flags_of_its_own() {
+    let (machine, _, _) = lab();
+    let host = staged(&machine, FsType::Xfs).await;
+    let (staging, pod) = (Path::new(STAGING), Path::new(POD));
+    host.create_place(pod, Place::Directory, 0o750)
+        .await
+        .expect("a directory");
+    let options = MountOptions::parse(&["noexec"]).expect("it is known").read_only();
+    host.bind(staging, pod, Place::Directory, &options)
+        .await
+        .expect("it is bound");
+    let error = machine.write(pod, 1).expect_err("it is read-only");
+    assert_eq!(Errno::from_io_error(&error), Some(Errno::ROFS));
+    machine.write(staging, 1).expect("the other is not");
+    let mounts = host.mounts().await.expect("every line is understood");
+    assert!(options.are_met_by(mounts.at(pod).expect("it is there")));
+    let rest: Vec<&Path> = mounts.iter().skip(4).map(|mount| mount.target.as_path()).collect();
+    assert_eq!(rest, [staging, pod], "no draft is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clone_of_an_xfs_is_mounted_beside_it() {
+    let (machine, medium, violations) = lab();
+    let host = staged(&machine, FsType::Xfs).await;
+    machine.plug(OTHER, medium.copy(), GIB);
+    let device = find(&host, OTHER).await;
+    let plain = machine.create_directories(Path::new(POD), 0o750);
+    plain.expect("a directory");
+    let refused = Machine::mount(
+        &machine,
+        &device.path,
+        Path::new(POD),
+        FsType::Xfs,
+        &MountOptions::default(),
+    );
+    assert_eq!(refused.expect_err("the UUID is mounted").errno, Errno::INVAL);
+    mount(&host, OTHER, POD, FsType::Xfs)
+        .await
+        .expect("the driver knows the way");
+    machine.write(Path::new(POD), 1).expect("it is writable");
+    assert_eq!(
+        machine.read(Path::new(STAGING)).expect("it answers"),
+        keys(&[]),
+        "it is a copy"
+    );
+    assert_eq!(violations.list(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unplugged_disk_leaves_a_dead_mount_and_its_number_is_not_given_again() {
+    let (machine, _, _) = lab();
+    let host = staged(&machine, FsType::Ext4).await;
+    let staging = Path::new(STAGING);
+    machine.unplug(VOLUME);
+    let dead = host.usage(staging).await.expect_err("its disk is gone");
+    assert!(
+        matches!(&dead, UsageError::Stat { source, .. } if Errno::from_io_error(source) == Some(Errno::IO)),
+        "{dead}"
+    );
+    machine.read(staging).expect_err("its disk is gone");
+    let gone = host.find_device(VOLUME, None, Duration::ZERO).await;
+    assert!(matches!(gone, Err(DeviceError::NotFound { .. })), "{gone:?}");
+    machine.plug(OTHER, Medium::blank(), GIB);
+    assert_eq!(find(&host, OTHER).await.name, "vdc");
+    assert!(host.unmount(staging).await.expect("a dead mount can go"));
+    machine.plug(VOLUME, Medium::blank(), GIB);
+    assert_eq!(find(&host, VOLUME).await.name, "vdb", "nobody has it open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_come_and_go_a_moment_late() {
+    let (machine, _, _) = lab();
+    let (by_id, link) = (
+        Path::new("/dev/disk/by-id"),
+        Path::new("/dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9"),
+    );
+    assert_eq!(machine.list(by_id).expect("a directory"), Vec::<&str>::new());
+    sleep(LIMIT).await;
+    assert_eq!(
+        machine.canonicalize(link).expect("it leads there"),
+        Path::new("/dev/vdb")
+    );
+    machine.set_faults(Faults {
+        stale_link: 1_000_000,
+        ..Faults::default()
+    });
+    machine.unplug(VOLUME);
+    sleep(LIMIT).await;
+    assert_eq!(machine.list(by_id).expect("a directory").len(), 1);
+    machine.canonicalize(link).expect_err("it dangles");
+    machine.plug(OTHER, Medium::blank(), GIB);
+    let error = host(&machine).find_device(VOLUME, None, Duration::ZERO).await;
+    assert!(matches!(error, Err(DeviceError::Stale { .. })), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_counted_in_slots() {
+    let (machine, _, _) = lab();
+    let room = host(&machine).room_for_volumes().await.expect("it answers");
+    assert_eq!((room.attached, room.volumes()), (1, 27));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_not_happen_is_seen() {
+    let (machine, medium, violations) = lab();
+    let host = staged(&machine, FsType::Ext4).await;
+    let second = node("node-2", 2, &violations);
+    second.plug(VOLUME, medium.clone(), GIB);
+    mount(&self::host(&second), VOLUME, STAGING, FsType::Ext4)
+        .await
+        .expect("the kernel does not know");
+    let seen = violations.list();
+    assert!(
+        matches!(seen.as_slice(), [one] if one.node == "node-2" && one.volume == VOLUME && one.what.contains("node-1")),
+        "{seen:?}"
+    );
+    second.reboot();
+    let device = find(&host, VOLUME).await;
+    host.unmount(Path::new(STAGING)).await.expect("nobody has it open");
+    mount(&self::host(&second), VOLUME, STAGING, FsType::Ext4)
+        .await
+        .expect("it is mounted");
+    assert_eq!(violations.list().len(), 1, "one after the other is fine");
+
+    let disk = machine
+        .open_disk(&device.path, Open::WriteAlone)
+        .expect("it is mounted elsewhere only");
+    disk.write_all_at(&[1], 0).expect("it is written");
+    drop(disk);
+    let mkfs = Path::new("mkfs.xfs");
+    machine
+        .run(mkfs, &["-f"], &device.path, LIMIT, TimeUp::LeaveRunning)
+        .await
+        .expect("it ends");
+    let seen: Vec<String> = violations.list().iter().map(ToString::to_string).collect();
+    assert!(
+        seen.get(1).is_some_and(|text| text.contains("1 bytes are written")),
+        "{seen:?}"
+    );
+    assert!(
+        seen.get(2).is_some_and(|text| text.contains("mkfs makes an xfs")),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_was_unplugged_writes_no_more_and_may_be_mounted_elsewhere() {
+    let (machine, medium, violations) = lab();
+    let _host = staged(&machine, FsType::Btrfs).await;
+    machine.unplug(VOLUME);
+    let second = node("node-2", 2, &violations);
+    second.plug(VOLUME, medium, GIB);
+    mount(&host(&second), VOLUME, STAGING, FsType::Btrfs)
+        .await
+        .expect("it is mounted");
+    assert_eq!(violations.list(), []);
+}
+
+/// What a driver under faults sees, and when.
+async fn history(seed: u64) -> Vec<String> {
+    let violations = Violations::default();
+    let machine = node("node-1", seed, &violations);
+    machine.set_faults(Faults {
+        hang: 20_000,
+        hang_limit: Duration::from_mins(3),
+        io_error: 20_000,
+        unmount_busy: 200_000,
+        slow_udev: 200_000,
+        missing_link: 100_000,
+        stale_link: 100_000,
+        mkfs_fails: 300_000,
+    });
+    let began = Instant::now();
+    let mut lines = Vec::new();
+    let volumes: Vec<String> = (0..4).map(|index| format!("{index}{}", &VOLUME[1..])).collect();
+    for volume_id in &volumes {
+        machine.plug(volume_id, Medium::blank(), GIB);
+    }
+    let host = host(&machine);
+    for round in 0..3_u64 {
+        let tasks: Vec<_> = volumes
+            .iter()
+            .map(|volume_id| {
+                let (host, machine, volume_id) = (host.clone(), machine.clone(), volume_id.clone());
+                tokio::spawn(async move {
+                    let place = format!("{STAGING}-{volume_id}");
+                    let at = Path::new(&place);
+                    let staged = async {
+                        let text = |error: &dyn std::error::Error| error.to_string();
+                        let device = host.find_device(&volume_id, None, Duration::from_secs(5)).await;
+                        let device = device.map_err(|error| text(&error))?;
+                        let _held = host.hold(&device).await.map_err(|error| text(&error))?;
+                        let made = host.prepare_filesystem(&device, Prepare::default()).await;
+                        let made = made.map_err(|error| text(&error))?;
+                        let place = host.create_place(at, Place::Directory, 0o750).await;
+                        place.map_err(|error| text(&error))?;
+                        let mounted = host.mount(&device, at, made.fs_type, &MountOptions::default()).await;
+                        mounted.map_err(|error| text(&error))
+                    };
+                    let staged = staged.await;
+                    let written = machine
+                        .write(Path::new(&place), round)
+                        .map_err(|error| error.to_string());
+                    let unmounted = host.unmount(at).await.map_err(|error| error.to_string());
+                    (began.elapsed(), volume_id, staged, written, unmounted)
+                })
+            })
+            .collect();
+        for task in tasks {
+            lines.push(format!("{:?}", task.await.expect("no panic")));
+        }
+    }
+    assert_eq!(violations.list(), []);
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_history_and_no_seed_a_violation() {
+    for seed in 0..5 {
+        let first = history(seed).await;
+        assert_eq!(first, history(seed).await);
+        assert_ne!(first, history(seed + 1000).await);
+    }
+}
