@@ -119,6 +119,7 @@ impl Driver {
         let environment = Environment {
             connector: Arc::new(network),
             sources,
+            ..Environment::default()
         };
         let shutdown = CancellationToken::new();
         let process = Process::new(&args, environment, &shutdown).expect("a driver");
