@@ -30,8 +30,6 @@ type Look<T> = Result<Option<T>, CloudError>;
 const COMPANY: usize = 4;
 /// The looks on behalf of those who wait, as an operation.
 const LOOK: &str = "look";
-/// How many things are remembered that were seen lately.
-const SEEN: usize = 4096;
 
 /// The watch of one cloud over one kind of thing.
 #[derive(Debug)]
@@ -59,10 +57,8 @@ struct State<T: Watched> {
     pace: Pace,
     /// Whether a list of changes was refused.
     no_changes: bool,
-    /// Whether a list of changes has told of something that was waited for: then what it does not tell of can be believed, too.
+    /// Whether a list of changes has held something that was waited for: then what is not in it has likely not changed.
     proven: bool,
-    /// When what was seen last had changed, by Cinder's own account.
-    seen: HashMap<T::Id, Timestamp>,
 }
 
 impl<T: Watched> Default for State<T> {
@@ -76,18 +72,6 @@ impl<T: Watched> Default for State<T> {
             pace: Pace::default(),
             no_changes: false,
             proven: false,
-            seen: HashMap::new(),
-        }
-    }
-}
-
-impl<T: Watched> State<T> {
-    fn remember(&mut self, thing: &T) {
-        if let Some(at) = thing.changed_at() {
-            if self.seen.len() >= SEEN {
-                self.seen.clear();
-            }
-            self.seen.insert(thing.id().clone(), at);
         }
     }
 }

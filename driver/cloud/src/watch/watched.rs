@@ -36,11 +36,6 @@ pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
 
     fn status(&self) -> &Self::Status;
 
-    /// When it changed last, by Cinder's account.
-    fn changed_at(&self) -> Option<Timestamp> {
-        None
-    }
-
     /// The name of the operation in metrics and progress reports.
     fn operation(kind: Kind) -> &'static str {
         kind.name()
@@ -84,10 +79,6 @@ impl Watched for Volume {
 
     fn status(&self) -> &VolumeStatus {
         &self.status
-    }
-
-    fn changed_at(&self) -> Option<Timestamp> {
-        timestamp(self.updated_at.as_deref()?)
     }
 
     fn under_way(kind: Kind) -> VolumeStatus {
