@@ -26,6 +26,8 @@ pub(crate) use watched::{List, ServerRecords, Watched, timestamp};
 
 type Look<T> = Result<Option<T>, CloudError>;
 
+/// How long what was just made may be unknown to an API node whose database lags.
+const NEW: Duration = Duration::from_secs(10);
 /// With so many others that wait for the same kind of operation nobody waits alone.
 const COMPANY: usize = 4;
 /// The looks on behalf of those who wait, as an operation.
@@ -170,6 +172,7 @@ impl<T: Watched> Watch<T> {
             .as_ref()
             .map_or_else(|| "not seen".to_owned(), ToString::to_string);
         let mut last_error = String::new();
+        let mut seen = false;
         loop {
             let Ok(Some(look)) = timeout_at(wait.deadline, registration.looks.recv()).await else {
                 return Err(CloudError::Timeout {
@@ -180,7 +183,12 @@ impl<T: Watched> Watch<T> {
                 });
             };
             match look {
+                // A 404 from an API node whose database lags. What was never seen cannot have gone.
+                Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < NEW => {
+                    last_status = "not shown yet".to_owned();
+                }
                 Ok(thing) => {
+                    seen |= thing.is_some();
                     if let Some(result) = verdict(thing.as_ref()) {
                         registration.learn(result.is_ok());
                         return result;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openstack_sim::{Effect, Fault, GroupStatus, SnapshotStatus, VolumeStatus};
+use openstack_sim::{Effect, Fault, GroupStatus, ServerSpec, SnapshotStatus, VolumeStatus};
 
 use crate::cluster::{Cluster, Sidecar};
 
@@ -63,7 +63,75 @@ pub async fn reign(cluster: Arc<Cluster>) {
             }
         }
     };
-    tokio::join!(kills, elections, keystone, backend);
+    let servers = async {
+        loop {
+            cluster.schedule.event(LOOK, || "the servers are looked at".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().servers) {
+                trouble(&cluster).await;
+            }
+        }
+    };
+    let hands = async {
+        loop {
+            cluster.schedule.event(LOOK, || "an administrator comes by".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().administrator) {
+                meddle(&cluster);
+            }
+        }
+    };
+    tokio::join!(kills, elections, keystone, backend, servers, hands);
+}
+
+/// One server is in trouble for a while, or for good.
+async fn trouble(cluster: &Cluster) {
+    let schedule = &cluster.schedule;
+    let Some(server) = cluster.server() else { return };
+    let time = schedule.between(Duration::from_secs(5), Duration::from_mins(5));
+    match schedule.below(4) {
+        0 => {
+            schedule.note(&format!("the host of server {server} goes down"));
+            cluster.sim.set_server_down(&server, true);
+            schedule.event(time, || format!("the host of server {server} is up again")).await;
+            cluster.sim.set_server_down(&server, false);
+        }
+        1 | 2 => {
+            let state = schedule.one_of(&["shelved_offloaded", "error"]);
+            schedule.note(&format!("server {server} is {state}"));
+            cluster.sim.set_server_state(&server, state, None);
+            schedule.event(time, || format!("server {server} is active again")).await;
+            cluster.sim.set_server_state(&server, "active", None);
+        }
+        _ => {
+            let leave = schedule.chance(300);
+            let how = if leave { " by force" } else { "" };
+            schedule.note(&format!("server {server} is deleted{how}"));
+            cluster.sim.remove_server(&server, leave);
+            let spec = ServerSpec::new(schedule.sources().uuid());
+            schedule.note(&format!("server {} takes its place", spec.id));
+            cluster.sim.add_server(spec);
+        }
+    }
+}
+
+/// An administrator does something to a volume by hand.
+fn meddle(cluster: &Cluster) {
+    let (schedule, state) = (&cluster.schedule, cluster.sim.state());
+    let touch = |volume: &str| {
+        cluster.ledger.book().touched.insert(volume.to_owned(), schedule.steps());
+    };
+    let pick = |count: usize| usize::try_from(schedule.below(count as u64)).unwrap_or_default();
+    if schedule.chance(500) {
+        let Some(mapping) = state.mappings.get(pick(state.mappings.len())) else { return };
+        touch(&mapping.volume_id);
+        let done = cluster.sim.detach(&mapping.server_id, &mapping.volume_id);
+        let how = if done { "detaches" } else { "would detach" };
+        schedule.note(&format!("an administrator {how} volume {} from {}", mapping.volume_id, mapping.server_id));
+    } else if let Some(volume) = state.volumes.get(pick(state.volumes.len())) {
+        touch(&volume.id);
+        let other = if volume.volume_type == "fast" { "slow" } else { "fast" };
+        schedule.note(&format!("an administrator retypes volume {} to {other}", volume.id));
+        cluster.sim.set_volume(&volume.id, |volume| other.clone_into(&mut volume.volume_type));
+    }
 }
 
 /// The end of all that: everything runs, and what only an administrator can put right is put right.
@@ -72,6 +140,10 @@ pub fn calm(cluster: &Cluster) {
     cluster.network.set_faults(faults);
     cluster.network.set_keystone_away(false);
     cluster.sim.clear_faults();
+    for server in cluster.sim.state().servers {
+        cluster.sim.set_server_down(&server.spec.id, false);
+        cluster.sim.set_server_state(&server.spec.id, "active", None);
+    }
     for driver in &cluster.controllers {
         if !driver.is_running() {
             driver.start();

@@ -57,8 +57,6 @@ pub struct Cluster {
     pub network: Network,
     /// Two controller processes, each with sidecars beside it.
     pub controllers: [Driver; 2],
-    /// Ids of the servers that are nodes.
-    pub servers: Vec<String>,
     leaders: [watch::Sender<usize>; 4],
     /// Set when no new claims are made.
     pub closing: watch::Sender<bool>,
@@ -66,7 +64,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster whose drivers do not run yet.
-    pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2], servers: Vec<String>) -> Self {
+    pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2]) -> Self {
         let ledger = Ledger::default();
         let leaders = [0, 1, 0, 1].map(|at| watch::Sender::new(at));
         Self {
@@ -76,7 +74,6 @@ impl Cluster {
             sim,
             network,
             controllers,
-            servers,
             leaders,
             closing: watch::Sender::new(false),
         }
@@ -88,6 +85,13 @@ impl Cluster {
         let next = 1 - *leader.borrow();
         self.schedule.note(&format!("{sidecar:?} leads beside {}", self.controllers[next].name()));
         leader.send_replace(next);
+    }
+
+    /// A server that is a node now.
+    pub fn server(&self) -> Option<String> {
+        let servers = self.sim.state().servers;
+        let at = usize::try_from(self.schedule.below(servers.len() as u64)).unwrap_or_default();
+        servers.get(at).map(|server| server.spec.id.clone())
     }
 
     /// Whether the cluster is about to end.

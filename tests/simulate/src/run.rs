@@ -24,6 +24,8 @@ use crate::schedule::Schedule;
 const REST: Duration = Duration::from_hours(3);
 /// Claims that live at once.
 const CLAIMS: usize = 6;
+/// Servers at the start.
+const NODES: usize = 3;
 /// Requests that the simulator's log keeps.
 const LOG: u64 = 1_000;
 
@@ -70,13 +72,12 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let schedule = Schedule::new(sources.clone(), plan.whole);
     let faults = Faults::draw(&schedule);
     schedule.note(&format!("seed {}: {faults:?}", plan.seed));
-    let servers: Vec<String> = (1..=3).map(|number| format!("{number:08}-0000-4000-8000-000000000000")).collect();
     let config = SimConfig {
         sources: sources.clone(),
         latencies: Latencies::real(),
         spread: u16::try_from(1 + schedule.below(8)).unwrap_or(1),
         longest_lag: faults.longest_lag + Duration::from_secs(1),
-        servers: servers.iter().map(ServerSpec::new).collect(),
+        servers: (1..=NODES).map(|_| ServerSpec::new(sources.uuid())).collect(),
         token_lifetime: Duration::from_mins(30),
         ..SimConfig::default()
     };
@@ -92,7 +93,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
         };
         Driver::new(name, controller_args(folder, &cloud_conf), environment, schedule.clone())
     });
-    let cluster = Arc::new(Cluster::new(schedule.clone(), Arc::new(sim), network, controllers, servers));
+    let cluster = Arc::new(Cluster::new(schedule.clone(), Arc::new(sim), network, controllers));
     for driver in &cluster.controllers {
         driver.start();
     }

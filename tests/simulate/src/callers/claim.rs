@@ -87,8 +87,8 @@ fn source(cluster: &Cluster) -> Source {
 /// One pod on one node.
 async fn pod(cluster: &Cluster, volume: &str, order: &Order) {
     let schedule = &cluster.schedule;
-    let at = usize::try_from(schedule.below(cluster.servers.len() as u64)).unwrap_or_default();
-    let server = &cluster.servers[at];
+    let Some(server) = cluster.server() else { return };
+    let server = &server;
     // A user who does not wait, or one who does until it runs.
     let patience = if schedule.chance(200) {
         Duration::from_secs(schedule.below(60))
