@@ -185,7 +185,7 @@ impl<T: Watched> Watch<T> {
             match look {
                 // A 404 from an API node whose database lags. What was never seen cannot have gone.
                 Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < NEW => {
-                    last_status = "not shown yet".to_owned();
+                    "not shown yet".clone_into(&mut last_status);
                 }
                 Ok(thing) => {
                     seen |= thing.is_some();

@@ -98,11 +98,7 @@ pub(super) async fn create(
         .await
 }
 
-async fn snapshot(
-    service: &ControllerService,
-    cloud: &Cloud,
-    wanted: Wanted,
-) -> Result<csi::Snapshot, Status> {
+async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: Wanted) -> Result<csi::Snapshot, Status> {
     let failed = |error| status::cloud(Act::Snapshot, &error);
     let mut metadata = wanted.parameters.metadata(&service.settings.cluster);
     if zones_matter(service, cloud) {

@@ -114,7 +114,10 @@ impl Cloud {
         let now = Instant::now();
         let mut past = lock(&self.past);
         past.push_back((now, world.clone()));
-        while past.front().is_some_and(|(until, _)| now.duration_since(*until) > longest) {
+        while past
+            .front()
+            .is_some_and(|(until, _)| now.duration_since(*until) > longest)
+        {
             past.pop_front();
         }
     }

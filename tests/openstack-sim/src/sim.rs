@@ -107,7 +107,9 @@ impl SimClient {
             return Err(NoAnswer::Refused);
         }
         // An end in the middle is no refusal: the request may have been carried out.
-        let answer = stopped.run_until_cancelled(service::answer(&self.cloud, request, self.lag)).await;
+        let answer = stopped
+            .run_until_cancelled(service::answer(&self.cloud, request, self.lag))
+            .await;
         answer.unwrap_or(Err(NoAnswer::Closed))
     }
 }

@@ -14,7 +14,10 @@ const LOOK: Duration = Duration::from_secs(10);
 pub async fn reign(cluster: Arc<Cluster>) {
     let kills = async {
         loop {
-            cluster.schedule.event(LOOK, || "somebody who kills looks around".into()).await;
+            cluster
+                .schedule
+                .event(LOOK, || "somebody who kills looks around".into())
+                .await;
             let faults = cluster.network.faults();
             let schedule = &cluster.schedule;
             if schedule.chance(faults.kills) {
@@ -51,21 +54,39 @@ pub async fn reign(cluster: Arc<Cluster>) {
     };
     let backend = async {
         loop {
-            cluster.schedule.event(LOOK, || "the backends are looked at".into()).await;
+            cluster
+                .schedule
+                .event(LOOK, || "the backends are looked at".into())
+                .await;
             if cluster.schedule.chance(10 * cluster.network.faults().work_fails) {
-                let work = ["create_volume", "delete_volume", "extend_volume", "attach_volume", "detach_volume", "create_snapshot", "delete_snapshot"];
+                let work = [
+                    "create_volume",
+                    "delete_volume",
+                    "extend_volume",
+                    "attach_volume",
+                    "detach_volume",
+                    "create_snapshot",
+                    "delete_snapshot",
+                ];
                 let operation = cluster.schedule.one_of(&work);
-                cluster.schedule.note(&format!("the next {operation} fails in the backend"));
+                cluster
+                    .schedule
+                    .note(&format!("the next {operation} fails in the backend"));
                 let fault = Fault::on(operation).times(1).effect(Effect::work_fails());
                 if let Err(error) = cluster.sim.fault(fault) {
-                    cluster.schedule.violation(&format!("the simulator refuses a fault: {error}"));
+                    cluster
+                        .schedule
+                        .violation(&format!("the simulator refuses a fault: {error}"));
                 }
             }
         }
     };
     let servers = async {
         loop {
-            cluster.schedule.event(LOOK, || "the servers are looked at".into()).await;
+            cluster
+                .schedule
+                .event(LOOK, || "the servers are looked at".into())
+                .await;
             if cluster.schedule.chance(cluster.network.faults().servers) {
                 trouble(&cluster).await;
             }
@@ -73,7 +94,10 @@ pub async fn reign(cluster: Arc<Cluster>) {
     };
     let hands = async {
         loop {
-            cluster.schedule.event(LOOK, || "an administrator comes by".into()).await;
+            cluster
+                .schedule
+                .event(LOOK, || "an administrator comes by".into())
+                .await;
             if cluster.schedule.chance(cluster.network.faults().administrator) {
                 meddle(&cluster);
             }
@@ -91,14 +115,18 @@ async fn trouble(cluster: &Cluster) {
         0 => {
             schedule.note(&format!("the host of server {server} goes down"));
             cluster.sim.set_server_down(&server, true);
-            schedule.event(time, || format!("the host of server {server} is up again")).await;
+            schedule
+                .event(time, || format!("the host of server {server} is up again"))
+                .await;
             cluster.sim.set_server_down(&server, false);
         }
         1 | 2 => {
             let state = schedule.one_of(&["shelved_offloaded", "error"]);
             schedule.note(&format!("server {server} is {state}"));
             cluster.sim.set_server_state(&server, state, None);
-            schedule.event(time, || format!("server {server} is active again")).await;
+            schedule
+                .event(time, || format!("server {server} is active again"))
+                .await;
             cluster.sim.set_server_state(&server, "active", None);
         }
         _ => {
@@ -117,20 +145,31 @@ async fn trouble(cluster: &Cluster) {
 fn meddle(cluster: &Cluster) {
     let (schedule, state) = (&cluster.schedule, cluster.sim.state());
     let touch = |volume: &str| {
-        cluster.ledger.book().touched.insert(volume.to_owned(), schedule.steps());
+        cluster
+            .ledger
+            .book()
+            .touched
+            .insert(volume.to_owned(), schedule.steps());
     };
     let pick = |count: usize| usize::try_from(schedule.below(count as u64)).unwrap_or_default();
     if schedule.chance(500) {
-        let Some(mapping) = state.mappings.get(pick(state.mappings.len())) else { return };
+        let Some(mapping) = state.mappings.get(pick(state.mappings.len())) else {
+            return;
+        };
         touch(&mapping.volume_id);
         let done = cluster.sim.detach(&mapping.server_id, &mapping.volume_id);
         let how = if done { "detaches" } else { "would detach" };
-        schedule.note(&format!("an administrator {how} volume {} from {}", mapping.volume_id, mapping.server_id));
+        schedule.note(&format!(
+            "an administrator {how} volume {} from {}",
+            mapping.volume_id, mapping.server_id
+        ));
     } else if let Some(volume) = state.volumes.get(pick(state.volumes.len())) {
         touch(&volume.id);
         let other = if volume.volume_type == "fast" { "slow" } else { "fast" };
         schedule.note(&format!("an administrator retypes volume {} to {other}", volume.id));
-        cluster.sim.set_volume(&volume.id, |volume| other.clone_into(&mut volume.volume_type));
+        cluster
+            .sim
+            .set_volume(&volume.id, |volume| other.clone_into(&mut volume.volume_type));
     }
 }
 
@@ -159,28 +198,49 @@ pub fn repair(cluster: &Cluster) {
         let text = volume.status.to_string();
         if text.starts_with("error_") {
             let attached = state.mappings.iter().any(|mapping| mapping.volume_id == volume.id);
-            let status = if attached { VolumeStatus::InUse } else { VolumeStatus::Available };
-            cluster.schedule.note(&format!("an administrator resets volume {} from {text} to {status}", volume.id));
-            cluster.ledger.book().touched.insert(volume.id.clone(), cluster.schedule.steps());
+            let status = if attached {
+                VolumeStatus::InUse
+            } else {
+                VolumeStatus::Available
+            };
+            cluster.schedule.note(&format!(
+                "an administrator resets volume {} from {text} to {status}",
+                volume.id
+            ));
+            cluster
+                .ledger
+                .book()
+                .touched
+                .insert(volume.id.clone(), cluster.schedule.steps());
             cluster.sim.set_volume_status(&volume.id, status);
         }
     }
     for snapshot in &state.snapshots {
         if snapshot.status == SnapshotStatus::ErrorDeleting {
-            cluster.schedule.note(&format!("an administrator resets snapshot {} to available", snapshot.id));
+            cluster.schedule.note(&format!(
+                "an administrator resets snapshot {} to available",
+                snapshot.id
+            ));
             cluster.sim.set_snapshot_status(&snapshot.id, SnapshotStatus::Available);
         }
     }
     for group in &state.groups {
         if group.status == GroupStatus::ErrorDeleting {
-            cluster.schedule.note(&format!("an administrator resets group {} to available", group.id));
+            cluster
+                .schedule
+                .note(&format!("an administrator resets group {} to available", group.id));
             cluster.sim.set_group_status(&group.id, GroupStatus::Available);
         }
     }
     for snapshot in &state.group_snapshots {
         if snapshot.status == GroupStatus::ErrorDeleting {
-            cluster.schedule.note(&format!("an administrator resets group snapshot {} to available", snapshot.id));
-            cluster.sim.set_group_snapshot_status(&snapshot.id, GroupStatus::Available);
+            cluster.schedule.note(&format!(
+                "an administrator resets group snapshot {} to available",
+                snapshot.id
+            ));
+            cluster
+                .sim
+                .set_group_snapshot_status(&snapshot.id, GroupStatus::Available);
         }
     }
 }

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_proto::csi::v1::VolumeCapability;
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
-use csi_proto::csi::v1::VolumeCapability;
 use openstack_sim::Sim;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -66,7 +66,7 @@ impl Cluster {
     /// A cluster whose drivers do not run yet.
     pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2]) -> Self {
         let ledger = Ledger::default();
-        let leaders = [0, 1, 0, 1].map(|at| watch::Sender::new(at));
+        let leaders = [0, 1, 0, 1].map(watch::Sender::new);
         Self {
             judge: Judge::new(sim.clone(), ledger.clone(), schedule.clone()),
             schedule,
@@ -83,7 +83,8 @@ impl Cluster {
     pub fn elect(&self, sidecar: Sidecar) {
         let leader = &self.leaders[sidecar as usize];
         let next = 1 - *leader.borrow();
-        self.schedule.note(&format!("{sidecar:?} leads beside {}", self.controllers[next].name()));
+        self.schedule
+            .note(&format!("{sidecar:?} leads beside {}", self.controllers[next].name()));
         leader.send_replace(next);
     }
 
@@ -110,7 +111,10 @@ impl Cluster {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.led(sidecar, |driver| within(limit, message, move |request| call(driver.controller(), request))).await
+        self.led(sidecar, |driver| {
+            within(limit, message, move |request| call(driver.controller(), request))
+        })
+        .await
     }
 
     /// The same of the GroupController service.
@@ -140,7 +144,9 @@ impl Cluster {
         };
         // The sender lives as long as `self`.
         drop(lost);
-        self.schedule.event(LEASE, || format!("{sidecar:?} has a new leader")).await;
+        self.schedule
+            .event(LEASE, || format!("{sidecar:?} has a new leader"))
+            .await;
         Err(Status::cancelled("the sidecar has lost its lead"))
     }
 }

@@ -51,7 +51,13 @@ impl Faults {
     pub fn draw(schedule: &Schedule) -> Self {
         // Some seeds are calm and some are rough: what breaks in a storm of faults may need a calm to be reached.
         let roughness = schedule.one_of(&[0, 1, 3, 10]);
-        let draw = |most: u64| if schedule.chance(600) { schedule.below(most * roughness + 1) } else { 0 };
+        let draw = |most: u64| {
+            if schedule.chance(600) {
+                schedule.below(most * roughness + 1)
+            } else {
+                0
+            }
+        };
         Self {
             refused: draw(8),
             lost: draw(8),

@@ -76,9 +76,15 @@ fn show(report: &Report) {
     for line in &report.trace {
         println!("{line}");
     }
-    println!("seed {}: {} steps, digest {:016x}", report.seed, report.steps, report.digest);
+    println!(
+        "seed {}: {} steps, digest {:016x}",
+        report.seed, report.steps, report.digest
+    );
     if let Some(violation) = &report.violation {
         println!("seed {}: {violation}", report.seed);
-        println!("again with its whole trace: cargo run -p simulate -- --seed {} --trace", report.seed);
+        println!(
+            "again with its whole trace: cargo run -p simulate -- --seed {} --trace",
+            report.seed
+        );
     }
 }

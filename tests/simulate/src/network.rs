@@ -42,7 +42,10 @@ enum Fate {
     AnswerLost,
     Silence,
     /// Answered with this status, after it had its effect or without one.
-    Status { status: u16, effect: bool },
+    Status {
+        status: u16,
+        effect: bool,
+    },
 }
 
 impl Network {
@@ -88,7 +91,10 @@ impl Network {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let is_keystone = request.uri().path().starts_with("/identity");
         if is_keystone && *self.shared.keystone_away.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Fate::Status { status: 503, effect: false };
+            return Fate::Status {
+                status: 503,
+                effect: false,
+            };
         }
         let changes = !matches!(*request.method(), Method::GET | Method::HEAD) && !is_keystone;
         let error = schedule.one_of(&[500, 503]);
@@ -97,10 +103,34 @@ impl Network {
             (faults.lost, Fate::Lost),
             (faults.answer_lost, Fate::AnswerLost),
             (faults.silence, Fate::Silence),
-            (faults.throttled, Fate::Status { status: 429, effect: false }),
-            (if changes { faults.conflict } else { 0 }, Fate::Status { status: 409, effect: false }),
-            (faults.server_error, Fate::Status { status: error, effect: false }),
-            (faults.false_error, Fate::Status { status: error, effect: true }),
+            (
+                faults.throttled,
+                Fate::Status {
+                    status: 429,
+                    effect: false,
+                },
+            ),
+            (
+                if changes { faults.conflict } else { 0 },
+                Fate::Status {
+                    status: 409,
+                    effect: false,
+                },
+            ),
+            (
+                faults.server_error,
+                Fate::Status {
+                    status: error,
+                    effect: false,
+                },
+            ),
+            (
+                faults.false_error,
+                Fate::Status {
+                    status: error,
+                    effect: true,
+                },
+            ),
         ];
         let mut draw = schedule.below(1_000);
         for (chance, fate) in fates {
@@ -114,7 +144,11 @@ impl Network {
 
     fn way(&self) -> Duration {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
-        let longest = if schedule.chance(faults.slow) { faults.slowest } else { WAY };
+        let longest = if schedule.chance(faults.slow) {
+            faults.slowest
+        } else {
+            WAY
+        };
         schedule.between(Duration::from_millis(1), longest)
     }
 
@@ -139,14 +173,26 @@ impl Network {
             reason: format!("error sending request: {reason}"),
         };
         if fate == Fate::Refused {
-            schedule.event(self.way(), || format!("{} {name}: connection refused", self.process)).await;
+            schedule
+                .event(self.way(), || format!("{} {name}: connection refused", self.process))
+                .await;
             return Err(error(false, "connection refused"));
         }
         let (way, back) = (self.way(), self.way());
         let (node, lag) = self.node(&request);
-        let behind = if lag.is_zero() { String::new() } else { format!(" by the node {} ms behind", lag.as_millis()) };
-        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-        schedule.event(way, || format!("{} → {name}{query}{behind}", self.process)).await;
+        let behind = if lag.is_zero() {
+            String::new()
+        } else {
+            format!(" by the node {} ms behind", lag.as_millis())
+        };
+        let query = request
+            .uri()
+            .query()
+            .map(|query| format!("?{query}"))
+            .unwrap_or_default();
+        schedule
+            .event(way, || format!("{} → {name}{query}{behind}", self.process))
+            .await;
         let answer = match fate {
             Fate::Lost => Err(NoAnswer::Reset),
             Fate::Status { status, effect: false } => Ok(refusal(status)),
@@ -162,7 +208,9 @@ impl Network {
             (Ok(answer), _) => answer.status().as_u16().to_string(),
             (Err(reason), _) => reason.to_string(),
         };
-        schedule.event(back, || format!("{} ← {name}: {outcome}", self.process)).await;
+        schedule
+            .event(back, || format!("{} ← {name}: {outcome}", self.process))
+            .await;
         match (answer, fate) {
             (_, Fate::AnswerLost) => Err(error(true, "connection closed before message completed")),
             (_, Fate::Silence) => std::future::pending().await,

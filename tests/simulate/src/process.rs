@@ -41,7 +41,9 @@ struct Inner {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Driver")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,7 +86,10 @@ impl Driver {
                     _process: process,
                 });
             }
-            Err(error) => self.inner.schedule.violation(&format!("{} does not start: {error}", self.inner.name)),
+            Err(error) => self
+                .inner
+                .schedule
+                .violation(&format!("{} does not start: {error}", self.inner.name)),
         }
     }
 
@@ -127,9 +132,18 @@ impl Driver {
     async fn call(self, request: Request<Body>) -> Result<Response<Body>, Status> {
         let schedule = &self.inner.schedule;
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let (way, back) = (schedule.between(Duration::ZERO, WAY), schedule.between(Duration::ZERO, WAY));
-        schedule.event(way, || format!("{} is called: {name}", self.inner.name)).await;
-        let running = { self.running().as_ref().map(|running| (running.rpcs.clone(), running.killed.clone())) };
+        let (way, back) = (
+            schedule.between(Duration::ZERO, WAY),
+            schedule.between(Duration::ZERO, WAY),
+        );
+        schedule
+            .event(way, || format!("{} is called: {name}", self.inner.name))
+            .await;
+        let running = {
+            self.running()
+                .as_ref()
+                .map(|running| (running.rpcs.clone(), running.killed.clone()))
+        };
         let Some((rpcs, killed)) = running else {
             return Err(Status::unavailable("connection refused"));
         };
@@ -140,7 +154,9 @@ impl Driver {
             Ok(Some(Err(never))) => match never {},
             Ok(None) | Err(_) => Err(Status::unavailable("connection reset by peer")),
         };
-        schedule.event(back, || format!("{} answers: {name}", self.inner.name)).await;
+        schedule
+            .event(back, || format!("{} answers: {name}", self.inner.name))
+            .await;
         answer
     }
 }
@@ -166,7 +182,11 @@ impl Service<Request<Body>> for Channel {
 }
 
 /// A call with this time limit, which the driver knows of.
-pub async fn within<M, T, F>(limit: Duration, message: M, call: impl FnOnce(tonic::Request<M>) -> F) -> Result<T, Status>
+pub async fn within<M, T, F>(
+    limit: Duration,
+    message: M,
+    call: impl FnOnce(tonic::Request<M>) -> F,
+) -> Result<T, Status>
 where
     F: Future<Output = Result<tonic::Response<T>, Status>>,
 {

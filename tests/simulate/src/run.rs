@@ -26,8 +26,6 @@ const REST: Duration = Duration::from_hours(3);
 const CLAIMS: usize = 6;
 /// Servers at the start.
 const NODES: usize = 3;
-/// Requests that the simulator's log keeps.
-const LOG: u64 = 1_000;
 
 /// What a run is made of.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +89,12 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
             sources: sources.clone(),
             ..Environment::default()
         };
-        Driver::new(name, controller_args(folder, &cloud_conf), environment, schedule.clone())
+        Driver::new(
+            name,
+            controller_args(folder, &cloud_conf),
+            environment,
+            schedule.clone(),
+        )
     });
     let cluster = Arc::new(Cluster::new(schedule.clone(), Arc::new(sim), network, controllers));
     for driver in &cluster.controllers {
@@ -131,7 +134,8 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
                     ended = claims.join_next() => complain(&schedule, ended),
                     () = schedule.event(Duration::from_secs(5), || "time goes on".into()) => {}
                 }
-                tidy(&cluster);
+                // What is asked of the cloud is in the trace.
+                cluster.sim.clear_log();
             }
         };
         until(judged(&cluster, storm), judged(&cluster, life)).await;
@@ -144,13 +148,15 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
             complain(&schedule, Some(ended));
         }
     };
-    let mend = async {
+    let repairs = async {
         loop {
-            schedule.event(Duration::from_mins(10), || "an administrator looks around".into()).await;
+            schedule
+                .event(Duration::from_mins(10), || "an administrator looks around".into())
+                .await;
             chaos::repair(&cluster);
         }
     };
-    let ended = timeout(REST, until(mend, judged(&cluster, rest))).await;
+    let ended = timeout(REST, until(repairs, judged(&cluster, rest))).await;
     if ended.is_err() {
         let book = cluster.ledger.book().clone();
         schedule.violation(&format!(
@@ -186,11 +192,5 @@ async fn judged(cluster: &Cluster, work: impl Future<Output = ()>) {
 fn complain(schedule: &Schedule, ended: Option<Result<(), tokio::task::JoinError>>) {
     if let Some(Err(error)) = ended {
         schedule.violation(&format!("a caller ended with {error}"));
-    }
-}
-
-fn tidy(cluster: &Cluster) {
-    if cluster.schedule.steps() % LOG == 0 {
-        cluster.sim.clear_log();
     }
 }

@@ -1,5 +1,7 @@
 //! Fixed seeds for each change of the product, and the proof that a seed decides everything.
 
+#![cfg(test)]
+
 use std::io::Write as _;
 
 use simulate::run::{Plan, Report, run};
@@ -29,7 +31,10 @@ fn nothing_is_lost_leaked_or_false_under_random_faults() {
         steps += report.steps;
     }
     // Not by a macro: what those print of a test that passes is shown to no one.
-    let _ = writeln!(std::io::stderr(), "random faults: {steps} steps of {SEEDS} seeds, nothing found");
+    let _ = writeln!(
+        std::io::stderr(),
+        "random faults: {steps} steps of {SEEDS} seeds, nothing found"
+    );
 }
 
 #[test]

@@ -25,7 +25,11 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// See [`crate::Cloud::create_snapshot`].
-    pub(crate) async fn create_snapshot(&self, new: &NewSnapshot, patience: Option<Duration>) -> Result<Snapshot, CloudError> {
+    pub(crate) async fn create_snapshot(
+        &self,
+        new: &NewSnapshot,
+        patience: Option<Duration>,
+    ) -> Result<Snapshot, CloudError> {
         if !new.volume_id.is_uuid() {
             return Err(CloudError::no_volume(&new.volume_id));
         }

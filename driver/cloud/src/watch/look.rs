@@ -80,10 +80,7 @@ async fn changes<T: Watched>(shared: &Shared<T>, due: Due<T>, asked: Instant) {
         }
         state.proven |= !told.is_empty();
         let State {
-            waiters,
-            pace,
-            proven,
-            ..
+            waiters, pace, proven, ..
         } = &mut *state;
         for (id, thing, kind) in due.waiters.into_iter().filter(|(_, id, _)| !found.contains_key(id)) {
             // That it is not in the list says nothing: an API node whose database lags does not list what has changed. Only a 404

@@ -81,8 +81,14 @@ async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and
 async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
     let stage = stage().await;
     let (one, two) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
-    let longer = stage.cloud.create_snapshot(snapshot("snap-10", &one), Some(PATIENCE)).await;
-    let shorter = stage.cloud.create_snapshot(snapshot("snap-1", &one), Some(PATIENCE)).await;
+    let longer = stage
+        .cloud
+        .create_snapshot(snapshot("snap-10", &one), Some(PATIENCE))
+        .await;
+    let shorter = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &one), Some(PATIENCE))
+        .await;
     assert_ne!(longer.expect("made").id, shorter.expect("made").id);
     let error = stage
         .cloud
@@ -168,7 +174,10 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
             .expect("under way");
         assert!(stage.sim.settled(Duration::from_secs(5)).await);
         stage.sim.clear_faults();
-        let again = stage.cloud.create_snapshot(snapshot(&name, &volume), Some(PATIENCE)).await;
+        let again = stage
+            .cloud
+            .create_snapshot(snapshot(&name, &volume), Some(PATIENCE))
+            .await;
         match again {
             Ok(made) => assert!(remade && made.id != left.id),
             Err(error) => assert!(

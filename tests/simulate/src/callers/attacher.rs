@@ -11,7 +11,13 @@ use crate::ledger::Attached;
 
 /// Asks for an attachment until it is made or no longer wanted. To drop the future is to delete the VolumeAttachment: the
 /// call that is under way ends, and [`detach`] follows. Gives the publish context.
-pub(super) async fn attach(cluster: &Cluster, volume: &str, server: &str, fs_type: &str, limit: Duration) -> BTreeMap<String, String> {
+pub(super) async fn attach(
+    cluster: &Cluster,
+    volume: &str,
+    server: &str,
+    fs_type: &str,
+    limit: Duration,
+) -> BTreeMap<String, String> {
     let schedule = &cluster.schedule;
     let pair = (volume.to_owned(), server.to_owned());
     cluster.ledger.book().attachments.insert(pair.clone(), Attached::Asked);
@@ -23,7 +29,9 @@ pub(super) async fn attach(cluster: &Cluster, volume: &str, server: &str, fs_typ
             volume_capability: Some(capability(fs_type)),
             ..ControllerPublishVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.controller_publish_volume(request).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.controller_publish_volume(request).await
+        };
         match cluster.controller(Sidecar::Attacher, limit, request, call).await {
             Ok(answer) => {
                 schedule.note(&format!("volume {volume} is attached to {server}"));
@@ -32,9 +40,15 @@ pub(super) async fn attach(cluster: &Cluster, volume: &str, server: &str, fs_typ
                 return answer.publish_context;
             }
             Err(status) => {
-                schedule.note(&format!("attachment of {volume} to {server}: {:?}: {}", status.code(), status.message()));
+                schedule.note(&format!(
+                    "attachment of {volume} to {server}: {:?}: {}",
+                    status.code(),
+                    status.message()
+                ));
                 if status.code() == Code::NotFound {
-                    cluster.judge.not_found("ControllerPublishVolume", volume, Some(server), status.message());
+                    cluster
+                        .judge
+                        .not_found("ControllerPublishVolume", volume, Some(server), status.message());
                 }
             }
         }
@@ -46,7 +60,11 @@ pub(super) async fn attach(cluster: &Cluster, volume: &str, server: &str, fs_typ
 pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit: Duration) {
     let schedule = &cluster.schedule;
     let pair = (volume.to_owned(), server.to_owned());
-    cluster.ledger.book().attachments.insert(pair.clone(), Attached::Leaving);
+    cluster
+        .ledger
+        .book()
+        .attachments
+        .insert(pair.clone(), Attached::Leaving);
     let mut backoff = Backoff::new();
     loop {
         let request = ControllerUnpublishVolumeRequest {
@@ -54,7 +72,9 @@ pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit:
             node_id: server.to_owned(),
             ..ControllerUnpublishVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.controller_unpublish_volume(request).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.controller_unpublish_volume(request).await
+        };
         match cluster.controller(Sidecar::Attacher, limit, request, call).await {
             Ok(_) => {
                 schedule.note(&format!("volume {volume} is detached from {server}"));
@@ -62,7 +82,11 @@ pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit:
                 cluster.ledger.book().attachments.remove(&pair);
                 return;
             }
-            Err(status) => schedule.note(&format!("detachment of {volume} from {server}: {:?}: {}", status.code(), status.message())),
+            Err(status) => schedule.note(&format!(
+                "detachment of {volume} from {server}: {:?}: {}",
+                status.code(),
+                status.message()
+            )),
         }
         backoff.pause(schedule, volume).await;
     }

@@ -9,9 +9,10 @@ use futures::future::join;
 use super::provisioner::{Order, Source};
 use super::{attacher, provisioner, resizer, snapshotter};
 use crate::cluster::{Cluster, GIB};
+use crate::ledger::Known;
 
 /// Limits of calls, as installations set them.
-const LIMITS: [Duration; 3] = [Duration::from_secs(15), Duration::from_secs(60), Duration::from_secs(180)];
+const LIMITS: [Duration; 3] = [Duration::from_secs(15), Duration::from_mins(1), Duration::from_mins(3)];
 
 /// Lives through one claim.
 pub async fn live(cluster: Arc<Cluster>) {
@@ -25,9 +26,16 @@ pub async fn live(cluster: Arc<Cluster>) {
         source: source(&cluster),
         limit,
     };
-    schedule.note(&format!("claim {} of {} bytes, {:?}", order.name, order.bytes, order.source));
+    schedule.note(&format!(
+        "claim {} of {} bytes, {:?}",
+        order.name, order.bytes, order.source
+    ));
     let deleted = AtomicBool::new(false);
-    let patience = if schedule.chance(150) { Duration::from_secs(schedule.below(30)) } else { Duration::from_hours(2) };
+    let patience = if schedule.chance(150) {
+        Duration::from_secs(schedule.below(30))
+    } else {
+        Duration::from_hours(2)
+    };
     let is_deleted = || deleted.load(Ordering::Relaxed);
     let create = provisioner::create(&cluster, &order, is_deleted);
     let user = async {
@@ -66,8 +74,8 @@ pub async fn live(cluster: Arc<Cluster>) {
 fn source(cluster: &Cluster) -> Source {
     let schedule = &cluster.schedule;
     let book = cluster.ledger.book();
-    let made = |known: &crate::ledger::Known| match known {
-        crate::ledger::Known::Made(id) => Some(id.clone()),
+    let made = |known: &Known| match known {
+        Known::Made(id) => Some(id.clone()),
         _ => None,
     };
     let snapshots: Vec<String> = book.snapshots.values().filter_map(made).collect();
@@ -133,14 +141,19 @@ async fn meanwhile(cluster: &Cluster, volume: &str, order: &Order) {
             }
             _ => {
                 let mut volumes = vec![volume.to_owned()];
-                let others = cluster.ledger.book().volumes.values().filter_map(|known| match known {
-                    crate::ledger::Known::Made(id) if id != volume => Some(id.clone()),
-                    _ => None,
-                }).next();
-                volumes.extend(others);
+                volumes.extend(others(cluster, volume));
                 let name = format!("groupsnapshot-{}", schedule.sources().uuid());
                 snapshotter::cut_group(cluster, &name, &volumes, order.limit).await;
             }
         }
     }
+}
+
+/// Another volume that is there, if there is one.
+fn others(cluster: &Cluster, volume: &str) -> Option<String> {
+    let book = cluster.ledger.book();
+    book.volumes.values().find_map(|known| match known {
+        Known::Made(id) if id != volume => Some(id.clone()),
+        _ => None,
+    })
 }

@@ -32,12 +32,19 @@ impl Order {
     fn request(&self) -> CreateVolumeRequest {
         let source = match &self.source {
             Source::Nothing => None,
-            Source::Snapshot(id) => Some(volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: id.clone() })),
-            Source::Volume(id) => Some(volume_content_source::Type::Volume(VolumeSource { volume_id: id.clone() })),
+            Source::Snapshot(id) => Some(volume_content_source::Type::Snapshot(SnapshotSource {
+                snapshot_id: id.clone(),
+            })),
+            Source::Volume(id) => Some(volume_content_source::Type::Volume(VolumeSource {
+                volume_id: id.clone(),
+            })),
         };
         CreateVolumeRequest {
             name: self.name.clone(),
-            capacity_range: Some(CapacityRange { required_bytes: self.bytes, limit_bytes: 0 }),
+            capacity_range: Some(CapacityRange {
+                required_bytes: self.bytes,
+                limit_bytes: 0,
+            }),
             volume_capabilities: vec![capability(self.fs_type)],
             volume_content_source: source.map(|source| VolumeContentSource { r#type: Some(source) }),
             ..CreateVolumeRequest::default()
@@ -54,21 +61,34 @@ pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn
     let mut backoff = Backoff::new();
     cluster.ledger.book().volumes.insert(order.name.clone(), Known::Asked);
     loop {
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.create_volume(request).await;
-        let answer = cluster.controller(Sidecar::Provisioner, order.limit, order.request(), call).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.create_volume(request).await
+        };
+        let answer = cluster
+            .controller(Sidecar::Provisioner, order.limit, order.request(), call)
+            .await;
         match answer {
             Ok(answer) => {
                 let volume = answer.volume.unwrap_or_default();
                 schedule.note(&format!("claim {} has volume {}", order.name, volume.volume_id));
-                cluster.judge.created(&order.name, &volume.volume_id, volume.capacity_bytes);
+                cluster
+                    .judge
+                    .created(&order.name, &volume.volume_id, volume.capacity_bytes);
                 let known = Known::Made(volume.volume_id.clone());
                 cluster.ledger.book().volumes.insert(order.name.clone(), known);
                 return Some(volume.volume_id);
             }
             Err(status) => {
-                schedule.note(&format!("claim {}: {:?}: {}", order.name, status.code(), status.message()));
+                schedule.note(&format!(
+                    "claim {}: {:?}: {}",
+                    order.name,
+                    status.code(),
+                    status.message()
+                ));
                 if ends_creation(status.code()) {
-                    cluster.judge.refused_volume(&order.name, status.code(), status.message());
+                    cluster
+                        .judge
+                        .refused_volume(&order.name, status.code(), status.message());
                     if is_deleted() {
                         cluster.ledger.book().volumes.remove(&order.name);
                         return None;
@@ -84,13 +104,19 @@ pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn
 pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Duration) {
     let schedule = &cluster.schedule;
     let mut backoff = Backoff::new();
-    cluster.ledger.book().volumes.insert(name.to_owned(), Known::Deleting(id.to_owned()));
+    cluster
+        .ledger
+        .book()
+        .volumes
+        .insert(name.to_owned(), Known::Deleting(id.to_owned()));
     loop {
         let request = DeleteVolumeRequest {
             volume_id: id.to_owned(),
             ..DeleteVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.delete_volume(request).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.delete_volume(request).await
+        };
         match cluster.controller(Sidecar::Provisioner, limit, request, call).await {
             Ok(_) => {
                 schedule.note(&format!("volume {id} of {name} is deleted"));

@@ -14,11 +14,16 @@ pub(super) async fn expand(cluster: &Cluster, volume: &str, bytes: i64, fs_type:
     loop {
         let request = ControllerExpandVolumeRequest {
             volume_id: volume.to_owned(),
-            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+            capacity_range: Some(CapacityRange {
+                required_bytes: bytes,
+                limit_bytes: 0,
+            }),
             volume_capability: Some(capability(fs_type)),
             ..ControllerExpandVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.controller_expand_volume(request).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.controller_expand_volume(request).await
+        };
         match cluster.controller(Sidecar::Resizer, limit, request, call).await {
             Ok(answer) => {
                 schedule.note(&format!("volume {volume} has {} bytes", answer.capacity_bytes));
@@ -26,10 +31,16 @@ pub(super) async fn expand(cluster: &Cluster, volume: &str, bytes: i64, fs_type:
                 return Some(answer.capacity_bytes);
             }
             Err(status) => {
-                schedule.note(&format!("expansion of {volume}: {:?}: {}", status.code(), status.message()));
+                schedule.note(&format!(
+                    "expansion of {volume}: {:?}: {}",
+                    status.code(),
+                    status.message()
+                ));
                 match status.code() {
                     Code::NotFound => {
-                        cluster.judge.not_found("ControllerExpandVolume", volume, None, status.message());
+                        cluster
+                            .judge
+                            .not_found("ControllerExpandVolume", volume, None, status.message());
                         return None;
                     }
                     Code::InvalidArgument | Code::OutOfRange => return None,

@@ -23,7 +23,9 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, volume: &str, limit: Dura
             name: name.to_owned(),
             ..CreateSnapshotRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.create_snapshot(request).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.create_snapshot(request).await
+        };
         match cluster.controller(Sidecar::Snapshotter, limit, request, call).await {
             Ok(answer) => {
                 let snapshot = answer.snapshot.unwrap_or_default();
@@ -57,13 +59,19 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, volume: &str, limit: Dura
 pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Duration) {
     let schedule = &cluster.schedule;
     let mut backoff = Backoff::new();
-    cluster.ledger.book().snapshots.insert(name.to_owned(), Known::Deleting(id.to_owned()));
+    cluster
+        .ledger
+        .book()
+        .snapshots
+        .insert(name.to_owned(), Known::Deleting(id.to_owned()));
     loop {
         let request = DeleteSnapshotRequest {
             snapshot_id: id.to_owned(),
             ..DeleteSnapshotRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| client.delete_snapshot(request).await;
+        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
+            client.delete_snapshot(request).await
+        };
         match cluster.controller(Sidecar::Snapshotter, limit, request, call).await {
             Ok(_) => {
                 schedule.note(&format!("snapshot {id} of {name} is deleted"));
@@ -71,7 +79,11 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Durat
                 cluster.ledger.book().snapshots.remove(name);
                 return;
             }
-            Err(status) => schedule.note(&format!("deletion of snapshot {id}: {:?}: {}", status.code(), status.message())),
+            Err(status) => schedule.note(&format!(
+                "deletion of snapshot {id}: {:?}: {}",
+                status.code(),
+                status.message()
+            )),
         }
         backoff.pause(schedule, name).await;
     }
@@ -81,14 +93,19 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Durat
 pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String], limit: Duration) {
     let schedule = &cluster.schedule;
     let mut backoff = Backoff::new();
-    cluster.ledger.book().group_snapshots.insert(name.to_owned(), Known::Asked);
+    cluster
+        .ledger
+        .book()
+        .group_snapshots
+        .insert(name.to_owned(), Known::Asked);
     let (id, members) = loop {
         let request = CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
             source_volume_ids: volumes.to_vec(),
             ..CreateVolumeGroupSnapshotRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::group_controller_client::GroupControllerClient<_>, request| client.create_volume_group_snapshot(request).await;
+        let call = async |mut client: csi_proto::csi::v1::group_controller_client::GroupControllerClient<_>,
+                          request| client.create_volume_group_snapshot(request).await;
         match cluster.group_controller(limit, request, call).await {
             Ok(answer) => {
                 let group = answer.group_snapshot.unwrap_or_default();
@@ -96,21 +113,41 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
                 cluster.ledger.book().group_snapshots.insert(name.to_owned(), known);
                 if group.ready_to_use {
                     if group.snapshots.len() != volumes.len() {
-                        schedule.violation(&format!("group snapshot {name} of {} volumes has {} snapshots", volumes.len(), group.snapshots.len()));
+                        schedule.violation(&format!(
+                            "group snapshot {name} of {} volumes has {} snapshots",
+                            volumes.len(),
+                            group.snapshots.len()
+                        ));
                     }
-                    let members: Vec<String> = group.snapshots.into_iter().map(|snapshot| snapshot.snapshot_id).collect();
+                    let members: Vec<String> = group
+                        .snapshots
+                        .into_iter()
+                        .map(|snapshot| snapshot.snapshot_id)
+                        .collect();
                     break (group.group_snapshot_id, members);
                 }
             }
             Err(status) => {
-                schedule.note(&format!("group snapshot {name}: {:?}: {}", status.code(), status.message()));
+                schedule.note(&format!(
+                    "group snapshot {name}: {:?}: {}",
+                    status.code(),
+                    status.message()
+                ));
                 if status.code() == Code::AlreadyExists {
                     schedule.violation(&format!("CreateVolumeGroupSnapshot of {name} answered ALREADY_EXISTS, and the request has never changed: {}", status.message()));
                 }
                 if ends_snapshot(status.code()) {
                     let state = cluster.sim.state();
-                    if state.group_snapshots.iter().any(|snapshot| snapshot.name.as_deref() == Some(name)) {
-                        schedule.violation(&format!("CreateVolumeGroupSnapshot of {name} ended with {:?}, and it exists: {}", status.code(), status.message()));
+                    if state
+                        .group_snapshots
+                        .iter()
+                        .any(|snapshot| snapshot.name.as_deref() == Some(name))
+                    {
+                        schedule.violation(&format!(
+                            "CreateVolumeGroupSnapshot of {name} ended with {:?}, and it exists: {}",
+                            status.code(),
+                            status.message()
+                        ));
                     }
                     cluster.ledger.book().group_snapshots.remove(name);
                     return;
@@ -119,7 +156,11 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         }
         backoff.pause(schedule, name).await;
     };
-    cluster.ledger.book().group_snapshots.insert(name.to_owned(), Known::Deleting(id.clone()));
+    cluster
+        .ledger
+        .book()
+        .group_snapshots
+        .insert(name.to_owned(), Known::Deleting(id.clone()));
     let mut backoff = Backoff::new();
     loop {
         let request = DeleteVolumeGroupSnapshotRequest {
@@ -127,17 +168,25 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
             snapshot_ids: members.clone(),
             ..DeleteVolumeGroupSnapshotRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::group_controller_client::GroupControllerClient<_>, request| client.delete_volume_group_snapshot(request).await;
+        let call = async |mut client: csi_proto::csi::v1::group_controller_client::GroupControllerClient<_>,
+                          request| client.delete_volume_group_snapshot(request).await;
         match cluster.group_controller(limit, request, call).await {
             Ok(_) => {
                 let state = cluster.sim.state();
-                if state.group_snapshot(&id).is_some() || members.iter().any(|member| state.snapshot(member).is_some()) {
-                    schedule.violation(&format!("DeleteVolumeGroupSnapshot of {id} answered OK, and something of it is left"));
+                if state.group_snapshot(&id).is_some() || members.iter().any(|member| state.snapshot(member).is_some())
+                {
+                    schedule.violation(&format!(
+                        "DeleteVolumeGroupSnapshot of {id} answered OK, and something of it is left"
+                    ));
                 }
                 cluster.ledger.book().group_snapshots.remove(name);
                 return;
             }
-            Err(status) => schedule.note(&format!("deletion of group snapshot {id}: {:?}: {}", status.code(), status.message())),
+            Err(status) => schedule.note(&format!(
+                "deletion of group snapshot {id}: {:?}: {}",
+                status.code(),
+                status.message()
+            )),
         }
         backoff.pause(schedule, name).await;
     }
