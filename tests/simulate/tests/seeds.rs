@@ -1,6 +1,6 @@
 //! Fixed seeds for each change of the product, and the proof that a seed decides everything.
 
-#![cfg(test)]
+#![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
 use std::io::Write as _;
 

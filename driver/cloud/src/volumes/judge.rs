@@ -51,6 +51,9 @@ pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Foun
             _ => {}
         }
     }
+    if let Some(difference) = cluster_difference(volume, new) {
+        return Found::Other(difference);
+    }
     if let Some(difference) = difference(volume, new, ignore_zone) {
         let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
         let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
@@ -217,6 +220,23 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
         return None;
     }
     zone_difference(volume, new)
+}
+
+/// Whose the volume is, where it bears the mark of another cluster: two clusters that one was restored from have claims of the same
+/// names. One without a mark is taken, as one that was made by hand.
+fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
+    let own = new.metadata.get(marks::CLUSTER)?;
+    // Until ours is written again, a restored volume has the metadata of the volume in the backup.
+    if volume.status == VolumeStatus::RestoringBackup || !marks_are_own(volume) {
+        return None;
+    }
+    let found = volume.metadata.get(marks::CLUSTER);
+    let other = found.filter(|found| !found.is_empty() && *found != own)?;
+    Some(format!(
+        "it was made for cluster {other:?}, as its metadata {} says, and this driver serves {own:?} (--cluster); delete the claim and \
+         make one of another name, or remove that key if the volume is meant",
+        marks::CLUSTER
+    ))
 }
 
 fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {

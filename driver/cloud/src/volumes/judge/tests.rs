@@ -96,6 +96,40 @@ fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
     assert!(!is_ours(&volume("1", "error"), &nothing_to_tell_by));
 }
 
+#[rstest]
+#[case(Some("theirs"), "mine", true)]
+#[case(Some("theirs"), "", true)]
+#[case(Some("mine"), "mine", false)]
+#[case(Some(""), "mine", false)]
+#[case(None, "mine", false)]
+fn a_volume_that_was_made_for_another_cluster_is_refused(
+    #[case] found: Option<&str>,
+    #[case] own: &str,
+    #[case] is_refused: bool,
+) {
+    let marked = |cluster: Option<&str>| -> BTreeMap<String, String> {
+        let pair = |cluster: &str| (marks::CLUSTER.to_owned(), cluster.to_owned());
+        cluster.map(pair).into_iter().collect()
+    };
+    let new = NewVolume {
+        metadata: marked(Some(own)),
+        ..new()
+    };
+    for status in ["available", "creating"] {
+        let found = Volume {
+            metadata: marked(found),
+            ..volume("1", status)
+        };
+        match judge(&found, &new, false) {
+            Found::Other(difference) => assert!(is_refused && difference.contains("theirs"), "{difference}"),
+            found => assert!(
+                !is_refused && matches!(found, Found::Ready | Found::Coming),
+                "{found:?}"
+            ),
+        }
+    }
+}
+
 fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
     Volume {
         created_at: made.into(),
