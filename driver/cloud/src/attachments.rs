@@ -43,7 +43,7 @@ impl Inner {
         &self,
         volume: &VolumeId,
         server: &ServerId,
-        options: AttachOptions,
+        options: &AttachOptions,
     ) -> Result<Attached, CloudError> {
         if !volume.is_uuid() {
             return Err(CloudError::no_volume(volume));
@@ -58,7 +58,8 @@ impl Inner {
         let wish = Wish::Attach {
             exclusive: options.exclusive,
         };
-        Case::new(self, volume, server, wish, deadline).run().await
+        let case = Case::new(self, volume, server, wish, deadline);
+        case.until(&options.withdrawn).run().await
     }
 
     /// See [`crate::Cloud::detach`].

@@ -11,6 +11,7 @@ mod lookup;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::Token;
 use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume};
@@ -74,7 +75,7 @@ pub struct Attached {
 }
 
 /// How to attach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct AttachOptions {
     /// Whether no other server may have the volume, even if it is a multiattach one.
     pub exclusive: bool,
@@ -83,6 +84,9 @@ pub struct AttachOptions {
     pub server_limit: Option<u32>,
     /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
     pub read_only: bool,
+    /// Ends an attachment that waits for its turn at the server, before anything was asked of Nova: the error is
+    /// [`CloudError::Conflict`]. Once the request is on its way this changes nothing.
+    pub withdrawn: CancellationToken,
 }
 
 /// One cloud. Cheap to clone; clones share the session, the token and the watch.

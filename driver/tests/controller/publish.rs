@@ -392,3 +392,34 @@ async fn a_node_is_told_what_its_disk_has_at_least_though_cinder_rounds_up_what_
         driver.unpublish(&volume, NODE).await.expect("detached");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_that_waits_for_its_turn_is_taken_back_by_its_unpublish() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    // Nova takes its time for one, behind which the other waits.
+    let slow = Fault::on("attach_volume").times(1);
+    sim.fault(slow.effect(Effect::delay(Duration::from_secs(20))))
+        .expect("a rule");
+    let calls = async {
+        let ahead = driver.publish(&first, NODE);
+        let waiting = driver.publish(&second, NODE);
+        let taken_back = async {
+            until("the request", || !sim.held().is_empty()).await;
+            let started = tokio::time::Instant::now();
+            driver.unpublish(&second, NODE).await.expect("nothing was asked for");
+            assert!(started.elapsed() < Duration::from_secs(1));
+            driver
+                .publish(&second, OTHER_NODE)
+                .await
+                .expect("it is free for another node");
+        };
+        tokio::join!(ahead, waiting, taken_back)
+    };
+    let (ahead, waiting, ()) = calls.await;
+    ahead.expect("attached in the end");
+    let reason = refused(waiting, Code::Aborted);
+    assert!(reason.contains("taken back"), "{reason}");
+    assert_eq!(accepted(&sim), 2);
+}

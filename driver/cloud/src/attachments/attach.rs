@@ -100,6 +100,8 @@ impl Case<'_> {
     pub(super) async fn ask_to_attach(&mut self) -> Result<Asked, CloudError> {
         let version = self.version().await?;
         let turn = self.turn("attach", self.inner.turns.to_attach(self.server)).await?;
+        // From here on only a detachment takes it back.
+        self.withdrawn = None;
         let started = Instant::now();
         let answer = Compute::new(&self.inner.transport)
             .attach(self.server, self.volume_id, version)
@@ -174,7 +176,28 @@ impl Case<'_> {
         turn: impl Future<Output = Result<Turn, Crowded>>,
     ) -> Result<Turn, CloudError> {
         let queued = Queued::new(self.inner.transport.observer(), queue);
-        match timeout_at(self.deadline, turn).await {
+        let withdrawn = async {
+            match self.withdrawn {
+                Some(withdrawn) => withdrawn.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let turn = tokio::select! {
+            // First: whose turn comes at the same moment does not begin either.
+            biased;
+            () = withdrawn => {
+                return Err(CloudError::Conflict(Failure {
+                    operation: "turn",
+                    object: self.pair(),
+                    status: None,
+                    fault: "not asked for: it was taken back while other requests to attach were under way at the server".to_owned(),
+                    request_id: None,
+                    elapsed: queued.since.elapsed(),
+                }));
+            }
+            turn = timeout_at(self.deadline, turn) => turn,
+        };
+        match turn {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(Crowded(waiting))) => Err(CloudError::Conflict(Failure {
                 operation: "turn",

@@ -26,7 +26,7 @@ async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
     };
     let snapshot = stage
         .cloud
-        .create_snapshot(snapshot, Duration::from_secs(10))
+        .create_snapshot(snapshot, None)
         .await
         .expect("a snapshot");
     (volume, snapshot.id.to_string())
