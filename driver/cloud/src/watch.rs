@@ -27,7 +27,7 @@ pub(crate) use watched::{List, ServerRecords, Watched, timestamp};
 type Look<T> = Result<Option<T>, CloudError>;
 
 /// How long what was just made may be unknown to an API node whose database lags.
-const NEW: Duration = Duration::from_secs(10);
+pub(crate) const NEW: Duration = Duration::from_secs(10);
 /// With so many others that wait for the same kind of operation nobody waits alone.
 const COMPANY: usize = 4;
 /// The looks on behalf of those who wait, as an operation.

@@ -102,6 +102,8 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         let request = CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
             source_volume_ids: volumes.to_vec(),
+            // The simulator's group type of consistent snapshots.
+            parameters: [("group-type".to_owned(), "consistent".to_owned())].into(),
             ..CreateVolumeGroupSnapshotRequest::default()
         };
         let call = async |mut client: csi_proto::csi::v1::group_controller_client::GroupControllerClient<_>,
