@@ -251,10 +251,10 @@ impl Inner {
 
     /// The group snapshot with its members, which must be those of the volumes asked for.
     async fn whole(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
-        let last = Instant::now() + NEW;
+        let end = Instant::now() + NEW;
         let mut whole = self.with_members(record).await?;
         // An API node whose database lags may not list them yet.
-        while whole.snapshots.len() < new.volumes.len() && Instant::now() < last {
+        while whole.snapshots.len() < new.volumes.len() && Instant::now() < end {
             sleep(jitter(AGAIN, &self.options.sources)).await;
             whole = self.with_members(record).await?;
         }

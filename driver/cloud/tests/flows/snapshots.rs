@@ -361,7 +361,10 @@ async fn a_snapshot_that_a_lagging_api_node_still_shows_available_is_deleted_all
     })
     .await;
     let volume = stage.create("pvc-1").await;
-    let made = stage.cloud.create_snapshot(snapshot("snap-1", &volume), PATIENCE).await;
+    let made = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .await;
     let made = made.expect("made");
     let id = made.id.as_str();
     stage.sim.clear_log();
