@@ -16,7 +16,7 @@ pub async fn reign(cluster: Arc<Cluster>) {
         loop {
             cluster
                 .schedule
-                .event(LOOK, || "somebody who kills looks around".into())
+                .event(LOOK, || "the processes are looked at".into())
                 .await;
             let faults = cluster.network.faults();
             let schedule = &cluster.schedule;

@@ -50,7 +50,7 @@ impl Judge {
                 None => false,
             };
             if !is_known {
-                let why = known.map_or("nobody asked for it".to_owned(), |known| {
+                let why = known.map_or("none has asked for it".to_owned(), |known| {
                     format!("its claim has {:?}", known.id())
                 });
                 return self.wrong(&format!(

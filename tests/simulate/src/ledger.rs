@@ -1,4 +1,4 @@
-//! What the callers know: which volumes, snapshots and attachments somebody has asked for and not seen the end of.
+//! What the callers know: which volumes, snapshots and attachments they have asked for and not seen the end of.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ pub struct Book {
     pub group_snapshots: BTreeMap<String, Known>,
     /// Volume and server: between the first ControllerPublishVolume and the OK of ControllerUnpublishVolume.
     pub attachments: BTreeMap<(String, String), Attached>,
-    /// Volumes that somebody beside the callers has touched, and when they did, in steps.
+    /// Volumes that were changed beside the callers, and at which step.
     pub touched: BTreeMap<String, u64>,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) programs: BTreeMap<u64, AbortHandle>,
 }
 
-/// A disk that is plugged in, or that somebody still has open.
+/// A disk that is plugged in, or that is still open.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) volume_id: String,
@@ -212,7 +212,7 @@ impl State {
         self.forget_unplugged();
     }
 
-    /// Frees names and numbers of disks that are unplugged and that nobody has open or mounted.
+    /// Frees names and numbers of disks that are unplugged and neither open nor mounted.
     pub(super) fn forget_unplugged(&mut self) {
         let used: BTreeSet<u64> = self
             .openings
