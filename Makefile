@@ -19,11 +19,15 @@ build: ## Build the product for this machine (needs cargo and a C compiler)
 
 .PHONY: check
 check: ## The quick tests: cargo alone, no root, no Go
-	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator -- --skip backing::
+	$(CARGO) test --locked --lib --bins --test flows --test controller --test simulator --test seeds -- --skip backing::
 
 .PHONY: test
 test: test-prepare ## All tests: real devices, csi-sanity, the Go driver, real OpenStack, a small machine, the cluster (root)
 	tests/run
+
+.PHONY: simulate
+simulate: ## Random faults in simulated time: a million steps, or ARGS='--seed 7 --trace'
+	$(CARGO) run --locked --release -p simulate -- $(ARGS)
 
 .PHONY: test-vm
 test-vm: ## The node service in a small machine: virtio, SCSI and NVMe, config drive, online growth of ext4 (root)

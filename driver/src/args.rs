@@ -164,8 +164,8 @@ pub struct Args {
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = ["configDrive", "metadataService", "cloudInit", "dmi"])]
     pub search_order: Vec<String>,
 
-    /// Most volumes that one server may have in all; overrides node-volume-attach-limit of cloud.conf, which only the scheduler
-    /// is told
+    /// Most volumes of CSI drivers that one node may have: what a node reports to the scheduler, and what a controller refuses to
+    /// exceed; 0 for no limit. Overrides node-volume-attach-limit of cloud.conf
     #[arg(long, value_name = "COUNT")]
     pub max_volumes_per_node: Option<u32>,
 

@@ -15,7 +15,13 @@ pub struct Access {
     pub multi_node: bool,
     /// Whether it is used as a raw block device.
     pub block: bool,
+    /// Whether several nodes were to write a file system: such a volume is kept to one node. Only volumes that exist have it.
+    pub kept_to_one: bool,
 }
+
+/// Why a file system is kept to one node.
+pub const ONE_WRITER: &str = "a file system cannot be written by several nodes: each keeps its own idea of it; use volumeMode: Block or \
+                              access mode ReadWriteOnce";
 
 /// Why a capability cannot be met, as a sentence.
 type Reason = String;
@@ -24,6 +30,12 @@ impl Access {
     /// Reads one capability; `INVALID_ARGUMENT` names `field` and what is wrong with it.
     pub fn of(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
         Self::read(capability).map_err(|reason| status::invalid(field, reason))
+    }
+
+    /// The same of a volume that exists: the Go driver makes volumes with a file system for several writers, and they are served at one
+    /// node.
+    pub fn of_existing(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
+        Self::read_existing(capability).map_err(|reason| status::invalid(field, reason))
     }
 
     /// Reads all capabilities of a request, of which there must be one.
@@ -39,6 +51,14 @@ impl Access {
 
     /// Reads one capability; the error is the reason why it cannot be met.
     pub fn read(capability: &VolumeCapability) -> Result<Self, Reason> {
+        let access = Self::read_existing(capability)?;
+        if access.kept_to_one {
+            return Err(ONE_WRITER.into());
+        }
+        Ok(access)
+    }
+
+    fn read_existing(capability: &VolumeCapability) -> Result<Self, Reason> {
         let block = match &capability.access_type {
             None => return Err("an access type, block or mount, is required".into()),
             Some(AccessType::Block(_)) => true,
@@ -57,7 +77,7 @@ impl Access {
             }
         };
         let mode = capability.access_mode.as_ref().map_or(0, |access| access.mode);
-        let multi_node = match Mode::try_from(mode) {
+        let (multi_node, kept_to_one) = match Mode::try_from(mode) {
             Ok(Mode::Unknown) => return Err("an access mode is required".into()),
             Err(_) => return Err(format!("access mode {mode} is not known to this driver")),
             Ok(
@@ -65,16 +85,15 @@ impl Access {
                 | Mode::SingleNodeReaderOnly
                 | Mode::SingleNodeSingleWriter
                 | Mode::SingleNodeMultiWriter,
-            ) => false,
-            Ok(Mode::MultiNodeReaderOnly) => true,
-            Ok(Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) if block => true,
-            Ok(Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) => {
-                return Err("a file system cannot be written by several nodes: each keeps its own idea of it; use volumeMode: Block \
-                            or access mode ReadWriteOnce"
-                    .into());
-            }
+            ) => (false, false),
+            Ok(Mode::MultiNodeReaderOnly) => (true, false),
+            Ok(Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter) => (block, !block),
         };
-        Ok(Self { multi_node, block })
+        Ok(Self {
+            multi_node,
+            block,
+            kept_to_one,
+        })
     }
 }
 
@@ -130,6 +149,21 @@ mod tests {
             multi_node,
             "{read:?}"
         );
+    }
+
+    #[rstest]
+    #[case(mount(""), Mode::MultiNodeMultiWriter, (false, true))]
+    #[case(mount("xfs"), Mode::MultiNodeSingleWriter, (false, true))]
+    #[case(mount(""), Mode::SingleNodeWriter, (false, false))]
+    #[case(block(), Mode::MultiNodeMultiWriter, (true, false))]
+    fn a_file_system_that_exists_for_several_writers_is_kept_to_one_node(
+        #[case] access_type: AccessType,
+        #[case] mode: Mode,
+        #[case] expected: (bool, bool),
+    ) {
+        let read = Access::of_existing("volume_capability", &capability(Some(access_type), mode as i32));
+        let read = read.expect("served");
+        assert_eq!((read.multi_node, read.kept_to_one), expected);
     }
 
     #[test]

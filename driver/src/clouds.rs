@@ -12,6 +12,7 @@ use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
 use csi_proto::csi::v1::{Topology, TopologyRequirement};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use tokio::time::Instant;
 use tonic::Status;
 
 mod sessions;
@@ -26,6 +27,8 @@ use crate::topology::Marks;
 const UNNAMED: &str = "";
 /// How many ids are remembered with their clouds; then the memory starts anew.
 const PLACES: usize = 20_000;
+/// How long an id that was found with the secrets of a call is not looked for again with the same ones.
+const FOUND_LIFETIME: Duration = Duration::from_mins(10);
 /// How long other clouds may take to say whether they have a volume of a new one's name.
 const NAME_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -42,6 +45,8 @@ struct Inner {
     sessions: Sessions,
     /// Where ids were found. An id never moves to another cloud.
     places: Mutex<HashMap<String, String>>,
+    /// When an id was found with the secrets of a call, by a hash of them and the id.
+    found: Mutex<HashMap<(String, String), Instant>>,
 }
 
 /// Where a new volume goes.
@@ -61,6 +66,7 @@ impl Clouds {
                 named: RwLock::new(Arc::new(named)),
                 sessions: Sessions::new(options),
                 places: Mutex::default(),
+                found: Mutex::default(),
             }),
         }
     }
@@ -259,10 +265,13 @@ impl Clouds {
             return Ok(known);
         }
         if let Some(first) = &first {
-            let found = ask(first.clone())
-                .await
-                .map_err(|error| status::cloud(Act::Look, &error))?;
+            let key = (self.inner.sessions.hash(secrets), id.to_owned());
+            let found = self.is_found(&key)
+                || ask(first.clone())
+                    .await
+                    .map_err(|error| status::cloud(Act::Look, &error))?;
             if found {
+                self.remember_found(key);
                 return Ok(Some(first.clone()));
             }
         }
@@ -288,6 +297,23 @@ impl Clouds {
         match silent {
             None => Ok(None),
             Some((name, error)) => Err(status::cloud_silent(what, id, name, &error)),
+        }
+    }
+
+    fn is_found(&self, key: &(String, String)) -> bool {
+        let found = self.inner.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get(key).is_some_and(|at| at.elapsed() < FOUND_LIFETIME)
+    }
+
+    /// Keeps the moment of the first look: what the credentials may see can change.
+    fn remember_found(&self, key: (String, String)) {
+        let mut found = self.inner.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() >= PLACES {
+            found.clear();
+        }
+        let at = found.entry(key).or_insert_with(Instant::now);
+        if at.elapsed() >= FOUND_LIFETIME {
+            *at = Instant::now();
         }
     }
 

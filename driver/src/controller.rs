@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::Cloud;
+use cinder_cloud::{Cloud, ListedVolume};
 use csi_proto::csi::v1::controller_server::Controller;
 use csi_proto::csi::v1::controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -19,8 +19,9 @@ use csi_proto::csi::v1::{
     CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
     DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
     ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeHealth,
 };
+use csi_sources::Sources;
 use tonic::{Request, Response, Status};
 
 use crate::claims::Claims;
@@ -29,6 +30,7 @@ use crate::layers::call;
 use crate::operations::{Operations, Progress};
 use crate::switches::{Switchable, Switches};
 use crate::topology::{ZoneLabels, ZoneNames};
+use walk::Walks;
 
 mod capacity;
 mod create;
@@ -42,6 +44,7 @@ mod publish;
 mod room;
 mod snapshots;
 mod token;
+mod walk;
 
 pub(crate) use look::within;
 pub(crate) use snapshots::{creation_time, patience as snapshot_patience};
@@ -53,7 +56,7 @@ pub struct Settings {
     pub cluster: String,
     /// Whether Kubernetes is told about zones.
     pub topology: bool,
-    /// The most volumes of a server; what Nova allows when absent.
+    /// The most volumes of CSI drivers that a server may have, 0 for no limit; what the cloud's configuration says when absent.
     pub volumes_per_node: Option<u32>,
     /// Metadata of every volume, by templates.
     pub volume_metadata: Vec<(String, String)>,
@@ -69,6 +72,8 @@ pub struct Settings {
     pub attach_timeout: Option<Duration>,
     /// Whether the node service knows the access modes with a single writer.
     pub single_node_multi_writer: bool,
+    /// Where the numbers of walks through lists come from.
+    pub sources: Sources,
 }
 
 /// The service. Cheap to clone; clones share the clouds' sessions and the running operations.
@@ -77,6 +82,9 @@ pub struct ControllerService {
     clouds: Clouds,
     operations: Operations,
     settings: Arc<Settings>,
+    volume_walks: Walks<ListedVolume>,
+    health_walks: Walks<VolumeHealth>,
+    snapshot_walks: Walks<snapshots::look::ListedSnapshot>,
 }
 
 impl ControllerService {
@@ -86,6 +94,9 @@ impl ControllerService {
             clouds,
             operations,
             settings: Arc::new(settings),
+            volume_walks: Walks::default(),
+            health_walks: Walks::default(),
+            snapshot_walks: Walks::default(),
         }
     }
 

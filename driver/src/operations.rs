@@ -52,6 +52,9 @@ impl Default for Limits {
     }
 }
 
+/// How long an operation that is taken back may take to end: it only has to notice.
+const WITHDRAWAL: Duration = Duration::from_millis(100);
+
 /// What an operation excludes others from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
@@ -84,6 +87,7 @@ impl fmt::Display for Target {
 pub struct Progress {
     state: Arc<Mutex<State>>,
     last_failure: LastFailure,
+    withdrawn: CancellationToken,
 }
 
 struct State {
@@ -107,7 +111,13 @@ impl Progress {
                 look: None,
             })),
             last_failure: LastFailure::default(),
+            withdrawn: CancellationToken::new(),
         }
+    }
+
+    /// Cancelled when the operation is no longer wanted ([`Operations::withdraw`]). To be heeded before anything has begun.
+    pub fn withdrawn(&self) -> CancellationToken {
+        self.withdrawn.clone()
     }
 
     /// Replaces the sentence, such as `waiting for the volume to become available`.
@@ -149,6 +159,8 @@ struct Running {
     since: Instant,
     progress: Progress,
     handle: Box<dyn Any + Send>,
+    /// Cancelled when it is out of the table.
+    ended: CancellationToken,
 }
 
 impl fmt::Debug for Running {
@@ -176,7 +188,10 @@ struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        lock(&self.table.running).remove(&self.target);
+        let running = lock(&self.table.running).remove(&self.target);
+        if let Some(running) = running {
+            running.ended.cancel();
+        }
     }
 }
 
@@ -229,6 +244,28 @@ impl Operations {
         wait(outcome, deadline)
             .await
             .unwrap_or_else(|| Err(status::still_running(rpc, &target, since.elapsed(), &progress.get())))
+    }
+
+    /// Takes back the operation of `rpc` that runs for `target`, where `is_meant` says of its request that it is the one, and waits for
+    /// its end for a moment. Only one that has not begun anything ends by that ([`Progress::withdrawn`]); every other goes on.
+    pub async fn withdraw<Q, R>(&self, rpc: &'static str, target: &Target, is_meant: impl FnOnce(&Q) -> bool)
+    where
+        Q: 'static,
+        R: 'static,
+    {
+        let ended = {
+            let running = lock(&self.table.running);
+            let Some(operation) = running.get(target).filter(|operation| operation.rpc == rpc) else {
+                return;
+            };
+            match operation.handle.downcast_ref::<Handle<Q, R>>() {
+                Some(handle) if is_meant(&handle.request) => operation.progress.withdrawn.cancel(),
+                _ => return,
+            }
+            operation.ended.clone()
+        };
+        // What goes on is answered as any other operation that is in the way.
+        let _ = tokio::time::timeout(WITHDRAWAL, ended.cancelled()).await;
     }
 
     /// Refuses new operations from now on and waits for those that run, `limit` at most. Returns how many were left.
@@ -296,6 +333,7 @@ impl Operations {
                 request,
                 outcome: outcome.clone(),
             }),
+            ended: CancellationToken::new(),
         });
         let registration = Registration {
             table: self.table.clone(),

@@ -35,7 +35,7 @@ pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
 pub const MKFS_OPTIONS: &str = "mkfsOptions";
 /// Volume metadata: the value of `--cluster`.
-pub const METADATA_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
+pub const METADATA_CLUSTER: &str = marks::CLUSTER;
 /// Secrets: the name of the cloud to work on.
 pub const SECRET_CLOUD: &str = "cloud";
 /// Description of every volume, snapshot and backup that is made here.
@@ -59,6 +59,9 @@ pub struct CreateParameters {
     /// What mkfs is told on the node.
     #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
     pub mkfs_options: Option<String>,
+    /// Further metadata of the volume, as a JSON object of strings in the spelling of the Go driver.
+    #[serde(rename = "appendVolumeMetadata", default, deserialize_with = "non_empty")]
+    pub append_volume_metadata: Option<String>,
     /// Everything else.
     #[serde(flatten)]
     rest: BTreeMap<String, String>,
@@ -88,13 +91,20 @@ impl CreateParameters {
         Some((self.rest.get(PVC_NAMESPACE)?, self.rest.get(PVC_NAME)?))
     }
 
-    /// The volume's metadata by templates: those of all volumes, and over them the class's `metadata.KEY` parameters.
+    /// The volume's metadata by templates: those of all volumes, over them the class's `appendVolumeMetadata`, which has no templates,
+    /// and over that its `metadata.KEY` parameters.
     pub fn templates(&self, all: &[(String, String)], cluster: &str) -> Result<BTreeMap<String, String>, String> {
         let of_class = self.rest.iter().filter_map(|(key, template)| {
             let key = key.strip_prefix(METADATA_PREFIX)?;
             Some((key.to_owned(), template.clone()))
         });
-        let templates = all.iter().cloned().chain(of_class).collect();
+        let appended = self.append_volume_metadata.as_deref();
+        let mut metadata = appended
+            .map(mutable::appended_metadata)
+            .transpose()?
+            .unwrap_or_default();
+        let all = all.iter().filter(|(key, _)| !metadata.contains_key(key));
+        let templates = all.cloned().chain(of_class).collect();
         let value = |key: &str| self.rest.get(key).map(String::as_str);
         let values = Values {
             pvc_name: value(PVC_NAME),
@@ -102,7 +112,8 @@ impl CreateParameters {
             pv_name: value(PV_NAME),
             cluster,
         };
-        templates::fill(&templates, &values)
+        metadata.extend(templates::fill(&templates, &values)?);
+        Ok(metadata)
     }
 
     /// The metadata of the volume: the cluster, and the Kubernetes objects where the provisioner named them.
@@ -152,6 +163,7 @@ mod tests {
             ("csi.storage.k8s.io/provisioner-secret-namespace", "n"),
             ("metadata.owner", "${pvc.name}"),
             ("mkfsOptions", "-N 1000"),
+            ("appendVolumeMetadata", "{}"),
         ]));
         assert_eq!(classes.expect("strings only").unknown(), Vec::<&str>::new());
         let snapshots = SnapshotParameters::decode(map(&[
@@ -171,6 +183,23 @@ mod tests {
     fn an_empty_value_is_no_value() {
         let parameters = CreateParameters::decode(map(&[("type", ""), ("availability", "")])).expect("strings only");
         assert_eq!(parameters, CreateParameters::default());
+    }
+
+    #[test]
+    fn appended_metadata_goes_over_that_of_all_volumes_and_under_that_of_its_key_issue_3087() {
+        let parameters = CreateParameters::decode(map(&[
+            (
+                "appendVolumeMetadata",
+                r#"{"owner": "${cluster}", "tier": "gold", "site": "x"}"#,
+            ),
+            ("metadata.tier", "silver"),
+        ]));
+        let all = [("owner".to_owned(), "${pvc.name}".to_owned())];
+        let metadata = parameters.expect("strings only").templates(&all, "kubernetes");
+        assert_eq!(
+            metadata.expect("good"),
+            map(&[("owner", "${cluster}"), ("tier", "silver"), ("site", "x")])
+        );
     }
 
     #[test]

@@ -44,12 +44,13 @@ pub fn cloud(act: Act, error: &CloudError) -> Status {
     Status::new(code(act, error), error.to_string())
 }
 
-/// What became of a look before something is made. That it was not allowed says nothing about what an earlier try has made, so it is
-/// no final answer.
+/// What became of a look before something is made. That it failed says nothing about what an earlier try has made, so it is no final
+/// answer: external-snapshotter forgets a snapshot that is being made after every code but five. What the request itself is lacking is
+/// answered as it is.
 pub fn before_making(status: Status) -> Status {
     match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => Status::new(Code::Unavailable, status.message()),
-        _ => status,
+        Code::NotFound | Code::InvalidArgument | Code::Aborted | Code::DeadlineExceeded => status,
+        _ => Status::new(Code::Unavailable, status.message()),
     }
 }
 
@@ -255,6 +256,11 @@ pub fn hint_impossible(error: &HintError, there: bool) -> Status {
     } else {
         Status::invalid_argument(error.to_string())
     }
+}
+
+/// A volume is at another node than the one that asks, where the mode alone does not tell why it cannot be at both.
+pub fn elsewhere(error: &CloudError, reason: &str) -> Status {
+    Status::failed_precondition(format!("{error}; {reason}"))
 }
 
 /// An id was not found, and a cloud that may have it gave no answer.

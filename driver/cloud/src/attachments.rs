@@ -16,6 +16,7 @@ mod step;
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::time::{Instant, sleep};
 
 use crate::block_storage::{Attachment, BlockStorage};
@@ -23,8 +24,14 @@ use crate::cloud::{AttachOptions, Attached, Inner};
 use crate::compute::Compute;
 use crate::error::{CloudError, Failure};
 use crate::ids::{AttachmentId, ServerId, VolumeId};
+use crate::watch::timestamp;
 use case::{Case, GRACE};
 use step::Wish;
+
+/// The status of a server that Nova is making.
+const BUILDING: &str = "BUILD";
+/// A server that Nova does not show so long after its volume was reserved is gone, and not about to come.
+const UNSEEN_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 
 fn pair(volume: &VolumeId, server: &ServerId) -> String {
     format!("volume {volume}, server {server}")
@@ -36,7 +43,7 @@ impl Inner {
         &self,
         volume: &VolumeId,
         server: &ServerId,
-        options: AttachOptions,
+        options: &AttachOptions,
     ) -> Result<Attached, CloudError> {
         if !volume.is_uuid() {
             return Err(CloudError::no_volume(volume));
@@ -51,7 +58,8 @@ impl Inner {
         let wish = Wish::Attach {
             exclusive: options.exclusive,
         };
-        Case::new(self, volume, server, wish, deadline).run().await
+        let case = Case::new(self, volume, server, wish, deadline);
+        case.until(&options.withdrawn).run().await
     }
 
     /// See [`crate::Cloud::detach`].
@@ -73,18 +81,36 @@ impl Inner {
         Ok(())
     }
 
-    /// Those of the incomplete attachments that were listed just now of which Nova has no record: nobody stands behind them.
+    /// Those of the incomplete attachments that were listed just now which no server stands behind. Nova records an attachment before it
+    /// asks Cinder for it, but for the volumes of a new server: their attachments come before the server can be seen, and the records
+    /// when its scheduler has found a host.
     async fn strays_of(&self, volume: &VolumeId, listed: &[Attachment]) -> Result<Vec<AttachmentId>, CloudError> {
         let nova = Compute::new(&self.transport);
-        let mut strays = Vec::new();
+        let (mut strays, mut unknown) = (Vec::new(), Vec::new());
         for attachment in listed.iter().filter(|attachment| !attachment.is_complete()) {
-            if let Some(server) = &attachment.instance
-                && nova.attachment(server, volume).await?.is_none()
-            {
-                strays.push(attachment.id.clone());
+            let Some(server) = &attachment.instance else { continue };
+            if nova.attachment(server, volume).await?.is_some() {
+                continue;
+            }
+            match nova.server(server).await? {
+                Some(found) if found.status == BUILDING => {}
+                Some(_) => strays.push(attachment.id.clone()),
+                None => unknown.push(attachment.id.clone()),
             }
         }
+        if !unknown.is_empty() && !self.changed_lately(volume).await? {
+            strays.append(&mut unknown);
+        }
         Ok(strays)
+    }
+
+    /// Whether an attachment of the volume may be as young as a server that cannot be seen yet. Cinder shows no time for an attachment
+    /// that is not complete, but making one changes the volume's record.
+    async fn changed_lately(&self, volume: &VolumeId) -> Result<bool, CloudError> {
+        let found = BlockStorage::new(&self.transport).volume(volume).await?;
+        let changed = found.and_then(|found| timestamp(found.updated_at.as_deref().unwrap_or(&found.created_at)));
+        let now = self.transport.time_of_cinder();
+        Ok(changed.is_some_and(|changed| now.duration_since(changed) < UNSEEN_LIMIT))
     }
 
     /// Removes the half-made attachments of a volume that is not attached to anything and that nobody stands behind, so that it can

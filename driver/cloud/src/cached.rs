@@ -54,6 +54,14 @@ impl<T> Cached<T> {
         answer
     }
 
+    /// Drops an answer that is out of date. Waits for a question that is being asked.
+    pub(crate) async fn evict(&self) {
+        let mut kept = self.kept.lock().await;
+        if kept.as_ref().is_some_and(|known| !self.is_good(known, Instant::now())) {
+            *kept = None;
+        }
+    }
+
     /// The world has changed: no answer that was asked for before now is good any more.
     pub(crate) fn forget(&self) {
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());

@@ -11,12 +11,14 @@ mod lookup;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::Token;
-use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume, VolumePage};
+use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume};
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::connection::Connection;
+use crate::dependents::Dependents;
 use crate::error::CloudError;
 use crate::gone::Gone;
 use crate::groups::under_work::UnderWork;
@@ -73,14 +75,18 @@ pub struct Attached {
 }
 
 /// How to attach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct AttachOptions {
     /// Whether no other server may have the volume, even if it is a multiattach one.
     pub exclusive: bool,
-    /// How many volumes the server may have in all; checked beforehand, at the price of one more request. Nova's own limit when `None`.
+    /// How many volumes of CSI drivers the server may have; Nova's own limit when `None`. Checked beforehand: one more request, and a
+    /// list of the project's volumes for a server that has as many volumes of any kind.
     pub server_limit: Option<u32>,
     /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
     pub read_only: bool,
+    /// Ends an attachment that waits for its turn at the server, before anything was asked of Nova: the error is
+    /// [`CloudError::Conflict`]. Once the request is on its way this changes nothing.
+    pub withdrawn: CancellationToken,
 }
 
 /// One cloud. Cheap to clone; clones share the session, the token and the watch.
@@ -103,6 +109,7 @@ pub(crate) struct Inner {
     pub(crate) backups: Watch<Backup>,
     pub(crate) turns: Turns,
     pub(crate) gone: Gone,
+    pub(crate) dependents: Dependents,
     pub(crate) known: Known,
     pub(crate) listing: Listing,
     pub(crate) group_names: UnderWork,
@@ -135,6 +142,7 @@ impl Cloud {
                 backups,
                 turns: Turns::default(),
                 gone: Gone::default(),
+                dependents: Dependents::default(),
                 known: Known::default(),
                 listing: Listing::default(),
                 group_names: UnderWork::default(),
@@ -218,22 +226,6 @@ impl Cloud {
             return Ok(None);
         }
         Compute::new(&self.inner.transport).server(server).await
-    }
-
-    /// The project's volumes, newest first: one page of `limit` after `marker`, or all when there is no limit. A marker that Cinder
-    /// does not know is a [`CloudError::BadRequest`] or [`CloudError::NotFound`].
-    pub async fn list_volumes(&self, limit: Option<u32>, marker: Option<&VolumeId>) -> Result<VolumePage, CloudError> {
-        if let Some(marker) = marker.filter(|marker| !marker.is_uuid()) {
-            return Err(CloudError::no_volume(marker));
-        }
-        let cinder = BlockStorage::new(&self.inner.transport);
-        match limit {
-            Some(_) => cinder.page(&[], limit, marker).await,
-            None => cinder
-                .all(&[], marker)
-                .await
-                .map(|volumes| VolumePage { volumes, next: None }),
-        }
     }
 
     /// Makes a volume, or finds the one that an earlier call with the same name made, and waits until it is complete.

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use futures::stream;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::block_storage::{
     BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
@@ -28,6 +28,9 @@ use crate::block_storage::{
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, VolumeId};
+use crate::retry::jitter;
+use crate::watch::NEW;
+use poll::AGAIN;
 
 pub use one_by_one::NewOneByOne;
 
@@ -149,8 +152,14 @@ impl Inner {
         new: &NewGroupSnapshot,
         deadline: Instant,
     ) -> Result<GroupSnapshot, CloudError> {
-        let volumes = self.volumes_to_group(new).await?;
-        let group_type = self.group_type(new).await?;
+        let (volumes, group_type) = match self.group_order(new).await {
+            Ok(order) => order,
+            Err(error) => {
+                // It may be the last answer: what an earlier attempt left goes with it.
+                self.dissolve_groups_named(&new.name, deadline).await?;
+                return Err(error);
+            }
+        };
         let group = self.group_for(new, &volumes, &group_type, deadline).await?;
         match self.cut(new, &group, deadline).await {
             Ok(record) => {
@@ -168,6 +177,11 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// What the group is made of.
+    async fn group_order(&self, new: &NewGroupSnapshot) -> Result<(Vec<GroupedVolume>, GroupType), CloudError> {
+        Ok((self.volumes_to_group(new).await?, self.group_type(new).await?))
     }
 
     /// Whether Cinder may be at the snapshot although its creation ended with this error.
@@ -202,7 +216,7 @@ impl Inner {
                 Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
                 answer => answer?,
             }
-            let ready = self.group_settled(&group.id, deadline).await?;
+            let ready = self.group_with(&group.id, &absent, deadline).await?;
             let ready = ready.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
             if ready.status != "available" || !new.volumes.iter().all(|volume| ready.volumes.contains(volume)) {
                 return Err(failed(
@@ -216,7 +230,7 @@ impl Inner {
             Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
             answer => answer?,
         };
-        let record = self.group_snapshot_settled(&id, deadline).await?;
+        let record = self.group_snapshot_made(&id, deadline).await?;
         let record = record.ok_or_else(|| failed(new, "deleted", "it vanished while it was waited for"))?;
         if record.status == "available" {
             return Ok(record);
@@ -237,7 +251,13 @@ impl Inner {
 
     /// The group snapshot with its members, which must be those of the volumes asked for.
     async fn whole(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
-        let whole = self.with_members(record).await?;
+        let end = Instant::now() + NEW;
+        let mut whole = self.with_members(record).await?;
+        // An API node whose database lags may not list them yet.
+        while whole.snapshots.len() < new.volumes.len() && Instant::now() < end {
+            sleep(jitter(AGAIN, &self.options.sources)).await;
+            whole = self.with_members(record).await?;
+        }
         let sources: BTreeSet<&VolumeId> = whole.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect();
         if sources == new.volumes.iter().collect() {
             return Ok(whole);
@@ -399,7 +419,7 @@ impl Inner {
                 availability_zone: volumes.first().and_then(|one| one.volume.availability_zone.as_deref()),
             })
             .await?;
-        let group = self.group_settled(&id, deadline).await?;
+        let group = self.group_made(&id, deadline).await?;
         let group = group.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
         if group.status == "available" {
             return Ok(group);
@@ -430,7 +450,8 @@ fn failed(new: &NewGroupSnapshot, status: &str, message: &str) -> CloudError {
         id: new.name.clone(),
         status: status.to_owned(),
         message: message.to_owned(),
-        removed: true,
+        // Nothing proves that nothing is left.
+        removed: false,
     }
 }
 

@@ -22,6 +22,7 @@ mod cloud;
 mod compute;
 pub mod config;
 mod connection;
+mod dependents;
 mod error;
 mod fault;
 mod gone;
@@ -52,7 +53,7 @@ mod watch;
 
 pub use block_storage::{
     Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source, Volume,
-    VolumeAttachment, VolumePage, VolumeStatus, VolumeType,
+    VolumeAttachment, VolumeStatus, VolumeType,
 };
 pub use cloud::{AttachOptions, Attached, Cloud, CloudService, CredentialFacts, Login};
 pub use compute::Server;
@@ -64,6 +65,7 @@ pub use health::{Severity, Trouble};
 pub use http_client::{Connect, HttpClient, Reqwest, SendError};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use last_failure::LastFailure;
+pub use listing::ListedVolume;
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;
 pub use modify::Changes;

@@ -70,7 +70,7 @@ impl Inner {
         if options.read_only {
             self.prepare_read_only(volume, server).await?;
         }
-        let attached = self.attach(volume, server, options).await?;
+        let attached = self.attach(volume, server, &options).await?;
         let seen = match &attached.volume {
             Some(seen) => seen.clone(),
             None if options.read_only => self.look(volume).await?,

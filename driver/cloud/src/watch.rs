@@ -26,12 +26,12 @@ pub(crate) use watched::{List, ServerRecords, Watched, timestamp};
 
 type Look<T> = Result<Option<T>, CloudError>;
 
+/// How long what was just made may be unknown to an API node whose database lags.
+pub(crate) const NEW: Duration = Duration::from_secs(10);
 /// With so many others that wait for the same kind of operation nobody waits alone.
 const COMPANY: usize = 4;
 /// The looks on behalf of those who wait, as an operation.
 const LOOK: &str = "look";
-/// How many things are remembered that were seen lately.
-const SEEN: usize = 4096;
 
 /// The watch of one cloud over one kind of thing.
 #[derive(Debug)]
@@ -59,10 +59,8 @@ struct State<T: Watched> {
     pace: Pace,
     /// Whether a list of changes was refused.
     no_changes: bool,
-    /// Whether a list of changes has told of something that was waited for: then what it does not tell of can be believed, too.
+    /// Whether a list of changes has held something that was waited for: then what is not in it has likely not changed.
     proven: bool,
-    /// When what was seen last had changed, by Cinder's own account.
-    seen: HashMap<T::Id, Timestamp>,
 }
 
 impl<T: Watched> Default for State<T> {
@@ -76,18 +74,6 @@ impl<T: Watched> Default for State<T> {
             pace: Pace::default(),
             no_changes: false,
             proven: false,
-            seen: HashMap::new(),
-        }
-    }
-}
-
-impl<T: Watched> State<T> {
-    fn remember(&mut self, thing: &T) {
-        if let Some(at) = thing.changed_at() {
-            if self.seen.len() >= SEEN {
-                self.seen.clear();
-            }
-            self.seen.insert(thing.id().clone(), at);
         }
     }
 }
@@ -186,6 +172,7 @@ impl<T: Watched> Watch<T> {
             .as_ref()
             .map_or_else(|| "not seen".to_owned(), ToString::to_string);
         let mut last_error = String::new();
+        let mut seen = false;
         loop {
             let Ok(Some(look)) = timeout_at(wait.deadline, registration.looks.recv()).await else {
                 return Err(CloudError::Timeout {
@@ -196,7 +183,12 @@ impl<T: Watched> Watch<T> {
                 });
             };
             match look {
+                // A 404 from an API node whose database lags. What was never seen cannot have gone.
+                Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < NEW => {
+                    "not shown yet".clone_into(&mut last_status);
+                }
                 Ok(thing) => {
+                    seen |= thing.is_some();
                     if let Some(result) = verdict(thing.as_ref()) {
                         registration.learn(result.is_ok());
                         return result;

@@ -28,13 +28,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// What opening a device is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
-    /// To read, beside whoever uses it.
+    /// To read, beside other users.
     Read,
     /// The same past every cache, from the first byte on.
     ReadDirectly,
-    /// To read, alone: `EBUSY` where a mount or a mkfs has it.
+    /// To read, and no other writer: neither a mount nor a mkfs. `EBUSY` where there is one.
     ReadAlone,
-    /// To write, alone: `EBUSY` where a mount or a mkfs has it.
+    /// To write, alone: neither a mount nor a mkfs. `EBUSY` where there is one.
     WriteAlone,
 }
 

@@ -14,6 +14,7 @@ use super::*;
 use crate::clouds::Clouds;
 use crate::controller::{ControllerService, Settings};
 use crate::operations::{Limits, Operations};
+use crate::parameters::METADATA_CLUSTER;
 
 /// Answers one request with this and gives back what was asked.
 fn api(status: &str, body: &str) -> (String, JoinHandle<String>) {
@@ -142,6 +143,24 @@ async fn create(
     Ok(answer.into_inner().volume.expect("a volume"))
 }
 
+/// A volume of a claim that wants it beside these.
+async fn hinted(
+    cloud: &Cloud,
+    folder: &tempfile::TempDir,
+    name: &str,
+    volumes: &str,
+) -> Result<csi_proto::csi::v1::Volume, Status> {
+    let claim = format!(r#"{{"metadata":{{"annotations":{{"{AFFINITY}":"{volumes}"}}}}}}"#);
+    let (address, _served) = api("200 OK", &claim);
+    let settings = Settings {
+        claims: Some(claims(&address, folder)),
+        ..Settings::default()
+    };
+    let operations = Operations::new(Limits::default());
+    let service = ControllerService::new(Clouds::one(cloud.clone()), operations, settings);
+    create(&service, name, Some("data")).await
+}
+
 #[tokio::test]
 async fn cinders_scheduler_learns_beside_and_away_from_which_volumes_a_claim_wants_to_be_issue_2687() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -172,27 +191,42 @@ async fn a_volume_is_hinted_at_by_its_id_too_and_a_hint_at_none_makes_nothing_is
     let folder = tempfile::tempdir().expect("a folder");
     let (sim, cloud, service) = controller("", &folder).await;
     let other = create(&service, "other", None).await.expect("a volume").volume_id;
-    let hinted = async |name: &str, volumes: &str| {
-        let claim = format!(r#"{{"metadata":{{"annotations":{{"{AFFINITY}":"{volumes}"}}}}}}"#);
-        let (address, _served) = api("200 OK", &claim);
-        let settings = Settings {
-            claims: Some(claims(&address, &folder)),
-            ..Settings::default()
-        };
-        let operations = Operations::new(Limits::default());
-        let service = ControllerService::new(Clouds::one(cloud.clone()), operations, settings);
-        create(&service, name, Some("data")).await
-    };
     // By both it is one volume, and Cinder takes no hint twice.
-    let made = hinted("pvc-1", &format!("{other}, other")).await.expect("a volume");
+    let made = hinted(&cloud, &folder, "pvc-1", &format!("{other}, other"))
+        .await
+        .expect("a volume");
     let state = sim.state();
     let hints = &state.volume(&made.volume_id).expect("in the cloud").scheduler_hints;
     assert_eq!(hints["same_host"], [other]);
-    let refusal = hinted("pvc-2", "nobody").await.expect_err("nobody has that name");
+    let refusal = hinted(&cloud, &folder, "pvc-2", "nobody")
+        .await
+        .expect_err("nobody has that name");
     assert_eq!(refusal.code(), Code::InvalidArgument);
     assert!(
         refusal.message().contains("nobody") && refusal.message().contains(AFFINITY),
         "{refusal}"
     );
     assert_eq!(sim.state().volumes.len(), 2, "nothing was made");
+}
+
+#[tokio::test]
+async fn a_volume_that_is_there_outlives_the_one_that_it_was_to_lie_beside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sim, cloud, service) = controller("", &folder).await;
+    let other = create(&service, "other", None).await.expect("a volume").volume_id;
+    let made = hinted(&cloud, &folder, "pvc-1", "other").await.expect("a volume");
+    cloud.delete_volume(&VolumeId::new(other)).await.expect("deleted");
+    let again = hinted(&cloud, &folder, "pvc-1", "other").await;
+    let again = again.expect("the same volume");
+    assert_eq!(again.volume_id, made.volume_id);
+
+    // One of another cluster is none that this request made.
+    assert!(sim.set_volume(&made.volume_id, |volume| {
+        volume
+            .metadata
+            .insert(METADATA_CLUSTER.to_owned(), "another".to_owned());
+    }));
+    let refusal = hinted(&cloud, &folder, "pvc-1", "other").await;
+    let refusal = refusal.expect_err("not ours");
+    assert_eq!(refusal.code(), Code::Aborted);
 }

@@ -70,7 +70,8 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn hash(&self, secrets: &BTreeMap<String, String>) -> String {
+    /// Tells secrets apart without keeping them.
+    pub(super) fn hash(&self, secrets: &BTreeMap<String, String>) -> String {
         let pairs = secrets
             .iter()
             .flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);

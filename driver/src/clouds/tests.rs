@@ -174,6 +174,25 @@ async fn full_credentials_in_the_secrets_make_a_session_that_is_kept_issue_2963(
 }
 
 #[tokio::test]
+async fn what_was_found_with_the_credentials_of_secrets_is_not_looked_for_at_each_call() {
+    let (east, west, clouds) = two().await;
+    let secrets = credentials(&west, &west.access().application_credential_secret);
+    let id = volume(&clouds.chosen(&secrets).expect("good"), "v").await;
+    west.clear_log();
+    for _ in 0..3 {
+        let found = clouds.of_volume(&id, &secrets).await.expect("asked");
+        assert!(found.is_some_and(|found| found.is(&clouds.chosen(&secrets).expect("good"))));
+    }
+    assert_eq!((west.count("get_volume"), east.log().len()), (1, 0));
+
+    tokio::time::pause();
+    tokio::time::advance(FOUND_LIFETIME).await;
+    tokio::time::resume();
+    clouds.of_volume(&id, &secrets).await.expect("asked").expect("found");
+    assert_eq!(west.count("get_volume"), 2);
+}
+
+#[tokio::test]
 async fn refused_credentials_of_the_secrets_are_told_to_the_caller() {
     let (_east, west, clouds) = two().await;
     let refusal = clouds

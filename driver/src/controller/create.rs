@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, Created, NewVolume, Source, VolumeId};
+use cinder_cloud::{Cloud, Created, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus};
+use csi_host::{FsType, MkfsOptionError, MkfsOptions};
+use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
-use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeContentSource};
+use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeCapability, VolumeContentSource};
 use tonic::Status;
 
 use super::look::within;
@@ -13,7 +15,7 @@ use crate::capability::Access;
 use crate::claims::HintError;
 use crate::clouds::Place;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{CreateParameters, DESCRIPTION, MKFS_OPTIONS, MutableParameters};
+use crate::parameters::{CreateParameters, DESCRIPTION, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters};
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
@@ -85,8 +87,12 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         .map_err(|error| status::invalid("parameters", error))?;
     let claim = parameters.claim().filter(|_| service.settings.claims.is_some());
     let claim = claim.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-    let context = parameters.mkfs_options.clone();
-    let context = context
+    let options = parameters.mkfs_options.clone();
+    if let Some(options) = &options {
+        check_mkfs(&MkfsOptions::parse(options), &request.volume_capabilities)
+            .map_err(|error| status::invalid("parameters", error))?;
+    }
+    let context = options
         .map(|options| (MKFS_OPTIONS.to_owned(), options))
         .into_iter()
         .collect();
@@ -143,8 +149,26 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
     Ok(wanted)
 }
 
+/// Refuses options that no node would give to mkfs. A volume without a file system needs none, and one whose file system is not named
+/// gets what the node's flag says: the options have to suit one of them.
+fn check_mkfs(options: &MkfsOptions, capabilities: &[VolumeCapability]) -> Result<(), MkfsOptionError> {
+    for capability in capabilities {
+        let Some(AccessType::Mount(mount)) = &capability.access_type else {
+            continue;
+        };
+        let check = |fs_type| options.arguments(fs_type, &[], "").map(drop);
+        match FsType::from_name(&mount.fs_type) {
+            Some(fs_type) => check(fs_type)?,
+            None => check(FsType::Ext4)
+                .or_else(|error| check(FsType::Xfs).or_else(|_| check(FsType::Btrfs)).map_err(|_| error))?,
+        }
+    }
+    Ok(())
+}
+
 /// What is wanted with the hints of the claim's annotations, where they are read. Without them nothing is made: a volume cannot be
-/// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume of this name.
+/// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume
+/// of this name, and without meaning once there is ours.
 async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: Wanted) -> Result<Wanted, Status> {
     let (Some(claims), Some((namespace, name))) = (&service.settings.claims, &wanted.claim) else {
         return Ok(wanted);
@@ -162,9 +186,20 @@ async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: Wanted) 
         Err(error) => {
             let there = cloud.volumes_named(&wanted.new.name).await;
             let there = there.map_err(|error| status::cloud(Act::Create, &error))?;
+            // Hints place what is made: the volume has its place, even if one that it was to lie beside is gone since.
+            if there.iter().any(|volume| is_placed(volume, &wanted.new)) {
+                return Ok(wanted);
+            }
             Err(status::hint_impossible(&error, !there.is_empty()))
         }
     }
+}
+
+/// Whether a volume of the wanted name is ours and will not be made again.
+fn is_placed(volume: &Volume, new: &NewVolume) -> bool {
+    let cluster = |metadata: &BTreeMap<String, String>| metadata.get(METADATA_CLUSTER).cloned();
+    cluster(&volume.metadata) == cluster(&new.metadata)
+        && matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse)
 }
 
 /// What the volume is to be filled with. An id that none of OpenStack's objects can have is found missing when it is looked for.
@@ -216,7 +251,7 @@ async fn answer(
         (true, true) => wanted.zones.as_asked(),
         (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),
     };
-    let mut volume = encode::volume(&volume, topology);
+    let mut volume = encode::volume(&ListedVolume::from(&volume), topology);
     volume.volume_context.extend(wanted.context.clone());
     Ok(CreateVolumeResponse { volume: Some(volume) })
 }

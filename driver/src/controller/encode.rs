@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cinder_cloud::{Cloud, GiB, PointInTime, ServerId, Volume};
+use cinder_cloud::{Cloud, GiB, ListedVolume, PointInTime, ServerId, Source};
 use csi_proto::Timestamp;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
 use csi_proto::csi::v1::{self as csi, Topology, VolumeContentSource};
@@ -11,8 +11,8 @@ use super::ControllerService;
 use crate::parameters::RESIZE_REQUIRED;
 
 /// A volume with its topology. Its context is empty where it was made blank: nodes need nothing to know.
-pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi::Volume {
-    let content_source = source(volume);
+pub(super) fn volume(volume: &ListedVolume, accessible_topology: Vec<Topology>) -> csi::Volume {
+    let content_source = volume.source.as_ref().map(source);
     csi::Volume {
         capacity_bytes: bytes(volume.size),
         volume_id: volume.id.to_string(),
@@ -26,19 +26,16 @@ pub(super) fn volume(volume: &Volume, accessible_topology: Vec<Topology>) -> csi
     }
 }
 
-/// What a volume was made from, as it tells itself: Cinder keeps the snapshot or the volume, and metadata the backup.
-fn source(volume: &Volume) -> Option<VolumeContentSource> {
-    let snapshot = volume.snapshot_id.as_deref().or_else(|| volume.source_backup());
-    let kind = match (snapshot, &volume.source_volid) {
-        (Some(id), _) => volume_content_source::Type::Snapshot(SnapshotSource {
+fn source(source: &Source) -> VolumeContentSource {
+    let kind = match source {
+        Source::PointInTime(id) => volume_content_source::Type::Snapshot(SnapshotSource {
             snapshot_id: id.to_owned(),
         }),
-        (None, Some(id)) => volume_content_source::Type::Volume(VolumeSource {
+        Source::Volume(id) => volume_content_source::Type::Volume(VolumeSource {
             volume_id: id.to_string(),
         }),
-        (None, None) => return None,
     };
-    Some(VolumeContentSource { r#type: Some(kind) })
+    VolumeContentSource { r#type: Some(kind) }
 }
 
 /// A snapshot or a backup.
@@ -82,9 +79,9 @@ pub(super) fn bytes(size: GiB) -> i64 {
 }
 
 /// Where a volume can be used: its own zone, or nothing said where zones are off or of no interest.
-pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &Volume) -> Vec<Topology> {
+pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> Vec<Topology> {
     if service.settings.topology && !cloud.config().block_storage.ignore_volume_az {
-        zone(service, cloud, volume.availability_zone.as_deref())
+        zone(service, cloud, volume.zone.as_deref())
     } else {
         Vec::new()
     }
@@ -96,7 +93,7 @@ pub(super) fn zone(service: &ControllerService, cloud: &Cloud, zone: Option<&str
 }
 
 /// The nodes on which a volume is, each once.
-pub(super) fn nodes(volume: &Volume) -> Vec<String> {
-    let servers: BTreeSet<ServerId> = volume.servers().into_iter().collect();
+pub(super) fn nodes(volume: &ListedVolume) -> Vec<String> {
+    let servers: BTreeSet<&ServerId> = volume.servers.iter().collect();
     servers.iter().map(ToString::to_string).collect()
 }

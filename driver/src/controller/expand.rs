@@ -31,7 +31,7 @@ pub(super) async fn expand(
     // Older sidecars do not say how the volume is used.
     let access = request.volume_capability.as_ref();
     let access = access
-        .map(|capability| Access::of("volume_capability", capability))
+        .map(|capability| Access::of_existing("volume_capability", capability))
         .transpose()?;
     let wanted = Wanted {
         size: capacity::size(Some(range))?,

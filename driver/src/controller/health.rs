@@ -1,6 +1,7 @@
 //! ControllerGetVolumeHealth and ControllerListVolumeHealth: what is wrong with volumes, as Cinder and Nova tell.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use cinder_cloud::{Cloud, CloudError, Server, ServerId, Severity, Trouble, Volume, VolumeId};
@@ -12,9 +13,9 @@ use csi_proto::csi::v1::{
 use futures::{StreamExt, stream};
 use tonic::Status;
 
-use super::ControllerService;
 use super::look::{find, within};
-use super::token::{List, Place};
+use super::token::List;
+use super::{ControllerService, walk};
 use crate::operations::Deadline;
 use crate::status::Act;
 use crate::{fields, status};
@@ -49,75 +50,62 @@ pub(super) async fn list(
     request: ControllerListVolumeHealthRequest,
     deadline: Deadline,
 ) -> Result<ControllerListVolumeHealthResponse, Status> {
-    let (limit, mut place) = super::look::page(
+    let page = super::look::page(
         service,
         List::Health,
         request.max_entries,
         &request.starting_token,
         PAGE,
     )?;
-    let look = async {
-        let mut entries = Vec::new();
-        for (name, cloud) in service.clouds.all() {
-            if place.as_ref().is_some_and(|place| place.cloud > name) {
-                continue;
-            }
-            let after = place.take_if(|place| place.cloud == name);
-            let troubled = troubled(&cloud)
-                .await
-                .map_err(|error| status::cloud(Act::Look, &error))?;
-            for found in troubled {
-                if after
-                    .as_ref()
-                    .is_some_and(|place| found.volume_id.as_str() <= place.after.as_str())
-                {
-                    continue;
-                }
-                if entries.len() == limit {
-                    return Ok(page(entries, true));
-                }
-                entries.push((name.clone(), found));
-            }
-        }
-        Ok(page(entries, false))
+    let fetch = || {
+        super::look::lists(service.clouds.all(), |cloud| async move {
+            let troubled = troubled(&cloud).await;
+            troubled.map_err(|error| status::cloud(Act::Look, &error))
+        })
     };
-    within(deadline, "ControllerListVolumeHealth", look).await?
+    let show = |_: &Cloud, found: &VolumeHealth| found.clone();
+    let look = service.health_walks.page(page, &service.settings.sources, fetch, show);
+    let (entries, next_token) = within(deadline, "ControllerListVolumeHealth", look).await??;
+    Ok(ControllerListVolumeHealthResponse { entries, next_token })
 }
 
-fn page(entries: Vec<(String, VolumeHealth)>, more: bool) -> ControllerListVolumeHealthResponse {
-    let last = entries.last().filter(|_| more);
-    let next_token = last.map(|(cloud, last)| {
-        let place = Place {
-            cloud: cloud.clone(),
-            after: VolumeId::new(last.volume_id.clone()),
-        };
-        place.token(List::Health)
-    });
-    ControllerListVolumeHealthResponse {
-        entries: entries.into_iter().map(|(_, found)| found).collect(),
-        next_token: next_token.unwrap_or_default(),
+impl walk::Entry for VolumeHealth {
+    fn id(&self) -> &str {
+        &self.volume_id
     }
 }
 
-/// The troubled volumes of a cloud in the order of their ids, from the lists that all share.
-async fn troubled(cloud: &Cloud) -> Result<Vec<VolumeHealth>, CloudError> {
-    let volumes = cloud.listed_volumes().await?;
-    let attached: BTreeSet<ServerId> = volumes.values().flat_map(Volume::servers).collect();
-    let mut servers = Servers::new();
-    if !attached.is_empty() {
-        let listed = cloud.listed_servers().await?;
-        let (known, missing): (Vec<_>, Vec<_>) = attached.into_iter().partition(|id| listed.contains_key(id));
-        // The list may be older than a server: that one is gone is said only after a look.
-        servers = ask(cloud, missing).await?;
-        let known = known.into_iter().filter_map(|id| {
-            let server = listed.get(&id)?.clone();
-            Some((id, Some(server)))
-        });
-        servers.extend(known);
-    }
+/// The troubled volumes of a cloud in the order of their ids. Volumes are many and troubles few: what is well is not kept.
+async fn troubled(cloud: &Cloud) -> Result<Arc<Vec<VolumeHealth>>, CloudError> {
+    let listed = cloud.listed_servers().await?;
+    let known: Servers = (listed.iter())
+        .map(|(id, server)| (id.clone(), Some(server.clone())))
+        .collect();
+    drop(listed);
     let now = cloud.now().into();
-    let all = volumes.values().map(|volume| health(volume, &servers, now));
-    Ok(all.filter(|found| !found.health_statuses.is_empty()).collect())
+    let mut uncertain = Vec::new();
+    let each = |volume: Volume| {
+        if volume.servers().iter().all(|server| known.contains_key(server)) {
+            Some(health(&volume, &known, now)).filter(is_troubled)
+        } else {
+            uncertain.push(volume);
+            None
+        }
+    };
+    let mut troubled = cloud.map_volumes(each).await?;
+    // The list may be older than a server: that one is gone is said only after a look.
+    let missing: BTreeSet<ServerId> = uncertain.iter().flat_map(Volume::servers).collect();
+    let missing = missing.into_iter().filter(|server| !known.contains_key(server));
+    let mut servers = ask(cloud, missing.collect()).await?;
+    servers.extend(known);
+    let uncertain = uncertain.iter().map(|volume| health(volume, &servers, now));
+    troubled.extend(uncertain.filter(is_troubled));
+    troubled.sort_unstable_by(|one, other| one.volume_id.cmp(&other.volume_id));
+    Ok(Arc::new(troubled))
+}
+
+fn is_troubled(found: &VolumeHealth) -> bool {
+    !found.health_statuses.is_empty()
 }
 
 /// Looks at servers, a few at the same time.

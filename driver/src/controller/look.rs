@@ -1,19 +1,21 @@
 //! The RPCs that only look: ValidateVolumeCapabilities, ListVolumes, ControllerGetVolume.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::sync::Arc;
 
-use cinder_cloud::{Cloud, LastFailure, Volume, VolumeId};
+use cinder_cloud::{Cloud, LastFailure, ListedVolume, Volume, VolumeId};
 use csi_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use csi_proto::csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest, ListVolumesResponse,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCapability,
     controller_get_volume_response, list_volumes_response,
 };
+use futures::future::try_join_all;
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::token::{List, Place};
+use super::walk::{self, ListOfCloud, Lists, Page};
 use super::{ControllerService, encode};
 use crate::capability::Access;
 use crate::operations::Deadline;
@@ -64,74 +66,78 @@ fn first_unmet(capabilities: &[VolumeCapability], volume: &Volume) -> Option<Str
         })
 }
 
+impl walk::Entry for ListedVolume {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+}
+
 /// Lists the volumes of the projects, whoever made them: volumes that were imported by hand bear no mark of ours, and one that
-/// is missing here counts as detached. All pages come from one list per cloud that is kept for a few seconds; a cloud that does
-/// not answer fails the list, for its volumes would count as detached, too.
+/// is missing here counts as detached. A cloud that does not answer fails the list, for its volumes would count as detached, too.
 pub(super) async fn list(
     service: &ControllerService,
     request: ListVolumesRequest,
     deadline: Deadline,
 ) -> Result<ListVolumesResponse, Status> {
-    let (limit, mut place) = page(
+    let page = page(
         service,
         List::Volumes,
         request.max_entries,
         &request.starting_token,
         PAGE,
     )?;
-    let look = async {
-        let mut entries = Vec::new();
-        let mut last = None;
-        for (name, cloud) in service.clouds.all() {
-            if place.as_ref().is_some_and(|place| place.cloud > name) {
-                continue;
-            }
+    let fetch = || {
+        lists(service.clouds.all(), |cloud| async move {
             let volumes = cloud.listed_volumes().await;
-            let volumes = volumes.map_err(|error| status::cloud(Act::Look, &error))?;
-            let begin = match place.take_if(|place| place.cloud == name) {
-                Some(place) => Bound::Excluded(place.after),
-                None => Bound::Unbounded,
-            };
-            for (id, volume) in volumes.range((begin, Bound::Unbounded)) {
-                if entries.len() == limit {
-                    return Ok::<_, Status>((entries, last));
-                }
-                entries.push(entry(service, &cloud, volume));
-                last = Some(Place {
-                    cloud: name.clone(),
-                    after: id.clone(),
-                });
-            }
-        }
-        Ok((entries, None))
+            volumes.map_err(|error| status::cloud(Act::Look, &error))
+        })
     };
-    let (entries, next) = within(deadline, "ListVolumes", look).await??;
-    Ok(ListVolumesResponse {
-        entries,
-        next_token: next.map(|place| place.token(List::Volumes)).unwrap_or_default(),
-    })
+    let show = |cloud: &Cloud, volume: &ListedVolume| entry(service, cloud, volume);
+    let look = service.volume_walks.page(page, &service.settings.sources, fetch, show);
+    let (entries, next_token) = within(deadline, "ListVolumes", look).await??;
+    Ok(ListVolumesResponse { entries, next_token })
 }
 
-/// How many entries an answer may have, and behind what it begins.
+/// The lists of these clouds, fetched at the same time.
+pub(super) async fn lists<E, F>(clouds: Vec<(String, Cloud)>, fetch: impl Fn(Cloud) -> F) -> Result<Lists<E>, Status>
+where
+    F: Future<Output = Result<Arc<Vec<E>>, Status>>,
+{
+    let lists = clouds.into_iter().map(|(name, cloud)| {
+        let entries = fetch(cloud.clone());
+        async {
+            Ok(ListOfCloud {
+                entries: entries.await?,
+                name,
+                cloud,
+            })
+        }
+    });
+    try_join_all(lists).await
+}
+
+/// The page that a request asks for.
 pub(super) fn page(
     service: &ControllerService,
     list: List,
     max_entries: i32,
     token: &str,
     most: usize,
-) -> Result<(usize, Option<Place>), Status> {
+) -> Result<Page, Status> {
     let max = usize::try_from(max_entries).map_err(|_| status::invalid("max_entries", "it cannot be negative"))?;
     let limit = if max == 0 { most } else { max.min(most) };
-    if token.is_empty() {
-        return Ok((limit, None));
+    let mut place = None;
+    if !token.is_empty() {
+        let clouds = service.clouds.all();
+        place = Place::read(list, token, clouds.iter().map(|(name, _)| name.as_str()));
+        if place.is_none() {
+            return Err(status::bad_token(token));
+        }
     }
-    let clouds = service.clouds.all();
-    let place = Place::read(list, token, clouds.iter().map(|(name, _)| name.as_str()));
-    let place = place.ok_or_else(|| status::bad_token(token))?;
-    Ok((limit, Some(place)))
+    Ok(Page { list, limit, place })
 }
 
-fn entry(service: &ControllerService, cloud: &Cloud, volume: &Volume) -> list_volumes_response::Entry {
+fn entry(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> list_volumes_response::Entry {
     list_volumes_response::Entry {
         volume: Some(encode::volume(volume, encode::topology(service, cloud, volume))),
         status: Some(list_volumes_response::VolumeStatus {
@@ -149,7 +155,7 @@ pub(super) async fn get(
     let id = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
     // The request has no secrets.
     let (cloud, volume) = find(service, &id, &BTreeMap::new(), deadline).await?;
-    let list_volumes_response::Entry { volume, status } = entry(service, &cloud, &volume);
+    let list_volumes_response::Entry { volume, status } = entry(service, &cloud, &ListedVolume::from(&volume));
     Ok(ControllerGetVolumeResponse {
         volume,
         status: status.map(|status| controller_get_volume_response::VolumeStatus {

@@ -1,18 +1,24 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach, done when Nova and Cinder agree.
 
-use cinder_cloud::{AttachOptions, Cloud, ServerId, VolumeId};
+use cinder_cloud::{AttachOptions, Cloud, CloudError, ServerId, VolumeId};
 use csi_proto::csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse,
 };
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{ControllerService, follow};
-use crate::capability::Access;
+use crate::capability::{Access, ONE_WRITER};
 use crate::operations::{Deadline, Target};
 use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY, PUBLISH_SIZE};
 use crate::status::Act;
 use crate::{fields, status};
+
+const PUBLISH: &str = "ControllerPublishVolume";
+
+/// What one call to publish a volume has in common with its repetitions: server, access, and whether it is read only there.
+type Publish = (ServerId, Access, bool);
 
 /// Attaches a volume to a node.
 pub(super) async fn publish(
@@ -26,7 +32,7 @@ pub(super) async fn publish(
         .volume_capability
         .as_ref()
         .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
-    let access = Access::of("volume_capability", capability)?;
+    let access = Access::of_existing("volume_capability", capability)?;
     let read_only = request.readonly;
     let deadline = match service.settings.attach_timeout {
         Some(limit) => deadline.at_most(limit),
@@ -41,7 +47,7 @@ pub(super) async fn publish(
     service
         .operations
         .run(
-            "ControllerPublishVolume",
+            PUBLISH,
             Target::Volume(volume.to_string()),
             (server.clone(), access, read_only),
             deadline,
@@ -54,7 +60,8 @@ pub(super) async fn publish(
                         "attaching to server {server} and waiting until Nova and Cinder agree"
                     ));
                     follow(&progress, &cloud, volume.as_str());
-                    attach(&service, &cloud, (&volume, &server), access, read_only).await
+                    let access = (access, read_only);
+                    attach(&service, &cloud, (&volume, &server), access, progress.withdrawn()).await
                 }
             },
         )
@@ -75,11 +82,17 @@ pub(super) async fn unpublish(
     if !volume.is_uuid() || server.as_ref().is_some_and(|server| !server.is_uuid()) {
         return Ok(ControllerUnpublishVolumeResponse {});
     }
+    let target = Target::Volume(volume.to_string());
+    let is_meant = |publish: &Publish| server.as_ref().is_none_or(|server| publish.0 == *server);
+    service
+        .operations
+        .withdraw::<Publish, ControllerPublishVolumeResponse>(PUBLISH, &target, is_meant)
+        .await;
     service
         .operations
         .run(
             "ControllerUnpublishVolume",
-            Target::Volume(volume.to_string()),
+            target,
             server.clone(),
             deadline,
             |progress| {
@@ -106,17 +119,24 @@ async fn attach(
     service: &ControllerService,
     cloud: &Cloud,
     (volume, server): (&VolumeId, &ServerId),
-    access: Access,
-    read_only: bool,
+    (access, read_only): (Access, bool),
+    withdrawn: CancellationToken,
 ) -> Result<ControllerPublishVolumeResponse, Status> {
+    let limit = service.settings.volumes_per_node;
+    let limit = limit.or(cloud.config().block_storage.node_volume_attach_limit);
     let options = AttachOptions {
         // A single-node mode holds also for a volume whose type would allow more.
         exclusive: !access.multi_node,
-        server_limit: service.settings.volumes_per_node,
+        // 0 is no limit, as in CSI.
+        server_limit: limit.filter(|&limit| limit > 0),
         read_only,
+        withdrawn,
     };
     let attached = cloud.attach(volume, server, options).await;
-    let attached = attached.map_err(|error| status::cloud(Act::Attach, &error))?;
+    let attached = attached.map_err(|error| match &error {
+        CloudError::AttachedElsewhere { .. } if access.kept_to_one => status::elsewhere(&error, ONE_WRITER),
+        _ => status::cloud(Act::Attach, &error),
+    })?;
     let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
     // Nova attaches for writing; the node keeps the promise.
     let mode = read_only.then(|| (PUBLISH_READONLY.to_owned(), "true".to_owned()));

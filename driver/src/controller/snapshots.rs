@@ -23,7 +23,7 @@ use crate::switches::Switchable;
 use crate::topology::Zones;
 use crate::{fields, status};
 
-/// How long a call waits for a snapshot to be cut before it answers that it is not ready yet: what the Go driver waits in all.
+/// How long a call waits for a member of a group to be cut before it answers that it is not ready yet: what the Go driver waits in all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a snapshot is waited for: the answer has to come before the caller gives up.
@@ -40,7 +40,11 @@ struct Wanted {
     accessibility: Option<TopologyRequirement>,
 }
 
-/// `OK` means that Cinder has a record of it; `ready_to_use` tells whether it is complete. The snapshotter asks again until it is.
+/// `OK` means that the snapshot is complete, or that Cinder has a record of the backup; of a backup `ready_to_use` tells whether it is
+/// complete, and the snapshotter asks again until it is.
+///
+/// A snapshot that is being made is not answered: external-snapshotter keeps the first id that it gets (`updateSnapshotContentStatus`
+/// in its sidecar controller), so one that fails after that and is replaced would leave the caller with the id of nothing.
 pub(super) async fn create(
     service: &ControllerService,
     request: CreateSnapshotRequest,
@@ -83,7 +87,7 @@ pub(super) async fn create(
                 progress.set("looking for the snapshot by its name, else making it");
                 follow(&progress, &cloud, wanted.name.as_str());
                 let snapshot = match wanted.parameters.kind {
-                    SnapshotKind::Snapshot => snapshot(&service, &cloud, wanted, deadline).await?,
+                    SnapshotKind::Snapshot => snapshot(&service, &cloud, wanted).await?,
                     SnapshotKind::Backup => backup(&service, &cloud, wanted).await?,
                 };
                 Ok(CreateSnapshotResponse {
@@ -94,12 +98,7 @@ pub(super) async fn create(
         .await
 }
 
-async fn snapshot(
-    service: &ControllerService,
-    cloud: &Cloud,
-    wanted: Wanted,
-    deadline: Deadline,
-) -> Result<csi::Snapshot, Status> {
+async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: Wanted) -> Result<csi::Snapshot, Status> {
     let failed = |error| status::cloud(Act::Snapshot, &error);
     let mut metadata = wanted.parameters.metadata(&service.settings.cluster);
     if zones_matter(service, cloud) {
@@ -126,7 +125,7 @@ async fn snapshot(
         description: DESCRIPTION.into(),
         metadata,
     };
-    let made = cloud.create_snapshot(new, patience(deadline)).await.map_err(failed)?;
+    let made = cloud.create_snapshot(new, None).await.map_err(failed)?;
     Ok(service.encode_snapshot(cloud, &made))
 }
 

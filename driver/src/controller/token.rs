@@ -1,5 +1,5 @@
-//! Where a list goes on. A token names a cloud and the last entry that was told; the next page begins behind it in the order of
-//! ids, whether that entry still exists or not.
+//! Where a list goes on. A token names a walk, a cloud and the last entry that was shown; the next page begins behind it in the order
+//! of ids, whether that entry still exists or not.
 
 use std::fmt;
 
@@ -26,19 +26,22 @@ impl List {
 /// A place in a list over several clouds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
+    /// The walk, whose lists the next page is cut from where they are still kept.
+    pub(super) walk: u32,
     /// The cloud, by its name.
     pub(super) cloud: String,
-    /// The last entry that was told.
+    /// The last entry that was shown.
     pub(super) after: VolumeId,
 }
 
 impl Place {
-    /// The token for this place: a letter for the list, a hash of the cloud's name (which may be longer than a token), the id and a
-    /// check of all that. 64 characters at most.
+    /// The token for this place: a letter for the list, a hash of the cloud's name (which may be longer than a token), the walk, the id
+    /// and a check of all that. 72 characters; CSI allows 128.
     pub(super) fn token(&self, list: List) -> String {
         let body = Body {
             list,
             cloud: hash(&self.cloud),
+            walk: self.walk,
             after: self.after.as_str(),
         };
         let body = body.to_string();
@@ -52,10 +55,13 @@ impl Place {
             return None;
         }
         let rest = body.strip_prefix(list.letter())?;
-        let (cloud, after) = rest.split_once('.')?;
+        let (cloud, rest) = rest.split_once('.')?;
+        let (walk, after) = rest.split_once('.')?;
+        let walk = u32::from_str_radix(walk, 16).ok()?;
         let after = VolumeId::new(after);
         let mut clouds = clouds.filter(|name| format!("{:016x}", hash(name)) == cloud);
         clouds.next().filter(|_| after.is_uuid()).map(|name| Self {
+            walk,
             cloud: name.to_owned(),
             after,
         })
@@ -65,12 +71,20 @@ impl Place {
 struct Body<'a> {
     list: List,
     cloud: u64,
+    walk: u32,
     after: &'a str,
 }
 
 impl fmt::Display for Body<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:016x}.{}", self.list.letter(), self.cloud, self.after)
+        write!(
+            f,
+            "{}{:016x}.{:08x}.{}",
+            self.list.letter(),
+            self.cloud,
+            self.walk,
+            self.after
+        )
     }
 }
 
@@ -96,6 +110,7 @@ mod tests {
 
     fn place(cloud: &str) -> Place {
         Place {
+            walk: 7,
             cloud: cloud.into(),
             after: VolumeId::new(ID),
         }
@@ -107,7 +122,7 @@ mod tests {
     #[case(&"a cloud with a long name ".repeat(20))]
     fn a_token_leads_back_to_its_place_and_is_short(#[case] cloud: &str) {
         let token = place(cloud).token(List::Volumes);
-        assert!(token.len() <= 64, "{token}");
+        assert!(token.len() <= 72, "{token}");
         let read = Place::read(List::Volumes, &token, ["", "east", cloud].into_iter());
         assert_eq!(read, Some(place(cloud)));
     }

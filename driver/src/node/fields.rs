@@ -74,7 +74,8 @@ pub(super) fn absolute(field: &str, path: PathBuf) -> Result<PathBuf, Status> {
 pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<Wanted, Status> {
     const FIELD: &str = "volume_capability";
     let capability = capability.ok_or_else(|| status::invalid(FIELD, "it is required and missing"))?;
-    Access::of(FIELD, capability)?;
+    // One that the controller attached is staged, also where no such volume would be made any more.
+    Access::of_existing(FIELD, capability)?;
     let mode = capability
         .access_mode
         .as_ref()
@@ -96,6 +97,19 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn a_file_system_for_several_writers_that_the_go_driver_made_is_served() {
+        let mount = csi_proto::csi::v1::volume_capability::MountVolume::default();
+        let asked = VolumeCapability {
+            access_mode: Some(csi_proto::csi::v1::volume_capability::AccessMode {
+                mode: Mode::MultiNodeMultiWriter.into(),
+            }),
+            access_type: Some(AccessType::Mount(mount)),
+        };
+        let wanted = capability(Some(&asked)).expect("it is served");
+        assert_eq!(wanted.mode, Mode::MultiNodeMultiWriter);
+    }
 
     #[rstest]
     #[case(Mode::SingleNodeWriter, &[], false)]

@@ -12,6 +12,8 @@ const TYPE: &str = "type";
 const MIGRATION_POLICY: &str = "migration-policy";
 /// `metadata.KEY`: the value of KEY in the volume's metadata.
 pub(super) const METADATA_PREFIX: &str = "metadata.";
+/// Metadata of a StorageClass or a VolumeSnapshotClass, as a JSON object of strings: the next Go driver's spelling.
+pub(super) const APPEND_METADATA: &str = "appendVolumeMetadata";
 /// The driver's own keys of metadata, and those that Cinder shows among them.
 const RESERVED: [&str; 2] = ["readonly", "attached_mode"];
 const OWN_PREFIXES: [&str; 2] = ["cinder.csi.openstack.org/", super::marks::READ_ONLY_AT];
@@ -67,6 +69,20 @@ impl MutableParameters {
         }
         new.mutable_metadata.clone_from(&self.changes.metadata);
     }
+}
+
+/// What `appendVolumeMetadata` of a class adds to metadata. The error names the parameter and what is wrong with it.
+pub(super) fn appended_metadata(json: &str) -> Result<BTreeMap<String, String>, String> {
+    let named = |reason: String| format!("{APPEND_METADATA}: {reason}");
+    let pairs: BTreeMap<String, String> = serde_json::from_str(json).map_err(|error| {
+        named(format!(
+            r#"{error}; write a JSON object of strings, such as {{"key": "value"}}"#
+        ))
+    })?;
+    for (key, value) in &pairs {
+        check_metadata(key, value).map_err(named)?;
+    }
+    Ok(pairs)
 }
 
 pub(super) fn check_metadata(name: &str, value: &str) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::mutable::{APPEND_METADATA, appended_metadata};
 use super::{KUBERNETES_PREFIX, METADATA_CLUSTER};
 
 const TYPE: &str = "type";
@@ -42,6 +43,8 @@ pub struct SnapshotParameters {
     pub incremental: bool,
     /// Seconds per GiB that a backup may take.
     backup_pace: u32,
+    /// Further metadata.
+    appended: BTreeMap<String, String>,
     /// Keys of Kubernetes' own.
     objects: BTreeMap<String, String>,
     unknown: Vec<String>,
@@ -56,6 +59,7 @@ impl Default for SnapshotParameters {
             availability: None,
             incremental: false,
             backup_pace: BACKUP_PACE_DEFAULT,
+            appended: BTreeMap::new(),
             objects: BTreeMap::new(),
             unknown: Vec::new(),
         }
@@ -72,7 +76,8 @@ impl SnapshotParameters {
                     read.objects.insert(key, value);
                 }
                 // An empty value is no value.
-                TYPE | FORCE_CREATE | AVAILABILITY | INCREMENTAL | BACKUP_PACE if value.is_empty() => {}
+                TYPE | FORCE_CREATE | AVAILABILITY | INCREMENTAL | BACKUP_PACE | APPEND_METADATA
+                    if value.is_empty() => {}
                 TYPE => {
                     read.kind = match value.as_str() {
                         "snapshot" => SnapshotKind::Snapshot,
@@ -83,6 +88,7 @@ impl SnapshotParameters {
                 FORCE_CREATE => read.force = truth(FORCE_CREATE, &value)?,
                 INCREMENTAL => read.incremental = truth(INCREMENTAL, &value)?,
                 AVAILABILITY => read.availability = Some(value),
+                APPEND_METADATA => read.appended = appended_metadata(&value)?,
                 BACKUP_PACE => {
                     read.backup_pace = value
                         .parse()
@@ -99,13 +105,16 @@ impl SnapshotParameters {
         &self.unknown
     }
 
-    /// The metadata of the snapshot or backup: the cluster, and the Kubernetes objects where the snapshotter named them.
+    /// The metadata of the snapshot or backup: the cluster, the Kubernetes objects where the snapshotter named them, and what the class
+    /// adds.
     pub fn metadata(&self, cluster: &str) -> BTreeMap<String, String> {
         let objects = [SNAPSHOT_NAME, SNAPSHOT_NAMESPACE, CONTENT_NAME]
             .into_iter()
             .filter_map(|key| Some((key.to_owned(), self.objects.get(key)?.clone())));
         let kind = (self.kind == SnapshotKind::Backup).then(|| (TYPE.to_owned(), "backup".to_owned()));
-        std::iter::once((METADATA_CLUSTER.to_owned(), cluster.to_owned()))
+        let cluster = std::iter::once((METADATA_CLUSTER.to_owned(), cluster.to_owned()));
+        (self.appended.clone().into_iter())
+            .chain(cluster)
             .chain(objects)
             .chain(kind)
             .collect()

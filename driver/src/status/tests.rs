@@ -172,10 +172,12 @@ fn the_message_carries_object_fault_time_and_request_id() {
 }
 
 #[test]
-fn a_look_that_is_not_allowed_is_not_final_where_something_may_have_been_made_before() {
+fn a_look_that_fails_is_not_final_where_something_may_have_been_made_before() {
     for (code, before) in [
         (Code::Unauthenticated, Code::Unavailable),
         (Code::PermissionDenied, Code::Unavailable),
+        (Code::Internal, Code::Unavailable),
+        (Code::FailedPrecondition, Code::Unavailable),
         (Code::NotFound, Code::NotFound),
         (Code::Aborted, Code::Aborted),
     ] {

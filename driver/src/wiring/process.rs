@@ -111,7 +111,7 @@ impl Process {
             .transpose()?;
         let controller = clouds
             .clone()
-            .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone()));
+            .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone(), sources.clone()));
         let node = args
             .provide_node_service
             .then(|| node(args, &plan.node, machine, operations.clone()));
@@ -224,13 +224,17 @@ impl Connector {
     }
 }
 
-fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: Operations) -> ControllerService {
+fn controller(
+    args: &Args,
+    clouds: Clouds,
+    claims: Option<Claims>,
+    operations: Operations,
+    sources: Sources,
+) -> ControllerService {
     let settings = Settings {
         cluster: args.cluster.clone(),
         topology: args.with_topology,
-        // 0 is no limit, as in CSI. The key node-volume-attach-limit of cloud.conf is what nodes tell the scheduler and no
-        // more, as with the Go driver: a server may have further volumes, such as the one that it boots from.
-        volumes_per_node: args.max_volumes_per_node.filter(|&limit| limit > 0),
+        volumes_per_node: args.max_volumes_per_node,
         volume_metadata: args.volume_metadata.clone(),
         claims,
         zone_labels: args.zone_labels,
@@ -238,6 +242,7 @@ fn controller(args: &Args, clouds: Clouds, claims: Option<Claims>, operations: O
         protect_other_clusters: args.protect_other_clusters,
         attach_timeout: Some(args.attach_timeout),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,
+        sources,
     };
     ControllerService::new(clouds, operations, settings)
 }

@@ -1,13 +1,14 @@
 use std::time::Duration;
 
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessType, MountVolume};
 use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, VolumeContentSource};
 use futures::FutureExt;
 use openstack_sim::{Effect, Fault, Latencies, Quota, VolumeStatus, When};
 use tonic::Code;
 
 use crate::support::{
-    Driver, GIB, SHORT, capability, cloud, create_request, patient, refused, until, within, zone, zones,
+    Driver, GIB, NODE, SHORT, capability, cloud, create_request, patient, refused, until, within, zone, zones,
 };
 
 /// Long enough to look at a volume while it is made, short enough to wait for.
@@ -445,4 +446,58 @@ async fn a_call_without_time_is_answered_at_once_and_starts_the_work() {
     driver.volume("pvc-1").await;
     driver.volume("pvc-2").await;
     assert_eq!(sim.state().volumes.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_no_node_would_give_to_mkfs_are_refused_before_a_volume_is_made() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let request = |fs_type: &str, options: &str| {
+        let mut request = create_request("pvc-1");
+        request.parameters = parameters(&[("mkfsOptions", options)]);
+        let mount = MountVolume {
+            fs_type: fs_type.into(),
+            ..MountVolume::default()
+        };
+        request.volume_capabilities[0].access_type = Some(AccessType::Mount(mount));
+        request
+    };
+    for (fs_type, options) in [
+        ("", "-F /dev/vda"),
+        ("ext4", "-d su=64k"),
+        ("xfs", "-N 1000"),
+        ("", "-E offset=4096"),
+    ] {
+        let message = refused(driver.create(request(fs_type, options)).await, Code::InvalidArgument);
+        assert!(message.contains("mkfsOptions"), "{fs_type} {options}: {message}");
+    }
+    assert!(sim.state().volumes.is_empty());
+    // Nodes may make XFS where no file system is named.
+    driver.create(request("", "-d su=64k")).await.expect("a volume");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_an_earlier_attempt_in_a_zone_that_no_node_is_in_any_more_gets_no_final_answer() {
+    let sim = cloud(|config| config.zones = vec!["nova".into(), "east".into()]).await;
+    let driver = Driver::start(&sim);
+    let within = |zones_asked: &[&str]| CreateVolumeRequest {
+        accessibility_requirements: Some(zones(zones_asked, zones_asked)),
+        ..create_request("pvc-1")
+    };
+    // Immediate binding: the zones are those of all nodes, and the first answer is lost.
+    let made = driver.create(within(&["nova", "east"])).await.expect("a volume");
+    let message = refused(driver.create(within(&["east"])).await, Code::Aborted);
+    assert!(
+        message.contains(&made.volume_id) && message.contains("east"),
+        "{message}"
+    );
+    let again = driver
+        .create(within(&["nova", "east"]))
+        .await
+        .expect("the zone is back");
+    assert_eq!(again.volume_id, made.volume_id);
+
+    // What a pod uses is no remainder of an attempt.
+    driver.publish(&made.volume_id, NODE).await.expect("attached");
+    refused(driver.create(within(&["east"])).await, Code::AlreadyExists);
 }

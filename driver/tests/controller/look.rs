@@ -7,6 +7,7 @@ use csi_proto::csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetVolumeRequest, ListVolumesRequest, ListVolumesResponse,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
+use openstack_sim::Sim;
 use tonic::{Code, Status};
 
 use crate::support::{Driver, GIB, NODE, UNKNOWN, capability, cloud, patient, refused, zone};
@@ -146,6 +147,59 @@ async fn a_page_has_500_volumes_at_most_and_all_pages_cost_one_list_issue_2295()
     let second = list(&driver, 0, &first.next_token).await.expect("a page");
     assert_eq!((second.entries.len(), second.next_token.as_str()), (1, ""));
     assert_eq!(sim.count("list_volumes_detail"), 1);
+}
+
+/// How often all volumes of the project were listed.
+fn whole_lists(sim: &Sim) -> usize {
+    let log = sim.log();
+    let lists = log.iter().filter(|entry| entry.operation == "list_volumes_detail");
+    lists.filter(|entry| !entry.path.contains('?')).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_costs_one_list_whatever_changes_between_its_pages() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let mut made = BTreeSet::new();
+    for number in 0..20 {
+        made.insert(driver.volume(&format!("pvc-{number}")).await);
+    }
+    sim.clear_log();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let (mut seen, mut token) = (BTreeSet::new(), String::new());
+    for page in 0..20 {
+        let answer = list(&driver, 1, &token).await.expect("a page");
+        seen.extend(
+            answer
+                .entries
+                .into_iter()
+                .filter_map(|entry| Some(entry.volume?.volume_id)),
+        );
+        token = answer.next_token;
+        driver.volume(&format!("later-{page}")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert_eq!((seen, token.as_str()), (made, ""));
+    assert_eq!(whole_lists(&sim), 1);
+    let all = list(&driver, 0, "").await.expect("all");
+    assert_eq!(all.entries.len(), 40, "the next walk sees what was made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_another_process_goes_on_with_begins_there_with_a_list_of_its_own() {
+    let sim = cloud(|_| {}).await;
+    let (driver, other) = (Driver::start(&sim), Driver::start(&sim));
+    for number in 0..3 {
+        driver.volume(&format!("pvc-{number}")).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let first = list(&driver, 1, "").await.expect("a page");
+    sim.clear_log();
+    let second = list(&other, 1, &first.next_token).await.expect("a page");
+    let third = list(&other, 1, &second.next_token).await.expect("a page");
+    let pages = [&first, &second, &third].map(|page| page.entries[0].volume.clone().expect("a volume").volume_id);
+    assert_eq!(BTreeSet::from(pages).len(), 3);
+    assert_eq!((whole_lists(&sim), third.next_token.as_str()), (1, ""));
 }
 
 #[tokio::test(start_paused = true)]

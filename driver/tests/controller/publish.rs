@@ -107,7 +107,7 @@ async fn missing_and_wrong_fields_are_named() {
         ),
         (
             ControllerPublishVolumeRequest {
-                volume_capability: Some(capability(Mode::MultiNodeMultiWriter)),
+                volume_capability: Some(capability(Mode::Unknown)),
                 ..good()
             },
             "volume_capability",
@@ -195,16 +195,47 @@ async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_attach_limit_of_cloud_conf_is_told_to_the_scheduler_and_not_enforced() {
+async fn the_attach_limit_of_cloud_conf_is_kept_unless_a_flag_says_otherwise() {
     let sim = cloud(|_| {}).await;
-    let conf = format!(
-        "{}[BlockStorage]\nnode-volume-attach-limit = 1\n",
-        sim.access().cloud_conf()
-    );
+    let conf = limited_conf(&sim);
     let driver = Driver::with(&sim, &conf, |_| {});
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     driver.publish(&first, NODE).await.expect("attached");
-    driver.publish(&second, NODE).await.expect("attached beside it");
+    let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
+    assert!(message.contains(NODE) && message.contains("limit is 1"), "{message}");
+    driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
+    driver.unpublish(&second, OTHER_NODE).await.expect("detached");
+    drop(driver);
+
+    let driver = Driver::with(&sim, &conf, |args| args.max_volumes_per_node = Some(0));
+    driver.publish(&second, NODE).await.expect("the flag lifts the limit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_that_no_csi_driver_made_leave_the_room_of_a_node_as_it_is() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::with(&sim, &limited_conf(&sim), |_| {});
+    let [foreign, first, second] = ["boot", "pvc-1", "pvc-2"].map(|name| driver.volume(name));
+    let (foreign, first, second) = (foreign.await, first.await, second.await);
+    assert!(sim.set_volume(&foreign, |volume| volume.metadata.clear()));
+    driver.publish(&foreign, NODE).await.expect("attached");
+    sim.clear_log();
+    driver.publish(&first, NODE).await.expect("the first that counts");
+    assert_eq!(sim.count("list_volumes_detail"), 1);
+    refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
+    driver.publish(&second, OTHER_NODE).await.expect("room elsewhere");
+    assert_eq!(
+        sim.count("list_volumes_detail"),
+        2,
+        "the list is for servers near the limit"
+    );
+}
+
+fn limited_conf(sim: &Sim) -> String {
+    format!(
+        "{}[BlockStorage]\nnode-volume-attach-limit = 1\n",
+        sim.access().cloud_conf()
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -360,4 +391,35 @@ async fn a_node_is_told_what_its_disk_has_at_least_though_cinder_rounds_up_what_
         }
         driver.unpublish(&volume, NODE).await.expect("detached");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_that_waits_for_its_turn_is_taken_back_by_its_unpublish() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
+    // Nova takes its time for one, behind which the other waits.
+    let slow = Fault::on("attach_volume").times(1);
+    sim.fault(slow.effect(Effect::delay(Duration::from_secs(20))))
+        .expect("a rule");
+    let calls = async {
+        let ahead = driver.publish(&first, NODE);
+        let waiting = driver.publish(&second, NODE);
+        let taken_back = async {
+            until("the request", || !sim.held().is_empty()).await;
+            let started = tokio::time::Instant::now();
+            driver.unpublish(&second, NODE).await.expect("nothing was asked for");
+            assert!(started.elapsed() < Duration::from_secs(1));
+            driver
+                .publish(&second, OTHER_NODE)
+                .await
+                .expect("it is free for another node");
+        };
+        tokio::join!(ahead, waiting, taken_back)
+    };
+    let (ahead, waiting, ()) = calls.await;
+    ahead.expect("attached in the end");
+    let reason = refused(waiting, Code::Aborted);
+    assert!(reason.contains("taken back"), "{reason}");
+    assert_eq!(accepted(&sim), 2);
 }

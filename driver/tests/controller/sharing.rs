@@ -61,8 +61,6 @@ async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729()
             refusal.contains("file system") && refusal.contains("volumeMode: Block"),
             "{refusal}"
         );
-        let attached = publish(&driver, &volume, NODE, capability(mode)).await;
-        refused(attached, Code::InvalidArgument);
         let request = ValidateVolumeCapabilitiesRequest {
             volume_id: volume.clone(),
             volume_capabilities: vec![capability(mode)],
@@ -77,6 +75,28 @@ async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729()
     }
     let state = sim.state();
     assert_eq!((state.volumes.len(), state.attachments.len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_exists_for_several_writers_is_served_at_one_node_issue_1367() {
+    let sim = sharing().await;
+    let driver = Driver::start(&sim);
+    for (name, of) in [("pvc-1", "shared"), ("pvc-2", "fast")] {
+        let made = driver.create(of_type(name, of, capability(Mode::SingleNodeWriter)));
+        let volume = made.await.expect("a volume").volume_id;
+        let several = || capability(Mode::MultiNodeMultiWriter);
+        publish(&driver, &volume, NODE, several()).await.expect("at one node");
+        publish(&driver, &volume, NODE, several()).await.expect("there already");
+        let refusal = refused(
+            publish(&driver, &volume, OTHER_NODE, several()).await,
+            Code::FailedPrecondition,
+        );
+        for part in [NODE, "several nodes", "ReadWriteOnce"] {
+            assert!(refusal.contains(part), "{refusal}");
+        }
+        driver.unpublish(&volume, NODE).await.expect("detached");
+        publish(&driver, &volume, OTHER_NODE, several()).await.expect("moved");
+    }
 }
 
 #[tokio::test(start_paused = true)]

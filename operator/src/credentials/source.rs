@@ -276,6 +276,8 @@ impl Source {
         let options = &mut config.block_storage;
         // A raw device that grew would keep its old size otherwise.
         options.rescan_on_resize = self.block_storage.rescan_on_resize.unwrap_or(true);
+        // Nodes never see the file: a limit in it would be one of which the scheduler knows nothing.
+        options.node_volume_attach_limit = self.block_storage.node_volume_attach_limit;
         options.ignore_volume_az = self.block_storage.ignore_volume_az.unwrap_or(options.ignore_volume_az);
         options.ignore_volume_microversion = self
             .block_storage

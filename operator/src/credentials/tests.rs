@@ -254,6 +254,7 @@ fn a_region_of_the_spec_goes_before_that_of_the_secret() {
 fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
     let mut driver = CinderCSIDriverSpec::new(vec![CloudSpec::from_secret("s")]);
     driver.block_storage.ignore_volume_az = Some(true);
+    driver.block_storage.node_volume_attach_limit = Some(20);
     driver.proxy = Some(cinder_csi_crds::Proxy {
         https_proxy: Some("http://proxy.example.org:3128".to_owned()),
         no_proxy: vec!["a.example.org".to_owned(), "10.0.0.0/8".to_owned()],
@@ -270,6 +271,7 @@ fn what_the_spec_says_of_cinder_and_of_proxies_goes_before_the_secret() {
 
     assert!(usual.block_storage.rescan_on_resize && !usual.block_storage.ignore_volume_az);
     assert!(chosen.block_storage.ignore_volume_az);
+    assert_eq!(chosen.block_storage.node_volume_attach_limit, Some(20));
     assert_eq!(usual.proxies, cinder_cloud::config::Proxies::default());
     assert_eq!(chosen.proxies.https.as_deref(), Some("http://proxy.example.org:3128"));
     assert_eq!(chosen.proxies.direct, "a.example.org,10.0.0.0/8");

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -24,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) id: String,
     /// Set where a rule says that the work which this request starts fails, with the text that tells why.
     pub(crate) work_fails: Option<String>,
+    /// How far the database of the API node is behind that it came to.
+    pub(crate) lag: Duration,
     /// Ends the connection with a reset.
     pub(crate) reset: Reset,
 }

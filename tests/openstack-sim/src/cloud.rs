@@ -1,5 +1,6 @@
 //! What every request and every piece of background work shares.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::store::Store;
 use crate::world::World;
 
 /// The settings that requests look at.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) identity: Identity,
     pub(crate) base_url: String,
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) compute: Versions,
     pub(crate) pools_for_members: bool,
     pub(crate) other_regions: Vec<String>,
+    pub(crate) spread: u16,
+    pub(crate) longest_lag: Duration,
 }
 
 /// One simulated cloud.
@@ -41,6 +44,8 @@ pub(crate) struct Cloud {
     pub(crate) sources: Sources,
     pub(crate) backing: Option<Backing>,
     world: Mutex<World>,
+    /// What the world was at each change of late, oldest first; empty where no API node is behind.
+    past: Mutex<VecDeque<(Instant, World)>>,
     tokens: Mutex<Tokens>,
     faults: Mutex<Faults>,
     log: Mutex<Vec<LogEntry>>,
@@ -68,6 +73,7 @@ impl Cloud {
             sources,
             backing,
             world: Mutex::new(world),
+            past: Mutex::default(),
             tokens: Mutex::new(tokens),
             faults: Mutex::default(),
             log: Mutex::default(),
@@ -87,12 +93,45 @@ impl Cloud {
 
     /// Changes the world, which is then written to the backing folder.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
-        let result = change(&mut lock(&self.world));
+        let result = {
+            let mut world = lock(&self.world);
+            self.keep(&world);
+            change(&mut world)
+        };
         if let Some(store) = &self.store {
             store.touch();
         }
         self.changed.send_replace(());
         result
+    }
+
+    /// Keeps what is about to change for an API node that is behind.
+    fn keep(&self, world: &World) {
+        let longest = self.settings.longest_lag;
+        if longest.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        let mut past = lock(&self.past);
+        past.push_back((now, world.clone()));
+        while past
+            .front()
+            .is_some_and(|(until, _)| now.duration_since(*until) > longest)
+        {
+            past.pop_front();
+        }
+    }
+
+    /// The cloud as an API node sees it whose database is `lag` behind: to be read, not to be changed.
+    pub(crate) fn behind(&self, lag: Duration) -> Arc<Self> {
+        let seen = Instant::now() - lag;
+        // Each entry is what was true until its time.
+        let is_seen = |(until, world): &(Instant, World)| (*until > seen).then(|| world.clone());
+        let past = lock(&self.past).iter().find_map(is_seen);
+        let world = past.unwrap_or_else(|| lock(&self.world).clone());
+        let tokens = lock(&self.tokens).clone();
+        let (settings, sources) = (self.settings.clone(), self.sources.clone());
+        Self::new(settings, sources, world, tokens, self.latencies(), None, None)
     }
 
     /// Waits until the world is as `is_so` wants it; false when `limit` came first.
@@ -136,9 +175,10 @@ impl Cloud {
     /// Waits for as long as this part of some work takes. A change of the latencies meanwhile counts.
     pub(crate) async fn takes(&self, time: impl Fn(&Latencies) -> Duration) {
         let started = Instant::now();
+        let part = self.part();
         let mut latencies = self.latencies.subscribe();
         loop {
-            let end = started + time(&latencies.borrow_and_update());
+            let end = started + time(&latencies.borrow_and_update()).mul_f64(part);
             tokio::select! {
                 biased;
                 () = sleep_until(end) => return,
@@ -146,6 +186,16 @@ impl Cloud {
                 _ = latencies.changed() => {}
             }
         }
+    }
+
+    /// How many times as long as its latency a piece of work takes.
+    fn part(&self) -> f64 {
+        const STEPS: u16 = 1_000;
+        if self.settings.spread == 0 {
+            return 1.0;
+        }
+        let step = u16::try_from(self.sources.random() % u64::from(STEPS)).unwrap_or_default();
+        f64::from(self.settings.spread) * f64::from(step) / f64::from(STEPS)
     }
 
     /// Waits until what was changed so far is on the disk; at once without a backing folder.

@@ -60,6 +60,10 @@ pub struct SimConfig {
     pub backups: bool,
     /// How long the asynchronous work takes.
     pub latencies: Latencies,
+    /// At random, each piece of work takes between none and this many times its latency; 0 takes the latency as it is.
+    pub spread: u16,
+    /// How far an API node's database may be behind at most, see [`crate::SimClient::behind`].
+    pub longest_lag: Duration,
     /// Cinder's `osapi_max_limit`: the largest page of a list.
     pub page_limit: usize,
     /// How many volumes one server takes.
@@ -103,6 +107,8 @@ impl Default for SimConfig {
             clones_hold_sources: false,
             backups: true,
             latencies: Latencies::default(),
+            spread: 0,
+            longest_lag: Duration::ZERO,
             page_limit: 1000,
             volumes_per_server: 256,
             token_lifetime: Duration::from_hours(1),

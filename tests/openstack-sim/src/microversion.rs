@@ -15,7 +15,7 @@ impl fmt::Display for Version {
 }
 
 /// The versions that a service has.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Versions {
     /// The service's name in the `OpenStack-API-Version` header.
     pub(crate) service: &'static str,
@@ -132,6 +132,7 @@ mod tests {
             body: bytes::Bytes::new(),
             id: String::new(),
             work_fails: None,
+            lag: std::time::Duration::ZERO,
             reset: crate::listener::Reset::default(),
         }
     }

@@ -85,10 +85,18 @@ impl Call {
             Self::Keystone(call) => {
                 keystone::answer(cloud, *call, request).unwrap_or_else(|fault| fault.render(Style::Keystone))
             }
-            Self::Cinder(call) => cinder::answer(cloud, call, request),
-            Self::Nova(call) => nova::answer(cloud, call, request),
+            Self::Cinder(call) => cinder::answer(&seen(cloud, request), call, request),
+            Self::Nova(call) => nova::answer(&seen(cloud, request), call, request),
         }
     }
+}
+
+/// The cloud as the API node sees it that the request came to.
+fn seen(cloud: &Arc<Cloud>, request: &Request) -> Arc<Cloud> {
+    if request.lag.is_zero() || request.method != http::Method::GET {
+        return Arc::clone(cloud);
+    }
+    cloud.behind(request.lag)
 }
 
 /// What a load balancer says of a service that it cannot reach.
@@ -102,7 +110,10 @@ pub(crate) async fn handle(
 ) -> Result<Response<Full<Bytes>>, NoAnswer> {
     let (head, body) = incoming.into_parts();
     let answer = match Limited::new(body, LARGEST_BODY).collect().await {
-        Ok(body) => answer(&cloud, http::Request::from_parts(head, body.to_bytes())).await?,
+        Ok(body) => {
+            let request = http::Request::from_parts(head, body.to_bytes());
+            answer(&cloud, request, Duration::ZERO).await?
+        }
         Err(error) => {
             let fault = Fault::bad_request(format!("The request body cannot be read: {error}"));
             respond(fault.render(Style::Compute))
@@ -111,9 +122,13 @@ pub(crate) async fn handle(
     Ok(answer.map(Full::new))
 }
 
-/// Answers one request.
-pub(crate) async fn answer(cloud: &Arc<Cloud>, request: http::Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
-    let mut response = route(cloud, Request::new(request, &cloud.sources)).await?;
+/// Answers one request as an API node whose database is `lag` behind.
+pub(crate) async fn answer(
+    cloud: &Arc<Cloud>,
+    request: http::Request<Bytes>,
+    lag: Duration,
+) -> Result<Response<Bytes>, NoAnswer> {
+    let mut response = route(cloud, Request::new(request, lag, &cloud.sources)).await?;
     let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&cloud.sources.now());
     if let Some(date) = date.ok().and_then(|date| HeaderValue::try_from(date).ok()) {
         response.headers_mut().insert(DATE, date);
@@ -275,7 +290,7 @@ fn decoded(path: &str) -> String {
 }
 
 impl Request {
-    fn new(request: http::Request<Bytes>, sources: &Sources) -> Self {
+    fn new(request: http::Request<Bytes>, lag: Duration, sources: &Sources) -> Self {
         let (mut head, body) = request.into_parts();
         let query = head.uri.query().unwrap_or_default();
         Self {
@@ -287,6 +302,7 @@ impl Request {
             body,
             id: format!("req-{}", sources.uuid()),
             work_fails: None,
+            lag,
             // Only what came over a connection has one to reset.
             reset: head.extensions.remove().unwrap_or_default(),
         }

@@ -85,9 +85,20 @@ pub const NOWHERE: &str = "http://openstack.invalid";
 #[derive(Debug, Clone)]
 pub struct SimClient {
     cloud: Arc<Cloud>,
+    lag: Duration,
 }
 
 impl SimClient {
+    /// The same cloud by an API node whose database is `lag` behind, [`SimConfig::longest_lag`] at most: what it shows is that
+    /// old. What it changes it changes now, as in a cluster of databases that all take writes.
+    #[must_use]
+    pub fn behind(&self, lag: Duration) -> Self {
+        Self {
+            cloud: Arc::clone(&self.cloud),
+            lag,
+        }
+    }
+
     /// The answer to a request. Fault rules, latencies and the log are as for a request that comes over a connection. Dropping
     /// the future is the client's end of the connection: what has not been done yet is not done.
     pub async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, NoAnswer> {
@@ -96,7 +107,9 @@ impl SimClient {
             return Err(NoAnswer::Refused);
         }
         // An end in the middle is no refusal: the request may have been carried out.
-        let answer = stopped.run_until_cancelled(service::answer(&self.cloud, request)).await;
+        let answer = stopped
+            .run_until_cancelled(service::answer(&self.cloud, request, self.lag))
+            .await;
         answer.unwrap_or(Err(NoAnswer::Closed))
     }
 }
@@ -187,6 +200,8 @@ impl Sim {
             compute: COMPUTE.up_to(Version(config.compute_version.0, config.compute_version.1)),
             pools_for_members: config.pools_for_members,
             other_regions: config.other_regions,
+            spread: config.spread,
+            longest_lag: config.longest_lag,
         };
         let cloud = Cloud::new(
             settings,
@@ -214,6 +229,7 @@ impl Sim {
     pub fn client(&self) -> SimClient {
         SimClient {
             cloud: Arc::clone(&self.cloud),
+            lag: Duration::ZERO,
         }
     }
 

@@ -65,7 +65,7 @@ impl Subject {
 }
 
 /// All that the cloud holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) rules: Rules,
     sources: Sources,

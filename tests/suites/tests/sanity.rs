@@ -15,7 +15,7 @@ use suites::sanity::{self, Access, Calls, DECIDED_BY_CORRECTION, Options, REPEAT
 use suites::simulator::Simulator;
 
 /// The suite fills a node up to its limit; a small one keeps that short.
-const LIMIT: &str = "--max-volumes-per-node=4";
+const LIMIT: u32 = 4;
 
 #[test]
 fn csi_sanity_passes_with_mounted_volumes() {
@@ -130,9 +130,16 @@ async fn run(
 ) -> Result<()> {
     // The suite names no file system, and one of its specs grows what it has mounted: ext4 lets only a process with
     // CAP_SYS_RESOURCE do that, which root lacks in many a container.
+    let limit = lab.path("limit.conf");
+    fs::write(&limit, format!("[BlockStorage]\nnode-volume-attach-limit = {LIMIT}\n"))?;
     let start = async |role| {
-        let ours = Ours::new(role).json_log().flag(LIMIT).flag("--default-fs-type=xfs");
-        ours.start(lab, cloud).await
+        let ours = Ours::new(role).json_log().flag("--default-fs-type=xfs");
+        let limit = match role {
+            // Its node has no cloud.conf.
+            Role::Node => format!("--max-volumes-per-node={LIMIT}"),
+            Role::Controller | Role::Both => format!("--cloud-config={}", limit.display()),
+        };
+        ours.flag(limit).start(lab, cloud).await
     };
     let (node, controller) = match processes {
         Processes::One => (start(Role::Both).await?, None),

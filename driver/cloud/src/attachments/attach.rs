@@ -1,5 +1,6 @@
 //! From a volume to a server.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,11 +8,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::case::{Asked, Case};
 use super::pair;
-use crate::block_storage::{Volume, VolumeAttachment, VolumeStatus};
+use crate::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
 use crate::cloud::{Attached, Inner};
 use crate::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
+use crate::marks;
 use crate::observer::Observer;
 use crate::pace::Kind;
 use crate::per_server::{Crowded, Turn};
@@ -24,9 +26,7 @@ const ROUNDED: Duration = Duration::from_secs(2);
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
     let fault = failure.fault.to_ascii_lowercase();
-    fault.contains("disk devices")
-        || fault.contains("no free disk device names")
-        || fault.contains("no more available pci slots")
+    fault.contains("disk devices") || fault.contains("no free disk device names")
 }
 
 /// A place in a queue that is watched. Ends with its drop.
@@ -61,13 +61,24 @@ fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> b
 }
 
 impl Inner {
+    /// Refuses a server that has as many volumes of CSI drivers as it may have.
     pub(super) async fn check_room(&self, volume: &VolumeId, server: &ServerId, limit: u32) -> Result<(), CloudError> {
         let found = Compute::new(&self.transport)
             .server(server)
             .await?
             .ok_or_else(|| CloudError::no_server(server))?;
-        let count = found.volumes().len();
-        if found.volumes().any(|attached| attached == volume) || count < limit as usize {
+        let limit = limit as usize;
+        let attached: BTreeSet<&VolumeId> = found.volumes().collect();
+        if attached.contains(volume) || attached.len() < limit {
+            return Ok(());
+        }
+        // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
+        let counts = |listed: Volume| {
+            let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(marks::CLUSTER);
+            is_csi.then_some(())
+        };
+        let count = BlockStorage::new(&self.transport).map_all(counts).await?.len();
+        if count < limit {
             return Ok(());
         }
         Err(CloudError::TooManyAttachments {
@@ -76,7 +87,7 @@ impl Inner {
                 operation: "server_get",
                 object: pair(volume, server),
                 status: None,
-                fault: format!("it has {count} volumes, the limit is {limit}"),
+                fault: format!("it has {count} volumes of CSI drivers, the limit is {limit}"),
                 request_id: None,
                 elapsed: Duration::ZERO,
             },
@@ -89,6 +100,8 @@ impl Case<'_> {
     pub(super) async fn ask_to_attach(&mut self) -> Result<Asked, CloudError> {
         let version = self.version().await?;
         let turn = self.turn("attach", self.inner.turns.to_attach(self.server)).await?;
+        // From here on only a detachment takes it back.
+        self.withdrawn = None;
         let started = Instant::now();
         let answer = Compute::new(&self.inner.transport)
             .attach(self.server, self.volume_id, version)
@@ -163,7 +176,28 @@ impl Case<'_> {
         turn: impl Future<Output = Result<Turn, Crowded>>,
     ) -> Result<Turn, CloudError> {
         let queued = Queued::new(self.inner.transport.observer(), queue);
-        match timeout_at(self.deadline, turn).await {
+        let withdrawn = async {
+            match self.withdrawn {
+                Some(withdrawn) => withdrawn.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let turn = tokio::select! {
+            // First: whose turn comes at the same moment does not begin either.
+            biased;
+            () = withdrawn => {
+                return Err(CloudError::Conflict(Failure {
+                    operation: "turn",
+                    object: self.pair(),
+                    status: None,
+                    fault: "not asked for: it was taken back while other requests to attach were under way at the server".to_owned(),
+                    request_id: None,
+                    elapsed: queued.since.elapsed(),
+                }));
+            }
+            turn = timeout_at(self.deadline, turn) => turn,
+        };
+        match turn {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(Crowded(waiting))) => Err(CloudError::Conflict(Failure {
                 operation: "turn",

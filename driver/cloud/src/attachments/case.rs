@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::step::{Refusal, Seen, Source, Step, View, Wish, next_step};
 use super::{pair, remedy};
@@ -51,6 +52,8 @@ pub(super) struct Case<'a> {
     accepted: Option<String>,
     pub(super) asked_for_several: bool,
     pub(super) asked_for_shelved: bool,
+    /// Heeded until the first request is on its way.
+    pub(super) withdrawn: Option<&'a CancellationToken>,
 }
 
 /// What became of a request to Nova.
@@ -90,6 +93,15 @@ impl<'a> Case<'a> {
             accepted: None,
             asked_for_several: false,
             asked_for_shelved: false,
+            withdrawn: None,
+        }
+    }
+
+    /// The same, which ends before its first request when this is cancelled.
+    pub(super) fn until(self, withdrawn: &'a CancellationToken) -> Self {
+        Self {
+            withdrawn: Some(withdrawn),
+            ..self
         }
     }
 

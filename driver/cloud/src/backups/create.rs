@@ -144,7 +144,7 @@ impl Inner {
             description: format!("Freezes the data for backup {}", new.name),
             metadata,
         };
-        let frozen = self.create_snapshot(&snapshot, self.options.operation_timeout).await?;
+        let frozen = self.create_snapshot(&snapshot, None).await?;
         if frozen.status == SnapshotStatus::Available {
             return Ok(frozen);
         }

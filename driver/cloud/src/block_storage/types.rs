@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{BlockStorage, Link, null_as_default};
+use super::{BlockStorage, Link};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
@@ -26,15 +26,20 @@ pub struct VolumeType {
     /// What the cloud's operator says about it.
     #[serde(default)]
     pub description: Option<String>,
-    /// The extra specs that the project may see.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub extra_specs: BTreeMap<String, Option<String>>,
+    /// The extra specs that the project may see; `None` where the cloud shows none of them, as before Xena.
+    #[serde(default)]
+    pub extra_specs: Option<BTreeMap<String, Option<String>>>,
 }
 
 impl VolumeType {
     /// Whether several servers may have a volume of this type.
     pub fn multiattach(&self) -> bool {
         self.spec(MULTIATTACH).is_some_and(is_true)
+    }
+
+    /// Whether it can be seen that only one server may have a volume of this type.
+    pub(crate) fn is_for_one_server(&self) -> bool {
+        self.extra_specs.is_some() && !self.multiattach()
     }
 
     /// Whether a volume of this type may be in `zone`.
@@ -49,7 +54,7 @@ impl VolumeType {
     }
 
     fn spec(&self, key: &str) -> Option<&str> {
-        self.extra_specs.get(key)?.as_deref()
+        self.extra_specs.as_ref()?.get(key)?.as_deref()
     }
 }
 
@@ -137,7 +142,7 @@ mod tests {
             id: "1".into(),
             name: "fast".into(),
             description: None,
-            extra_specs: BTreeMap::from([(key.to_owned(), Some(value.to_owned()))]),
+            extra_specs: Some(BTreeMap::from([(key.to_owned(), Some(value.to_owned()))])),
         }
     }
 
@@ -149,6 +154,20 @@ mod tests {
     #[case("", false)]
     fn true_is_read_as_cinder_writes_it(#[case] value: &str, #[case] expected: bool) {
         assert_eq!(with(MULTIATTACH, value).multiattach(), expected);
+    }
+
+    #[test]
+    fn a_type_is_for_one_server_only_where_its_specs_are_shown() {
+        let read = |specs: serde_json::Value| -> VolumeType {
+            let mut view = json!({"id": "1", "name": "fast"});
+            view.as_object_mut()
+                .expect("an object")
+                .extend((!specs.is_null()).then(|| ("extra_specs".to_owned(), specs)));
+            serde_json::from_value(view).expect("a type")
+        };
+        assert!(!read(json!(null)).is_for_one_server());
+        assert!(read(json!({})).is_for_one_server());
+        assert!(!read(json!({"multiattach": "<is> True"})).is_for_one_server());
     }
 
     #[test]

@@ -113,6 +113,16 @@ impl Volume {
             .map(String::as_str)
     }
 
+    /// What it was made from: Cinder keeps the snapshot or the volume, and metadata the backup.
+    pub fn source(&self) -> Option<Source> {
+        let point = self.snapshot_id.as_deref().or_else(|| self.source_backup());
+        match (point, &self.source_volid) {
+            (Some(id), _) => Some(Source::PointInTime(id.to_owned())),
+            (None, Some(id)) => Some(Source::Volume(id.clone())),
+            (None, None) => None,
+        }
+    }
+
     /// The complete attachment to a server.
     pub fn attachment_to(&self, server: &ServerId) -> Option<&VolumeAttachment> {
         self.attachments
@@ -191,11 +201,10 @@ pub struct Created {
 
 /// Some volumes, and where the next ones begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VolumePage {
-    /// The volumes.
-    pub volumes: Vec<Volume>,
+pub(crate) struct VolumePage {
+    pub(crate) volumes: Vec<Volume>,
     /// The marker for the next page; `None` at the end.
-    pub next: Option<VolumeId>,
+    next: Option<VolumeId>,
 }
 
 #[derive(Deserialize)]
@@ -224,14 +233,13 @@ impl BlockStorage<'_> {
         }
     }
 
-    /// One page of volumes that match `filter`.
+    /// The first page of volumes that match `filter`.
     pub(crate) async fn page(
         &self,
         filter: &[(&'static str, String)],
         limit: Option<u32>,
-        marker: Option<&VolumeId>,
     ) -> Result<VolumePage, CloudError> {
-        self.page_at(None, filter, limit, marker).await
+        self.page_at(None, filter, limit, None).await
     }
 
     async fn page_at(
@@ -261,13 +269,9 @@ impl BlockStorage<'_> {
         })
     }
 
-    /// All volumes that match `filter`, page by page, after `marker`.
-    pub(crate) async fn all(
-        &self,
-        filter: &[(&'static str, String)],
-        marker: Option<&VolumeId>,
-    ) -> Result<Vec<Volume>, CloudError> {
-        self.all_at(None, filter, marker).await
+    /// All volumes that match `filter`, page by page.
+    pub(crate) async fn all(&self, filter: &[(&'static str, String)]) -> Result<Vec<Volume>, CloudError> {
+        self.all_at(None, filter).await
     }
 
     /// The same, asked of a certain version of the API.
@@ -275,19 +279,33 @@ impl BlockStorage<'_> {
         &self,
         version: Option<MicroVersion>,
         filter: &[(&'static str, String)],
-        marker: Option<&VolumeId>,
     ) -> Result<Vec<Volume>, CloudError> {
-        let mut page = self.page_at(version, filter, None, marker).await?;
-        let mut volumes = std::mem::take(&mut page.volumes);
+        self.map_all_at(version, filter, Some).await
+    }
+
+    /// All volumes of the project, each as `map` makes of it, which leaves out what it makes nothing of. No more than a page of whole
+    /// volumes is held.
+    pub(crate) async fn map_all<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
+        self.map_all_at(None, &[], map).await
+    }
+
+    async fn map_all_at<T>(
+        &self,
+        version: Option<MicroVersion>,
+        filter: &[(&'static str, String)],
+        mut map: impl FnMut(Volume) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
+        let mut page = self.page_at(version, filter, None, None).await?;
+        let mut found: Vec<T> = page.volumes.into_iter().filter_map(&mut map).collect();
         while let Some(marker) = page.next.take() {
             page = self.page_at(version, filter, None, Some(&marker)).await?;
             // A service that ignores the marker would have us turn for ever.
             if page.next.as_ref() == Some(&marker) {
                 break;
             }
-            volumes.append(&mut page.volumes);
+            found.extend(page.volumes.into_iter().filter_map(&mut map));
         }
-        Ok(volumes)
+        Ok(found)
     }
 
     /// Asks for a new volume. The request is never repeated once it may have reached Cinder.

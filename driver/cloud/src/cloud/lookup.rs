@@ -8,7 +8,7 @@ impl Cloud {
     /// The project's volumes of exactly this name, in Cinder's order: names are not unique.
     pub async fn volumes_named(&self, name: &str) -> Result<Vec<Volume>, CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
-        let mut volumes = cinder.all(&[("name", name.to_owned())], None).await?;
+        let mut volumes = cinder.all(&[("name", name.to_owned())]).await?;
         volumes.retain(|volume| volume.name == name);
         Ok(volumes)
     }

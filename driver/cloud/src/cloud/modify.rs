@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Cloud;
-use crate::block_storage::{Volume, VolumeType};
+use crate::block_storage::{BlockStorage, Volume, VolumeType};
 use crate::compute::Server;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
+use crate::listing::ListedVolume;
 use crate::modify::Changes;
 use crate::room::Room;
 
@@ -41,10 +42,16 @@ impl Cloud {
         self.inner.type_named(wanted).await
     }
 
-    /// All volumes of the project, by their ids. Kept for a few seconds, and shared by all who ask meanwhile; never older than the
-    /// last change that was made through this cloud's handle.
-    pub async fn listed_volumes(&self) -> Result<Arc<BTreeMap<VolumeId, Volume>>, CloudError> {
+    /// All volumes of the project, in the order of their ids. Kept for a few seconds, and shared by all who ask meanwhile; never older
+    /// than the last change that was made through this cloud's handle.
+    pub async fn listed_volumes(&self) -> Result<Arc<Vec<ListedVolume>>, CloudError> {
         self.inner.listed_volumes().await
+    }
+
+    /// All volumes of the project as they are now, newest first, each as `map` makes of it, which leaves out what it makes nothing of.
+    /// No more than one page of Cinder's is held in full.
+    pub async fn map_volumes<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
+        BlockStorage::new(&self.inner.transport).map_all(map).await
     }
 
     /// All servers of the project, by their ids. Kept for some seconds.

@@ -241,7 +241,7 @@ impl Inner {
             description: new.description.clone(),
             metadata,
         };
-        let taken = self.create_snapshot(&wanted, patience).await?;
+        let taken = self.create_snapshot(&wanted, Some(patience)).await?;
         if taken.group() == Some(id.as_str()) {
             return Ok(taken);
         }

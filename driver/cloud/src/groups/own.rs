@@ -48,6 +48,15 @@ impl Inner {
         Ok(usable)
     }
 
+    /// Deletes what an earlier attempt at the group snapshot of this name left, its volumes aside.
+    pub(super) async fn dissolve_groups_named(&self, name: &str, deadline: Instant) -> Result<(), CloudError> {
+        let all = BlockStorage::new(&self.transport).groups().await?;
+        for found in all.iter().filter(|group| group.name == name && is_own(group)) {
+            self.dissolve_if_own(&found.id, deadline).await?;
+        }
+        Ok(())
+    }
+
     /// Takes the volumes out of the group of a complete group snapshot, if it is ours, and notes there whose group it was. What the
     /// volumes' statuses do not allow now is left to the next call: a volume that stays in the group cannot be deleted.
     pub(super) async fn free_volumes(&self, record: &GroupSnapshotRecord, deadline: Instant) -> Result<(), CloudError> {

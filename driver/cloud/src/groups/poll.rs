@@ -7,13 +7,63 @@ use tokio::time::{Instant, sleep};
 use crate::block_storage::{BlockStorage, Group, GroupSnapshotRecord};
 use crate::cloud::Inner;
 use crate::error::CloudError;
+use crate::ids::VolumeId;
 use crate::retry::jitter;
+use crate::watch::NEW;
 
 /// The first pause; each is half as long again as the one before, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// Between looks for what is not shown yet.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
 impl Inner {
+    /// A group that was just asked for, once it is made; `None` when it is gone.
+    pub(super) async fn group_made(&self, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
+        self.shown(deadline, || self.group_settled(id, deadline), |_| true)
+            .await
+    }
+
+    /// The group once nothing is under way with it and these volumes are in it; as it is where they do not get there.
+    pub(super) async fn group_with(
+        &self,
+        id: &str,
+        volumes: &[VolumeId],
+        deadline: Instant,
+    ) -> Result<Option<Group>, CloudError> {
+        let are_in =
+            |group: &Group| group.status != "available" || volumes.iter().all(|one| group.volumes.contains(one));
+        self.shown(deadline, || self.group_settled(id, deadline), are_in).await
+    }
+
+    /// A group snapshot that was just asked for, once it is made; `None` when it is gone.
+    pub(super) async fn group_snapshot_made(
+        &self,
+        id: &str,
+        deadline: Instant,
+    ) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+        self.shown(deadline, || self.group_snapshot_settled(id, deadline), |_| true)
+            .await
+    }
+
+    /// Looks until what was just done is shown: an API node whose database lags shows what was before. What is not shown after
+    /// [`NEW`] has not come about.
+    async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+        &self,
+        deadline: Instant,
+        look: impl Fn() -> L,
+        is_shown: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>, CloudError> {
+        let last = (Instant::now() + NEW).min(deadline);
+        loop {
+            let found = look().await?;
+            if found.as_ref().is_some_and(&is_shown) || Instant::now() >= last {
+                return Ok(found);
+            }
+            sleep(jitter(AGAIN, &self.options.sources)).await;
+        }
+    }
+
     /// The group once nothing is under way with it; `None` when it is gone.
     pub(super) async fn group_settled(&self, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
         let cinder = BlockStorage::new(&self.transport);

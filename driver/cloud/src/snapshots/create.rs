@@ -25,7 +25,11 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// See [`crate::Cloud::create_snapshot`].
-    pub(crate) async fn create_snapshot(&self, new: &NewSnapshot, patience: Duration) -> Result<Snapshot, CloudError> {
+    pub(crate) async fn create_snapshot(
+        &self,
+        new: &NewSnapshot,
+        patience: Option<Duration>,
+    ) -> Result<Snapshot, CloudError> {
         if !new.volume_id.is_uuid() {
             return Err(CloudError::no_volume(&new.volume_id));
         }
@@ -34,9 +38,10 @@ impl Inner {
         loop {
             rounds += 1;
             let started = Instant::now();
+            let until = patience.map(|patience| started + patience);
             let Some(found) = self.find_snapshot(new).await? else {
                 match self.make_snapshot(new, deadline, rounds).await? {
-                    Some(snapshot) => return self.wait_snapshot(new, snapshot, started, patience).await,
+                    Some(snapshot) => return self.wait_snapshot(new, snapshot, started, until).await,
                     None => continue,
                 }
             };
@@ -49,7 +54,7 @@ impl Inner {
                 });
             }
             match &found.status {
-                SnapshotStatus::Creating => return self.wait_snapshot(new, found, started, patience).await,
+                SnapshotStatus::Creating => return self.wait_snapshot(new, found, started, until).await,
                 SnapshotStatus::Deleting if rounds < ROUNDS => {
                     self.settled_snapshot(Kind::Delete, &found, started, deadline).await?;
                 }
@@ -147,19 +152,17 @@ impl Inner {
         Err(error)
     }
 
-    /// Waits for the end, or until the patience is over: then the snapshot is answered as it is.
+    /// Waits for the end, or until `until`: then the snapshot is answered as it is.
     async fn wait_snapshot(
         &self,
         new: &NewSnapshot,
         snapshot: Snapshot,
         started: Instant,
-        patience: Duration,
+        until: Option<Instant>,
     ) -> Result<Snapshot, CloudError> {
         let now = if snapshot.status == SnapshotStatus::Creating {
-            match self
-                .settled_snapshot(Kind::Create, &snapshot, started, started + patience)
-                .await
-            {
+            let deadline = until.unwrap_or(started + self.options.operation_timeout);
+            match self.settled_snapshot(Kind::Create, &snapshot, started, deadline).await {
                 Ok(Some(now)) => now,
                 Ok(None) => {
                     return Err(CloudError::NotFound {
@@ -168,7 +171,7 @@ impl Inner {
                         request_id: None,
                     });
                 }
-                Err(CloudError::Timeout { .. }) => return Ok(snapshot),
+                Err(CloudError::Timeout { .. }) if until.is_some() => return Ok(snapshot),
                 Err(error) => return Err(error),
             }
         } else {

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{ROUNDS, joined};
 use crate::block_storage::{BlockStorage, Snapshot, SnapshotStatus, Volume};
 use crate::cloud::Inner;
+use crate::dependents::or_unknown;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{BackupId, SnapshotId};
 use crate::pace::Kind;
@@ -84,7 +85,7 @@ impl Inner {
                     return Err(if dependents.is_empty() {
                         refusal
                     } else {
-                        needed(id, &dependents, &refusal.to_string())
+                        needed(id, dependents, &refusal.to_string())
                     });
                 }
             }
@@ -102,9 +103,14 @@ impl Inner {
             at_most_every: None,
             what: format!("snapshot {id}"),
         };
+        let mut seen_available = false;
         let left = self.snapshots.until(wait, |now| match now {
             None => Some(Ok(None)),
             Some(now) if now.status == SnapshotStatus::Deleting => None,
+            // As for volumes: the first look may show it as it was before the deletion.
+            Some(now) if now.status == SnapshotStatus::Available && !std::mem::replace(&mut seen_available, true) => {
+                None
+            }
             Some(now) => Some(Ok(Some(now.clone()))),
         });
         let Some(snapshot) = left.await? else { return Ok(()) };
@@ -114,7 +120,7 @@ impl Inner {
         // The backend gave it back: something is built on it.
         let dependents = self.volumes_of_snapshot(id).await?;
         let message = self.words(id.as_str()).await;
-        Err(needed(id, &dependents, &message))
+        Err(needed(id, dependents, &message))
     }
 
     async fn snapshot_not_deleted(&self, snapshot: &Snapshot) -> CloudError {
@@ -132,13 +138,10 @@ impl Inner {
         }
     }
 
-    /// The volumes that were made from a snapshot. Cinder cannot filter for them; this is asked after a refusal only.
-    async fn volumes_of_snapshot(&self, id: &SnapshotId) -> Result<Vec<Volume>, CloudError> {
-        let volumes = BlockStorage::new(&self.transport).all(&[], None).await?;
-        let made = volumes
-            .into_iter()
-            .filter(|volume| volume.snapshot_id.as_deref() == Some(id.as_str()));
-        Ok(made.collect())
+    /// The volumes that were made from a snapshot.
+    async fn volumes_of_snapshot(&self, id: &SnapshotId) -> Result<String, CloudError> {
+        let is_made = |volume: &Volume| volume.snapshot_id.as_deref() == Some(id.as_str());
+        self.volumes_built_on(id.as_str(), is_made).await
     }
 }
 
@@ -151,19 +154,11 @@ fn busy(snapshot: &Snapshot) -> CloudError {
     }
 }
 
-fn needed(id: &SnapshotId, volumes: &[Volume], message: &str) -> CloudError {
-    let names: Vec<String> = volumes
-        .iter()
-        .map(|volume| format!("volume {} ({})", volume.name, volume.id))
-        .collect();
+fn needed(id: &SnapshotId, dependents: String, message: &str) -> CloudError {
     CloudError::StillNeeded {
         kind: ObjectKind::Snapshot,
         id: id.to_string(),
-        dependents: if names.is_empty() {
-            "something that Cinder does not name is built on it".to_owned()
-        } else {
-            names.join(", ")
-        },
+        dependents: or_unknown(dependents),
         message: message.to_owned(),
     }
 }

@@ -34,6 +34,7 @@ impl Inner {
             rounds += 1;
             let started = Instant::now();
             let Some(mut volume) = self.find(new).await? else {
+                self.check_type(new).await?;
                 let volume = self.make(new).await?;
                 let created = self.wait_created(new, volume, false, started, deadline).await?;
                 let created = self.checked(new, created).await?;
@@ -55,15 +56,12 @@ impl Inner {
                         difference,
                     });
                 }
-                // It may be ours: the name is not given up, and it is not removed, for it may be somebody's.
-                Found::Unmarked(difference) => {
+                // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
+                Found::Elsewhere(difference) => {
                     return Err(CloudError::Busy {
                         kind: ObjectKind::Volume,
                         id: volume.id.to_string(),
-                        status: format!(
-                            "{} and restored by a creation that may have been cut short: {difference}",
-                            volume.status
-                        ),
+                        status: format!("{} and may come from an earlier attempt: {difference}", volume.status),
                         wanted: "deleted by hand, if nobody uses it,",
                     });
                 }
@@ -85,6 +83,23 @@ impl Inner {
                         elapsed: started.elapsed(),
                     });
                 }
+            }
+        }
+    }
+
+    /// Refuses a volume for several servers of a named type that is for one only, as far as that can be seen beforehand.
+    async fn check_type(&self, new: &NewVolume) -> Result<(), CloudError> {
+        let Some(wanted) = new.volume_type.as_deref().filter(|_| new.multiattach) else {
+            return Ok(());
+        };
+        match self.type_named(wanted).await {
+            Ok(Some(found)) if found.is_for_one_server() => Err(CloudError::NotMultiattach {
+                volume_type: found.name,
+            }),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::debug!(%error, wanted, "the type could not be read; its volume is checked when it is made");
+                Ok(())
             }
         }
     }
@@ -149,7 +164,7 @@ impl Inner {
     /// The volume of the wanted name that a creation goes on with.
     async fn find(&self, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
         let named = BlockStorage::new(&self.transport)
-            .all(&[("name", new.name.clone())], None)
+            .all(&[("name", new.name.clone())])
             .await?;
         let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
         let made = several(&named, new);

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{ROUNDS, passing, passing_unseen};
 use crate::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::cloud::Inner;
+use crate::dependents::or_unknown;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::pace::Kind;
@@ -106,11 +107,16 @@ impl Inner {
             at_most_every: None,
             what: format!("volume {id}"),
         };
-        let left = self.watch.until(wait, |volume| match volume {
-            None => Some(Ok(None)),
-            Some(volume) if volume.status == VolumeStatus::Deleting => None,
-            Some(volume) => Some(Ok(Some(volume.status.clone()))),
-        });
+        let mut seen_available = false;
+        let left = self
+            .watch
+            .until(wait, |volume| match volume.map(|volume| &volume.status) {
+                None => Some(Ok(None)),
+                Some(VolumeStatus::Deleting) => None,
+                // An API node whose database lags shows it as it was before the deletion.
+                Some(VolumeStatus::Available) if !std::mem::replace(&mut seen_available, true) => None,
+                Some(status) => Some(Ok(Some(status.clone()))),
+            });
         match left.await? {
             None => {
                 self.gone.remember(id);
@@ -123,19 +129,12 @@ impl Inner {
 
     /// The backend took the deletion back: something is built on the volume.
     async fn given_back(&self, id: &VolumeId) -> Result<CloudError, CloudError> {
-        let all = BlockStorage::new(&self.transport).all(&[], None).await?;
-        let copies = all.iter().filter(|volume| volume.source_volid.as_ref() == Some(id));
-        let names: Vec<String> = copies
-            .map(|volume| format!("volume {} ({})", volume.name, volume.id))
-            .collect();
+        let is_copy = |volume: &Volume| volume.source_volid.as_ref() == Some(id);
+        let dependents = self.volumes_built_on(id.as_str(), is_copy).await?;
         Ok(CloudError::StillNeeded {
             kind: ObjectKind::Volume,
             id: id.to_string(),
-            dependents: if names.is_empty() {
-                "something that Cinder does not name is built on it".to_owned()
-            } else {
-                names.join(", ")
-            },
+            dependents: or_unknown(dependents),
             message: self.message(id).await,
         })
     }

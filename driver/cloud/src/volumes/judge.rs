@@ -25,9 +25,9 @@ pub(super) enum Found {
     OursFailed,
     /// The same request made it, and Cinder put it where it was not wanted or made it for one server only; nobody ever got it.
     OursUnfit,
-    /// It was restored from the wanted backup where it is not wanted, and bears no marks of its creation: an earlier attempt was cut
-    /// short before it wrote them, or another tool made it.
-    Unmarked(String),
+    /// It is where it is not wanted, and an earlier attempt at this request may have made it: one to which other zones would do, or
+    /// one that was cut short before it wrote the marks of a restored volume.
+    Elsewhere(String),
     /// It failed, and somebody else made it, or it was of use before, or it cannot be deleted.
     Failed,
     /// It is another one.
@@ -51,10 +51,15 @@ pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Foun
             _ => {}
         }
     }
+    if let Some(difference) = cluster_difference(volume, new) {
+        return Found::Other(difference);
+    }
     if let Some(difference) = difference(volume, new, ignore_zone) {
         let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
-        if is_elsewhere && !marks_are_own(volume) && volume.attachments.is_empty() {
-            return Found::Unmarked(difference);
+        let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
+        let may_be_earlier = !marks_are_own(volume) || (is_ours(volume, new) && is_unused);
+        if is_elsewhere && may_be_earlier && volume.attachments.is_empty() {
+            return Found::Elsewhere(difference);
         }
         return Found::Other(difference);
     }
@@ -217,17 +222,29 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
     zone_difference(volume, new)
 }
 
+/// Whose the volume is, where it bears the mark of another cluster: two clusters that one was restored from have claims of the same
+/// names. One without a mark is taken, as one that was made by hand.
+fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
+    let own = new.metadata.get(marks::CLUSTER)?;
+    // Until ours is written again, a restored volume has the metadata of the volume in the backup.
+    if volume.status == VolumeStatus::RestoringBackup || !marks_are_own(volume) {
+        return None;
+    }
+    let found = volume.metadata.get(marks::CLUSTER);
+    let other = found.filter(|found| !found.is_empty() && *found != own)?;
+    Some(format!(
+        "it was made for cluster {other:?}, as its metadata {} says, and this driver serves {own:?} (--cluster); delete the claim and \
+         make one of another name, or remove that key if the volume is meant",
+        marks::CLUSTER
+    ))
+}
+
 fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
     // While a backup is restored, the metadata is on its way, too.
     if volume.status == VolumeStatus::RestoringBackup {
         return None;
     }
-    let found = match (&volume.snapshot_id, volume.source_backup(), &volume.source_volid) {
-        (Some(snapshot), ..) => Some(Source::PointInTime(snapshot.clone())),
-        (None, Some(backup), _) => Some(Source::PointInTime(backup.to_owned())),
-        (None, None, Some(volume)) => Some(Source::Volume(volume.clone())),
-        (None, None, None) => None,
-    };
+    let found = volume.source();
     let words = |source: Option<&Source>| match source {
         None => "nothing".to_owned(),
         Some(Source::PointInTime(id)) => format!("snapshot or backup {id}"),

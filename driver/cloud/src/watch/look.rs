@@ -75,23 +75,16 @@ async fn changes<T: Watched>(shared: &Shared<T>, due: Due<T>, asked: Instant) {
         // All who wait are told what is known, also those whose time has not come.
         for (waiter, what) in &state.waiters {
             if let Some(thing) = found.get(&what.id).filter(|_| what.registered <= asked) {
-                told.push((*waiter, Some(thing.clone())));
+                told.push((*waiter, thing.clone()));
             }
         }
         state.proven |= !told.is_empty();
         let State {
-            waiters,
-            pace,
-            proven,
-            seen,
-            ..
+            waiters, pace, proven, ..
         } = &mut *state;
         for (id, thing, kind) in due.waiters.into_iter().filter(|(_, id, _)| !found.contains_key(id)) {
-            // Cinder itself said that the thing changed after `since`, which cannot become untrue: what the list has not is not there.
-            if *proven && seen.get(&thing).is_some_and(|seen| *seen >= due.since) {
-                told.push((id, None));
-                continue;
-            }
+            // That it is not in the list says nothing: an API node whose database lags does not list what has changed. Only a 404
+            // for the thing itself says that it is gone.
             match waiters.get_mut(&id) {
                 // What is made changes when it is given a place, and once more when it is complete: until then there is no news.
                 Some(waiter) if *proven && kind == Kind::Create && waiter.told.elapsed() < UNTOLD => {
@@ -104,7 +97,7 @@ async fn changes<T: Watched>(shared: &Shared<T>, due: Due<T>, asked: Instant) {
         }
     }
     for (waiter, thing) in told {
-        deliver(shared, waiter, asked, Ok(thing));
+        deliver(shared, waiter, asked, Ok(Some(thing)));
     }
     // Many that were not seen yet are likely all on their way still.
     let (new, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(.., kind)| *kind == Kind::Create);
@@ -217,9 +210,6 @@ async fn within_time<R>(what: &str, look: impl Future<Output = Result<R, CloudEr
 
 fn deliver<T: Watched>(shared: &Shared<T>, id: u64, asked: Instant, look: Look<T>) {
     let mut state = shared.state();
-    if let Ok(Some(thing)) = &look {
-        state.remember(thing);
-    }
     let State { waiters, pace, .. } = &mut *state;
     let Some(waiter) = waiters.get_mut(&id).filter(|waiter| waiter.registered <= asked) else {
         return;

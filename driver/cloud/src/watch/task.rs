@@ -219,7 +219,7 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
         );
         return looks;
     }
-    let since = listed.iter().map(|(_, waiter)| since(state, waiter, ahead)).min();
+    let since = listed.iter().map(|(_, waiter)| since(waiter, ahead)).min();
     looks.push(Due {
         key: Key::Changes,
         since: since.unwrap_or(Timestamp::MIN),
@@ -228,14 +228,7 @@ fn choose<T: Watched>(state: &State<T>, now: Instant, ahead: SignedDuration) -> 
     looks
 }
 
-/// From when on a list of changes must reach back to tell about a waiter: from its request, and for a deletion from when the
-/// thing was last seen, if that is not long ago: only then its absence says that it is gone.
-fn since<T: Watched>(state: &State<T>, waiter: &Waiter<T>, ahead: SignedDuration) -> Timestamp {
-    let back = |from: Timestamp, by: SignedDuration| from.checked_sub(by).unwrap_or(Timestamp::MIN);
-    let requested = back(waiter.since, CLOCKS - ahead);
-    let oldest = back(requested, SignedDuration::try_from(OLD).unwrap_or(SignedDuration::ZERO));
-    match state.seen.get(&waiter.id) {
-        Some(seen) if waiter.kind == Kind::Delete && *seen >= oldest => requested.min(*seen),
-        _ => requested,
-    }
+/// From when on a list of changes must reach back to hold what has changed since a waiter's request.
+fn since<T: Watched>(waiter: &Waiter<T>, ahead: SignedDuration) -> Timestamp {
+    waiter.since.checked_sub(CLOCKS - ahead).unwrap_or(Timestamp::MIN)
 }

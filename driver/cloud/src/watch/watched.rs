@@ -36,11 +36,6 @@ pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
 
     fn status(&self) -> &Self::Status;
 
-    /// When it changed last, by Cinder's account.
-    fn changed_at(&self) -> Option<Timestamp> {
-        None
-    }
-
     /// The name of the operation in metrics and progress reports.
     fn operation(kind: Kind) -> &'static str {
         kind.name()
@@ -86,10 +81,6 @@ impl Watched for Volume {
         &self.status
     }
 
-    fn changed_at(&self) -> Option<Timestamp> {
-        timestamp(self.updated_at.as_deref()?)
-    }
-
     fn under_way(kind: Kind) -> VolumeStatus {
         match kind {
             Kind::Create => VolumeStatus::Creating,
@@ -127,8 +118,8 @@ impl Watched for Volume {
             List::InStatus(status, limit) => {
                 let filter = [("status", status.to_string())];
                 match limit {
-                    Some(_) => cinder.page(&filter, *limit, None).await.map(|page| Some(page.volumes)),
-                    None => cinder.all(&filter, None).await.map(Some),
+                    Some(_) => cinder.page(&filter, *limit).await.map(|page| Some(page.volumes)),
+                    None => cinder.all(&filter).await.map(Some),
                 }
             }
         }

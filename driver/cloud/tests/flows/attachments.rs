@@ -444,7 +444,7 @@ async fn a_full_server_is_told_from_other_refusals() {
     stage.sim.clear_log();
     let error = stage
         .cloud
-        .attach(&second.id, &ServerId::new(ONE), limit)
+        .attach(&second.id, &ServerId::new(ONE), limit.clone())
         .await
         .expect_err("over the limit");
     assert!(matches!(error, CloudError::TooManyAttachments { .. }), "{error:?}");

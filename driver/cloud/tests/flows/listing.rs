@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -12,7 +13,7 @@ async fn many_who_list_at_once_cost_one_list() {
     // A list that is asked for at the very moment of a change does not count.
     tick().await;
     for listed in join_all((0..20).map(|_| stage.cloud.listed_volumes())).await {
-        assert!(listed.expect("a list").contains_key(&volume.id));
+        assert_eq!(listed.expect("a list")[0].id, volume.id);
     }
     assert_eq!(stage.sim.count("list_volumes_detail"), 1);
 }
@@ -29,10 +30,10 @@ async fn a_change_is_seen_by_the_next_list() {
         .await
         .expect("attached");
     let listed = stage.cloud.listed_volumes().await.expect("a list");
-    assert_eq!(listed[&volume.id].servers(), [ONE.into()]);
+    assert_eq!(*listed[0].servers, [ONE.into()]);
     stage.cloud.detach(&volume.id, None).await.expect("detached");
     let listed = stage.cloud.listed_volumes().await.expect("a list");
-    assert!(listed[&volume.id].servers().is_empty());
+    assert!(listed[0].servers.is_empty());
     stage.cloud.delete_volume(&volume.id).await.expect("deleted");
     assert!(stage.cloud.listed_volumes().await.expect("a list").is_empty());
 }
@@ -60,7 +61,7 @@ async fn a_volume_on_its_way_from_a_server_is_still_listed_there() {
         begun = begun => assert!(begun),
     }
     let listed = stage.cloud.listed_volumes().await.expect("a list");
-    assert_eq!(listed[&volume.id].servers(), [ONE.into()]);
+    assert_eq!(*listed[0].servers, [ONE.into()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,4 +70,18 @@ async fn servers_are_listed_by_their_ids() {
     let listed = stage.cloud.listed_servers().await.expect("a list");
     assert_eq!(listed.len(), 2);
     assert!(listed.contains_key(&ONE.into()) && !listed.contains_key(&NOTHING.into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_out_of_date_is_freed() {
+    let stage = stage().await;
+    stage.create("pvc-1").await;
+    let volumes = Arc::downgrade(&stage.cloud.listed_volumes().await.expect("a list"));
+    let servers = Arc::downgrade(&stage.cloud.listed_servers().await.expect("a list"));
+    assert!(
+        volumes.upgrade().is_some() && servers.upgrade().is_some(),
+        "kept for the next who asks"
+    );
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(volumes.upgrade().is_none() && servers.upgrade().is_none());
 }

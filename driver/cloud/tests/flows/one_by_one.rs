@@ -52,7 +52,7 @@ impl Stage {
             description: String::new(),
             metadata: BTreeMap::new(),
         };
-        let made = self.cloud.create_snapshot(new, PATIENCE).await;
+        let made = self.cloud.create_snapshot(new, Some(PATIENCE)).await;
         made.expect("a snapshot").id
     }
 }

@@ -8,7 +8,7 @@ use cinder_cloud::{
 };
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 
-use crate::support::{NOTHING, ONE, Stage, latencies, new, stage, stage_with};
+use crate::support::{NOTHING, ONE, Stage, latencies, new, stage, stage_with, tick};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -40,14 +40,14 @@ async fn a_snapshot_is_made_once_and_found_again() {
     let volume = stage.create("pvc-1").await;
     let first = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("made");
     assert_eq!(first.status, SnapshotStatus::Available);
     stage.sim.clear_log();
     let second = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("found");
     assert_eq!(second.id, first.id);
@@ -64,13 +64,13 @@ async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and
     let volume = stage.create("pvc-1").await;
     let early = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Duration::from_millis(100))
+        .create_snapshot(snapshot("snap-1", &volume), Some(Duration::from_millis(100)))
         .await
         .expect("under way");
     assert_eq!(early.status, SnapshotStatus::Creating);
     let ready = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("ready");
     assert_eq!((ready.id, ready.status), (early.id, SnapshotStatus::Available));
@@ -81,12 +81,18 @@ async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and
 async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
     let stage = stage().await;
     let (one, two) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
-    let longer = stage.cloud.create_snapshot(snapshot("snap-10", &one), PATIENCE).await;
-    let shorter = stage.cloud.create_snapshot(snapshot("snap-1", &one), PATIENCE).await;
+    let longer = stage
+        .cloud
+        .create_snapshot(snapshot("snap-10", &one), Some(PATIENCE))
+        .await;
+    let shorter = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &one), Some(PATIENCE))
+        .await;
     assert_ne!(longer.expect("made").id, shorter.expect("made").id);
     let error = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &two), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &two), Some(PATIENCE))
         .await
         .expect_err("taken");
     assert!(matches!(error, CloudError::SnapshotExists { .. }), "{error:?}");
@@ -108,14 +114,14 @@ async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
     };
     let error = stage
         .cloud
-        .create_snapshot(careful, PATIENCE)
+        .create_snapshot(careful, Some(PATIENCE))
         .await
         .expect_err("in use");
     assert!(matches!(error, CloudError::SnapshotRefused { .. }), "{error:?}");
     assert!(error.to_string().contains("force-create"), "{error}");
     stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("cut");
 }
@@ -131,7 +137,7 @@ async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() 
         .expect("rule");
     let error = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect_err("failed");
     assert!(
@@ -141,7 +147,7 @@ async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() 
     assert!(names(&stage).is_empty());
     stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("made");
 }
@@ -163,12 +169,15 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
         // Killed right after its request.
         let left = stage
             .cloud
-            .create_snapshot(first, Duration::ZERO)
+            .create_snapshot(first, Some(Duration::ZERO))
             .await
             .expect("under way");
         assert!(stage.sim.settled(Duration::from_secs(5)).await);
         stage.sim.clear_faults();
-        let again = stage.cloud.create_snapshot(snapshot(&name, &volume), PATIENCE).await;
+        let again = stage
+            .cloud
+            .create_snapshot(snapshot(&name, &volume), Some(PATIENCE))
+            .await;
         match again {
             Ok(made) => assert!(remade && made.id != left.id),
             Err(error) => assert!(
@@ -189,7 +198,7 @@ async fn a_lost_answer_makes_no_second_snapshot() {
         .expect("rule");
     stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("found by name");
     assert_eq!((names(&stage).len(), stage.sim.count("create_snapshot")), (1, 1));
@@ -208,7 +217,7 @@ async fn a_used_up_quota_is_told_as_such() {
     let volume = stage.create("pvc-1").await;
     let error = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect_err("no quota");
     assert!(matches!(error, CloudError::Quota(_)), "{error:?}");
@@ -222,7 +231,7 @@ async fn a_snapshot_of_nothing_is_not_made() {
         nothing.id = VolumeId::new(id);
         let error = stage
             .cloud
-            .create_snapshot(snapshot("snap-1", &nothing), PATIENCE)
+            .create_snapshot(snapshot("snap-1", &nothing), Some(PATIENCE))
             .await
             .expect_err("no volume");
         assert!(matches!(error, CloudError::NotFound { .. }), "{error:?}");
@@ -239,7 +248,7 @@ async fn a_deletion_is_followed_until_the_snapshot_is_gone_issue_2294() {
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("made");
     stage
@@ -260,7 +269,7 @@ async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_th
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("made");
     stage
@@ -290,7 +299,7 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("made");
     let copy = |name: &str, source| cinder_cloud::NewVolume {
@@ -313,6 +322,17 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     let error = stage.cloud.delete_volume(&source.id).await.expect_err("needed");
     assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
     assert!(error.to_string().contains(clone.id.as_str()), "{error}");
+
+    // Sidecars repeat what was refused.
+    stage.sim.clear_log();
+    stage.cloud.delete_volume(&source.id).await.expect_err("needed");
+    let error = stage.cloud.delete_point_in_time(made.id.as_str()).await;
+    let error = error.expect_err("needed");
+    assert!(error.to_string().contains(restored.id.as_str()), "{error}");
+    let lists = stage.sim.log();
+    let lists = lists.iter().filter(|entry| entry.operation == "list_volumes_detail");
+    let whole = lists.filter(|entry| !entry.path.contains('?'));
+    assert_eq!(whole.count(), 0, "the project was listed once for each");
 }
 
 #[tokio::test(start_paused = true)]
@@ -321,7 +341,7 @@ async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), PATIENCE)
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
         .await
         .expect("made");
     let error = stage.cloud.delete_volume(&volume.id).await.expect_err("has a snapshot");
@@ -331,4 +351,39 @@ async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
     }
     let found = stage.cloud.point_in_time(made.id.as_str()).await.expect("a look");
     assert_eq!(found, Some(PointInTime::Snapshot(made)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_a_lagging_api_node_still_shows_available_is_deleted_all_the_same() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.delete = Duration::from_secs(5)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    let made = stage
+        .cloud
+        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .await;
+    let made = made.expect("made");
+    let id = made.id.as_str();
+    stage.sim.clear_log();
+    let lag = async {
+        while stage.sim.count("delete_snapshot") == 0 {
+            tick().await;
+        }
+        stage
+            .sim
+            .set_snapshot_status(id, openstack_sim::SnapshotStatus::Available);
+        let before = stage.sim.count("get_snapshot");
+        while stage.sim.count("get_snapshot") == before {
+            tick().await;
+        }
+        stage
+            .sim
+            .set_snapshot_status(id, openstack_sim::SnapshotStatus::Deleting);
+    };
+    let (deleted, ()) = tokio::join!(stage.cloud.delete_point_in_time(id), lag);
+    deleted.expect("the first look was at an old record");
+    assert!(stage.sim.state().snapshots.is_empty());
 }

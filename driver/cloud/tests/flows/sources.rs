@@ -24,11 +24,7 @@ async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
         description: String::new(),
         metadata: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
     };
-    let snapshot = stage
-        .cloud
-        .create_snapshot(snapshot, Duration::from_secs(10))
-        .await
-        .expect("a snapshot");
+    let snapshot = stage.cloud.create_snapshot(snapshot, None).await.expect("a snapshot");
     (volume, snapshot.id.to_string())
 }
 
@@ -148,6 +144,28 @@ async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_beh
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_for_several_servers_is_refused_by_its_type_before_it_is_made() {
+    let stage = stage().await;
+    let shared = || NewVolume {
+        multiattach: true,
+        volume_type: Some("fast".to_owned()),
+        ..new("pvc-1")
+    };
+    let error = stage.cloud.create_volume(shared()).await;
+    let error = error.expect_err("type fast is for one");
+    assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
+    assert_eq!(stage.sim.count("create_volume"), 0);
+
+    // Types that cannot be listed are no obstacle: the new volume tells.
+    let refused = Fault::on("list_volume_types").effect(Effect::policy("volume_extension:type_get_all"));
+    stage.sim.fault(refused).expect("rule");
+    let another = stage.another();
+    let error = another.create_volume(shared()).await.expect_err("seen when it is made");
+    assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
+    assert_eq!(stage.sim.count("create_volume"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_next_try() {
     let stage = stage().await;
     let shared = || NewVolume {
@@ -242,7 +260,7 @@ async fn a_volume_that_cinder_put_elsewhere_and_that_could_not_be_removed_is_rem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_another_zone_that_was_once_right_is_never_removed() {
+async fn a_volume_in_another_zone_that_was_once_right_is_never_removed_and_its_name_is_not_given_up() {
     let stage = stage().await;
     for (name, requested) in [("pvc-1", Some("nova,east")), ("pvc-2", None)] {
         let mut earlier = new(name);
@@ -254,7 +272,7 @@ async fn a_volume_in_another_zone_that_was_once_right_is_never_removed() {
             ..new(name)
         };
         let error = stage.cloud.create_volume(wanted).await.expect_err("elsewhere");
-        assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
+        assert!(matches!(error, CloudError::Busy { .. }), "{error:?}");
         assert!(stage.cloud.volume(&kept.id).await.expect("a look").is_some());
     }
 }

@@ -6,7 +6,7 @@ use cinder_cloud::{AttachOptions, Attached, CloudError, CloudOptions, Obstacle, 
 use openstack_sim::{AttachmentStatus, Effect, Fault, SimConfig, VolumeStatus as SimStatus};
 use serde_json::{Value, json};
 
-use crate::support::{ONE, Stage, TWO, latencies, stage, stage_with, tick};
+use crate::support::{NOTHING, ONE, Stage, TWO, latencies, stage, stage_with, tick};
 
 async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<Attached, CloudError> {
     stage
@@ -106,6 +106,44 @@ async fn a_half_made_attachment_is_cleared_by_detaching_issue_2553() {
         (left.attachments.len(), left.volumes[0].status),
         (0, SimStatus::Available)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_being_built_keeps_the_volume_that_it_was_made_with() {
+    let stage = impatient(stage().await, Duration::from_secs(1));
+    let volume = stage.create("pvc-1").await;
+    assert!(stage.sim.set_server_state(TWO, "building", Some("scheduling")));
+    half_attach(&stage, &volume.id, Some(TWO)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    attach(&stage, &volume.id, ONE)
+        .await
+        .expect_err("reserved for the new server");
+    stage
+        .cloud
+        .delete_volume(&volume.id)
+        .await
+        .expect_err("reserved for the new server");
+    assert_eq!(stage.sim.state().attachments.len(), 1);
+
+    assert!(stage.sim.set_server_state(TWO, "active", None));
+    attach(&stage, &volume.id, ONE).await.expect("built without it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_for_a_server_that_cannot_be_seen_yet_is_left_alone_for_some_minutes() {
+    let stage = impatient(stage().await, Duration::from_secs(1));
+    let volume = stage.create("pvc-1").await;
+    half_attach(&stage, &volume.id, Some(NOTHING)).await;
+    attach(&stage, &volume.id, ONE).await.expect_err("reserved just now");
+    stage
+        .cloud
+        .delete_volume(&volume.id)
+        .await
+        .expect_err("reserved just now");
+    assert_eq!(stage.sim.state().attachments.len(), 1);
+
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    attach(&stage, &volume.id, ONE).await.expect("cleared, then attached");
 }
 
 #[tokio::test(start_paused = true)]

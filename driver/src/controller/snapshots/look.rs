@@ -1,6 +1,7 @@
 //! ListSnapshots and GetSnapshot: snapshots and backups alike.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cinder_cloud::{Cloud, PointInTime, VolumeId};
 use csi_proto::csi::v1::list_snapshots_response::Entry;
@@ -10,8 +11,9 @@ use csi_proto::csi::v1::{
 use tonic::Status;
 
 use super::{topology, zones_matter};
-use crate::controller::look::{page, within};
-use crate::controller::token::{List, Place};
+use crate::controller::look::{lists, page, within};
+use crate::controller::token::List;
+use crate::controller::walk::{self, Walks};
 use crate::controller::{ControllerService, encode};
 use crate::operations::Deadline;
 use crate::parameters::marks;
@@ -20,6 +22,20 @@ use crate::{fields, status};
 
 /// The most entries of one answer; what is left has a token.
 const PAGE: usize = 1_000;
+
+/// What a list has of a snapshot or a backup.
+#[derive(Debug)]
+pub(in crate::controller) struct ListedSnapshot {
+    /// Without its topology.
+    snapshot: csi::Snapshot,
+    zone: Option<String>,
+}
+
+impl walk::Entry for ListedSnapshot {
+    fn id(&self) -> &str {
+        &self.snapshot.snapshot_id
+    }
+}
 
 /// One snapshot or backup, ready or not; one that failed is an error that says why.
 pub(in crate::controller) async fn get(
@@ -42,7 +58,7 @@ pub(in crate::controller) async fn list(
     request: ListSnapshotsRequest,
     deadline: Deadline,
 ) -> Result<ListSnapshotsResponse, Status> {
-    let (limit, place) = page(
+    let page = page(
         service,
         List::Snapshots,
         request.max_entries,
@@ -69,12 +85,35 @@ pub(in crate::controller) async fn list(
     if source.as_ref().is_some_and(|volume| !volume.is_uuid()) {
         return Ok(ListSnapshotsResponse::default());
     }
-    let look = many(service, source.as_ref(), &request.secrets, limit, place);
-    let (snapshots, next) = within(deadline, "ListSnapshots", look).await??;
-    Ok(ListSnapshotsResponse {
-        entries: snapshots.into_iter().map(entry).collect(),
-        next_token: next.map(|place| place.token(List::Snapshots)).unwrap_or_default(),
-    })
+    let clouds = clouds(service, &request.secrets)?;
+    // What one set of credentials or one volume gives is short, and not for others.
+    let own = Walks::default();
+    let walks = if request.secrets.is_empty() && source.is_none() {
+        &service.snapshot_walks
+    } else {
+        &own
+    };
+    let fetch = || lists(clouds, |cloud| listed(service, cloud, source.clone()));
+    let show = |cloud: &Cloud, listed: &ListedSnapshot| {
+        entry(csi::Snapshot {
+            accessible_topology: topology(service, cloud, listed.zone.as_deref()),
+            ..listed.snapshot.clone()
+        })
+    };
+    let look = walks.page(page, &service.settings.sources, fetch, show);
+    let (entries, next_token) = within(deadline, "ListSnapshots", look).await??;
+    Ok(ListSnapshotsResponse { entries, next_token })
+}
+
+/// All clouds, or the one that the secrets name.
+fn clouds(service: &ControllerService, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, Cloud)>, Status> {
+    let all = service.clouds.all();
+    if secrets.is_empty() {
+        return Ok(all);
+    }
+    // A place names a cloud of the list that it was read with.
+    let name = all.into_iter().next().map(|(name, _)| name);
+    Ok(vec![(name.unwrap_or_default(), service.clouds.chosen(secrets)?)])
 }
 
 /// The snapshot or backup of an id.
@@ -109,49 +148,20 @@ async fn one(
     Ok(Some(encode::point_in_time(&point, topology)))
 }
 
-/// A page of the snapshots and backups of all clouds, or of the one that the secrets name.
-async fn many(
+/// The snapshots and backups of a cloud, or of one volume in it, by their ids.
+async fn listed(
     service: &ControllerService,
-    source: Option<&VolumeId>,
-    secrets: &BTreeMap<String, String>,
-    limit: usize,
-    mut place: Option<Place>,
-) -> Result<(Vec<csi::Snapshot>, Option<Place>), Status> {
-    let clouds = if secrets.is_empty() {
-        service.clouds.all()
-    } else {
-        // A place names a cloud of the list that it was read with.
-        let name = service.clouds.all().into_iter().next().map(|(name, _)| name);
-        vec![(name.unwrap_or_default(), service.clouds.chosen(secrets)?)]
-    };
-    let mut snapshots = Vec::new();
-    let mut last = None;
-    for (name, cloud) in clouds {
-        if place.as_ref().is_some_and(|place| place.cloud > name) {
-            continue;
-        }
-        let after = place
-            .take_if(|place| place.cloud == name)
-            .map(|place| place.after.to_string());
-        let mut points = points(&cloud, source).await?;
-        points.retain(|point| after.as_deref().is_none_or(|after| point.id() > after));
-        points.sort_unstable_by(|one, other| one.id().cmp(other.id()));
-        let more = points.len() > limit - snapshots.len();
-        points.truncate(limit - snapshots.len());
-        let zones = zones(service, &cloud, &points).await?;
-        for point in &points {
-            let zone = own_zone(point).or_else(|| zones.get(point.volume()).cloned());
-            snapshots.push(encode::point_in_time(point, topology(service, &cloud, zone.as_deref())));
-            last = Some(Place {
-                cloud: name.clone(),
-                after: VolumeId::new(point.id()),
-            });
-        }
-        if more {
-            return Ok((snapshots, last));
-        }
-    }
-    Ok((snapshots, None))
+    cloud: Cloud,
+    source: Option<VolumeId>,
+) -> Result<Arc<Vec<ListedSnapshot>>, Status> {
+    let mut points = points(&cloud, source.as_ref()).await?;
+    points.sort_unstable_by(|one, other| one.id().cmp(other.id()));
+    let zones = zones(service, &cloud, &points).await?;
+    let listed = points.iter().map(|point| ListedSnapshot {
+        snapshot: encode::point_in_time(point, Vec::new()),
+        zone: own_zone(point).or_else(|| zones.get(point.volume()).cloned()),
+    });
+    Ok(Arc::new(listed.collect()))
 }
 
 /// What of a cloud belongs into a list: snapshots that are cut, and backups, whose data is cut when there is a record of them.
@@ -182,11 +192,11 @@ async fn zones(
     if !zones_matter(service, cloud) || !points.iter().any(silent) {
         return Ok(BTreeMap::new());
     }
-    let volumes = cloud.list_volumes(None, None).await;
-    let volumes = volumes.map_err(|error| status::cloud(Act::Look, &error))?.volumes;
+    let volumes = cloud.listed_volumes().await;
+    let volumes = volumes.map_err(|error| status::cloud(Act::Look, &error))?;
     Ok(volumes
-        .into_iter()
-        .filter_map(|volume| Some((volume.id, volume.availability_zone?)))
+        .iter()
+        .filter_map(|volume| Some((volume.id.clone(), volume.zone.as_deref()?.to_owned())))
         .collect())
 }
 

@@ -533,10 +533,7 @@ fn options_of_nodes_reach_the_driver() {
     };
     let (controller, node) = (parse("Deployment"), parse("DaemonSet"));
     assert_eq!(node.max_volumes_per_node, Some(20));
-    assert_eq!(
-        controller.max_volumes_per_node, None,
-        "what the scheduler counts, the controller does not refuse"
-    );
+    assert_eq!(controller.max_volumes_per_node, None, "it reads cloud.conf");
     assert_eq!(node.search_order, ["metadataService"]);
     assert_eq!(controller.request_timeout.as_secs(), 45);
     assert_eq!(controller.attach_timeout.as_secs(), 90);

@@ -66,7 +66,7 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
         "links": links(context, "volumes", &volume.id),
         "user_id": context.cloud.settings.identity.user_id,
         "bootable": "false",
-        "encrypted": false,
+        "encrypted": volume.encrypted,
         "replication_status": null,
         "consistencygroup_id": null,
         "multiattach": volume.multiattach,

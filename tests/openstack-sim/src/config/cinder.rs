@@ -18,6 +18,9 @@ pub struct VolumeType {
     pub description: Option<String>,
     /// Whether its volumes can be attached to several servers (`multiattach="<is> True"`).
     pub multiattach: bool,
+    /// Whether its volumes are encrypted. Devices of a backing folder hold plain data all the same.
+    #[serde(default)]
+    pub encrypted: bool,
     /// Further extra specs; `volume_backend_name` says on which backend its volumes are, else all are on one.
     pub extra_specs: BTreeMap<String, String>,
     /// The QoS specs that its volumes get.
@@ -38,6 +41,7 @@ impl VolumeType {
             name,
             description: None,
             multiattach: false,
+            encrypted: false,
             extra_specs: BTreeMap::new(),
             qos_specs_id: None,
             quota: TypeQuota::default(),
@@ -77,7 +81,7 @@ impl VolumeType {
 impl FromStr for VolumeType {
     type Err = SpecError;
 
-    /// `NAME[,multiattach][,backend=NAME][,qos=ID][,KEY=VALUE]…`
+    /// `NAME[,multiattach][,encrypted][,backend=NAME][,qos=ID][,KEY=VALUE]…`
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let mut parts = text.split(',');
         let mut volume_type = Self::new(parts.next().unwrap_or_default());
@@ -85,6 +89,10 @@ impl FromStr for VolumeType {
             volume_type = match part.split_once('=') {
                 None if part == "multiattach" => Self {
                     multiattach: true,
+                    ..volume_type
+                },
+                None if part == "encrypted" => Self {
+                    encrypted: true,
                     ..volume_type
                 },
                 Some(("backend", name)) => volume_type.on_backend(name),
@@ -97,7 +105,7 @@ impl FromStr for VolumeType {
                     return Err(SpecError {
                         text: text.to_owned(),
                         reason: format!("`{part}` is not known"),
-                        form: "NAME[,multiattach][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]",
+                        form: "NAME[,multiattach][,encrypted][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]",
                     });
                 }
             };

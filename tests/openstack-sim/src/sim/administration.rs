@@ -2,9 +2,12 @@
 
 use super::Sim;
 use crate::config::ServerSpec;
+use crate::microversion::COMPUTE;
 use crate::state::{
     AttachmentStatus, Backup, BackupStatus, GroupStatus, Server, Snapshot, SnapshotStatus, Volume, VolumeStatus,
 };
+use crate::work;
+use crate::world::Begun;
 
 impl Sim {
     /// Adds a server.
@@ -29,6 +32,18 @@ impl Sim {
             server.task_state = task_state.map(str::to_owned);
             true
         })
+    }
+
+    /// Detaches a volume by Nova's API, as an administrator does by hand; false where Nova refuses.
+    pub fn detach(&self, server: &str, volume: &str) -> bool {
+        let request = format!("req-{}", self.cloud.sources.uuid());
+        let begun = (self.cloud).change(|world| world.begin_detach(server, volume, COMPUTE.highest, true, &request));
+        match begun {
+            Ok(Begun::OnHost(mapping)) => work::detach(&self.cloud, mapping, None),
+            Ok(Begun::Done(_)) => {}
+            Err(_) => return false,
+        }
+        true
     }
 
     /// Sets a volume's status as an administrator's `os-reset_status` does; false when there is no such volume.

@@ -23,6 +23,8 @@ pub struct Volume {
     pub volume_type: String,
     pub availability_zone: String,
     pub multiattach: bool,
+    #[serde(default)]
+    pub encrypted: bool,
     pub metadata: BTreeMap<String, String>,
     /// The backend that Cinder's scheduler has found for it. Until then there is nothing to delete but the record.
     pub backend: Option<String>,

@@ -75,7 +75,8 @@ impl World {
                  for in-use volumes front-end qos specs cannot change.",
             ));
         }
-        let way = if current.backend() == target.backend() {
+        // What is encrypted otherwise is written again.
+        let way = if current.backend() == target.backend() && current.encrypted == target.encrypted {
             Retype::InPlace
         } else if may_migrate {
             Retype::Migrate
@@ -113,6 +114,7 @@ impl World {
         let Ok(volume) = self.volume_mut(id) else { return };
         volume.backend = Some(target.backend().to_owned());
         volume.multiattach = target.multiattach;
+        volume.encrypted = target.encrypted;
         volume.volume_type = target.name;
         let before = volume.previous_status.take().unwrap_or(VolumeStatus::Available);
         self.set_status(id, before);

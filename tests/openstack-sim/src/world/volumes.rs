@@ -86,6 +86,7 @@ impl World {
             volume_type: volume_type.name,
             availability_zone: zone,
             multiattach: volume_type.multiattach,
+            encrypted: volume_type.encrypted,
             metadata: new.metadata.unwrap_or_default(),
             backend: None,
             snapshot_id: new.snapshot_id,

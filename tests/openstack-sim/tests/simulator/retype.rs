@@ -19,6 +19,10 @@ async fn client() -> Client {
                 ..VolumeType::new("shared")
             },
             VolumeType::new("far").on_backend("other"),
+            VolumeType {
+                encrypted: true,
+                ..VolumeType::new("locked")
+            },
         ];
     })
     .await
@@ -158,4 +162,21 @@ async fn a_copy_has_its_sources_type_and_no_type_of_another_backend() {
     );
     let small = client.create(json!({"source_volid": id, "size": 0})).await.expect(400);
     assert!(small.fault().1.contains("must be an integer"), "{}", small.text);
+}
+
+#[tokio::test]
+async fn a_volume_is_as_encrypted_as_its_type_and_only_a_migration_changes_that() {
+    let client = client().await;
+    let plain = client.volume("plain").await;
+    let made = client.create(json!({"name": "secret", "size": 1, "volume_type": "locked"}));
+    assert_eq!(made.await.expect(202).body["volume"]["encrypted"], true);
+
+    for (policy, expected) in [("never", false), ("on-demand", true)] {
+        let wish = json!({"new_type": "locked", "migration_policy": policy});
+        retype(&client, &plain, wish).await.expect(202);
+        let settled = |state: &CloudState| state.volume(&plain).unwrap().status == VolumeStatus::Available;
+        assert!(client.sim.wait_until(PATIENCE, settled).await);
+        let shown = client.get(&format!("/volumes/{plain}")).await;
+        assert_eq!(shown.body["volume"]["encrypted"], expected, "{policy}");
+    }
 }

@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) programs: BTreeMap<u64, AbortHandle>,
 }
 
-/// A disk that is plugged in, or still open.
+/// A disk that is plugged in, or that is still open.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) volume_id: String,

@@ -114,7 +114,7 @@ async fn a_blank_volume_is_formatted_once_and_keeps_its_data(#[case] fs_type: Fs
     assert!(host.usage(pod).await.expect("it answers").bytes_total > 0);
     assert_eq!(host.examine(&device, &mounts).await, []);
     for place in [pod, staging] {
-        assert!(host.unmount(place).await.expect("no pod has it open"));
+        assert!(host.unmount(place).await.expect("it is not open"));
     }
     host.wait_until_idle(&device, Duration::ZERO).await.expect("it is idle");
 
@@ -156,7 +156,7 @@ async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
     machine.write(target, 5).expect("it is writable");
     assert_eq!(machine.read(target).expect("it answers"), keys(&[5]));
     assert_eq!(machine.volume_at(target).expect("it answers"), VOLUME);
-    host.unmount(target).await.expect("no pod has it open");
+    host.unmount(target).await.expect("it is not open");
     medium.write_at(b"its own beginning", 0);
     let error = prepare(&host, FsType::Ext4).await.expect_err("it is in use");
     assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
@@ -292,7 +292,7 @@ async fn who_has_a_device_keeps_the_others_off() {
     assert!(matches!(busy, Err(MountError::Busy { .. })), "{busy:?}");
     machine.release(Path::new("/var/lib/kubelet/pods/1"));
     for place in [Path::new(POD), staging] {
-        host.unmount(place).await.expect("no pod has it open");
+        host.unmount(place).await.expect("it is not open");
     }
     let alone = machine
         .open_disk(&device.path, Open::ReadAlone)
@@ -384,7 +384,7 @@ async fn an_unplugged_disk_leaves_a_dead_mount_and_its_number_is_not_given_again
     assert_eq!(find(&host, OTHER).await.name, "vdc");
     assert!(host.unmount(staging).await.expect("a dead mount can go"));
     machine.plug(VOLUME, Medium::blank(), GIB);
-    assert_eq!(find(&host, VOLUME).await.name, "vdb", "no pod has it open");
+    assert_eq!(find(&host, VOLUME).await.name, "vdb", "it is not open");
 }
 
 #[tokio::test(start_paused = true)]
@@ -436,7 +436,7 @@ async fn what_must_not_happen_is_seen() {
     );
     second.reboot();
     let device = find(&host, VOLUME).await;
-    host.unmount(Path::new(STAGING)).await.expect("no pod has it open");
+    host.unmount(Path::new(STAGING)).await.expect("it is not open");
     mount(&self::host(&second), VOLUME, STAGING, FsType::Ext4)
         .await
         .expect("it is mounted");

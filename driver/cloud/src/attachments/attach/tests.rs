@@ -16,7 +16,6 @@ const HERE: &str = "11111111-2222-4333-8444-555555555555";
     true
 )]
 #[case("No free disk device names for prefix 'vd'", true)]
-#[case("internal error: No more available PCI slots", true)]
 #[case("Quota exceeded for cores", false)]
 fn a_full_server_is_told_by_the_text_of_the_refusal(#[case] fault: &str, #[case] expected: bool) {
     let failure = Failure {

@@ -96,6 +96,40 @@ fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
     assert!(!is_ours(&volume("1", "error"), &nothing_to_tell_by));
 }
 
+#[rstest]
+#[case(Some("theirs"), "mine", true)]
+#[case(Some("theirs"), "", true)]
+#[case(Some("mine"), "mine", false)]
+#[case(Some(""), "mine", false)]
+#[case(None, "mine", false)]
+fn a_volume_that_was_made_for_another_cluster_is_refused(
+    #[case] found: Option<&str>,
+    #[case] own: &str,
+    #[case] is_refused: bool,
+) {
+    let marked = |cluster: Option<&str>| -> BTreeMap<String, String> {
+        let pair = |cluster: &str| (marks::CLUSTER.to_owned(), cluster.to_owned());
+        cluster.map(pair).into_iter().collect()
+    };
+    let new = NewVolume {
+        metadata: marked(Some(own)),
+        ..new()
+    };
+    for status in ["available", "creating"] {
+        let found = Volume {
+            metadata: marked(found),
+            ..volume("1", status)
+        };
+        match judge(&found, &new, false) {
+            Found::Other(difference) => assert!(is_refused && difference.contains("theirs"), "{difference}"),
+            found => assert!(
+                !is_refused && matches!(found, Found::Ready | Found::Coming),
+                "{found:?}"
+            ),
+        }
+    }
+}
+
 fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
     Volume {
         created_at: made.into(),
@@ -145,13 +179,14 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
 #[rstest]
 #[case("east", "available", Found::OursUnfit)]
 #[case("east,west", "available", Found::OursUnfit)]
-// Somebody was given it once.
-#[case("east,nova", "available", Found::Other(String::new()))]
+// An earlier attempt made it where it was wanted then, and its answer may have arrived.
+#[case("east,nova", "available", Found::Elsewhere(String::new()))]
+// A server has it, or is about to.
 #[case("east", "in-use", Found::Other(String::new()))]
 #[case("east", "reserved", Found::Other(String::new()))]
 // It cannot be deleted yet.
 #[case("east", "creating", Found::Coming)]
-#[case("east,nova", "creating", Found::Other(String::new()))]
+#[case("east,nova", "creating", Found::Elsewhere(String::new()))]
 fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
     #[case] requested: &str,
     #[case] status: &str,
@@ -165,6 +200,7 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
     found.metadata.insert(marks::REQUESTED_ZONES.into(), requested.into());
     let judged = match judge(&found, &wanted, false) {
         Found::Other(_) => Found::Other(String::new()),
+        Found::Elsewhere(_) => Found::Elsewhere(String::new()),
         other => other,
     };
     assert_eq!(judged, expected);
@@ -279,7 +315,7 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     ]);
     assert_eq!(restored.source_backup(), Some("b-2"));
     assert!(
-        matches!(judge(&restored, &wanted, false), Found::Unmarked(_)),
+        matches!(judge(&restored, &wanted, false), Found::Elsewhere(_)),
         "somebody may have got it"
     );
     let larger = NewVolume {

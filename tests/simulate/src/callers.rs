@@ -1,0 +1,9 @@
+//! Models of what calls the driver: they time out, repeat, give up and change their minds as the real ones do.
+
+mod attacher;
+mod claim;
+mod provisioner;
+mod resizer;
+mod snapshotter;
+
+pub use claim::live;

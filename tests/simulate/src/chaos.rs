@@ -1,0 +1,246 @@
+//! What happens to a cluster beside requests that fail: processes die, servers go, administrators lend a hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openstack_sim::{Effect, Fault, GroupStatus, ServerSpec, SnapshotStatus, VolumeStatus};
+
+use crate::cluster::{Cluster, Sidecar};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Goes on until it is dropped.
+pub async fn reign(cluster: Arc<Cluster>) {
+    let kills = async {
+        loop {
+            cluster
+                .schedule
+                .event(LOOK, || "the processes are looked at".into())
+                .await;
+            let faults = cluster.network.faults();
+            let schedule = &cluster.schedule;
+            if schedule.chance(faults.kills) {
+                let driver = schedule.one_of(&[0_usize, 1]);
+                cluster.controllers[driver].kill();
+                let down = schedule.between(Duration::from_secs(1), Duration::from_secs(40));
+                schedule.event(down, || "a controller comes back".into()).await;
+                cluster.controllers[driver].start();
+            }
+        }
+    };
+    let elections = async {
+        loop {
+            cluster.schedule.event(LOOK, || "Leases are looked at".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().elections) {
+                cluster.elect(cluster.schedule.one_of(&Sidecar::ALL));
+            }
+        }
+    };
+    let keystone = async {
+        loop {
+            cluster.schedule.event(LOOK, || "Keystone is looked at".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().keystone) {
+                cluster.schedule.note("Keystone goes away");
+                cluster.network.set_keystone_away(true);
+                if cluster.schedule.chance(500) {
+                    cluster.sim.revoke_tokens();
+                }
+                let away = cluster.schedule.between(Duration::from_secs(1), Duration::from_mins(3));
+                cluster.schedule.event(away, || "Keystone is back".into()).await;
+                cluster.network.set_keystone_away(false);
+            }
+        }
+    };
+    let backend = async {
+        loop {
+            cluster
+                .schedule
+                .event(LOOK, || "the backends are looked at".into())
+                .await;
+            if cluster.schedule.chance(10 * cluster.network.faults().work_fails) {
+                let work = [
+                    "create_volume",
+                    "delete_volume",
+                    "extend_volume",
+                    "attach_volume",
+                    "detach_volume",
+                    "create_snapshot",
+                    "delete_snapshot",
+                ];
+                let operation = cluster.schedule.one_of(&work);
+                cluster
+                    .schedule
+                    .note(&format!("the next {operation} fails in the backend"));
+                let fault = Fault::on(operation).times(1).effect(Effect::work_fails());
+                if let Err(error) = cluster.sim.fault(fault) {
+                    cluster
+                        .schedule
+                        .violation(&format!("the simulator refuses a fault: {error}"));
+                }
+            }
+        }
+    };
+    let servers = async {
+        loop {
+            cluster
+                .schedule
+                .event(LOOK, || "the servers are looked at".into())
+                .await;
+            if cluster.schedule.chance(cluster.network.faults().servers) {
+                trouble(&cluster).await;
+            }
+        }
+    };
+    let hands = async {
+        loop {
+            cluster
+                .schedule
+                .event(LOOK, || "an administrator comes by".into())
+                .await;
+            if cluster.schedule.chance(cluster.network.faults().administrator) {
+                meddle(&cluster);
+            }
+        }
+    };
+    tokio::join!(kills, elections, keystone, backend, servers, hands);
+}
+
+/// One server is in trouble for a while, or for good.
+async fn trouble(cluster: &Cluster) {
+    let schedule = &cluster.schedule;
+    let Some(server) = cluster.server() else { return };
+    let time = schedule.between(Duration::from_secs(5), Duration::from_mins(5));
+    match schedule.below(4) {
+        0 => {
+            schedule.note(&format!("the host of server {server} goes down"));
+            cluster.sim.set_server_down(&server, true);
+            schedule
+                .event(time, || format!("the host of server {server} is up again"))
+                .await;
+            cluster.sim.set_server_down(&server, false);
+        }
+        1 | 2 => {
+            let state = schedule.one_of(&["shelved_offloaded", "error"]);
+            schedule.note(&format!("server {server} is {state}"));
+            cluster.sim.set_server_state(&server, state, None);
+            schedule
+                .event(time, || format!("server {server} is active again"))
+                .await;
+            cluster.sim.set_server_state(&server, "active", None);
+        }
+        _ => {
+            let leave = schedule.chance(300);
+            let how = if leave { " by force" } else { "" };
+            schedule.note(&format!("server {server} is deleted{how}"));
+            cluster.sim.remove_server(&server, leave);
+            let spec = ServerSpec::new(schedule.sources().uuid());
+            schedule.note(&format!("server {} takes its place", spec.id));
+            cluster.sim.add_server(spec);
+        }
+    }
+}
+
+/// An administrator does something to a volume by hand.
+fn meddle(cluster: &Cluster) {
+    let (schedule, state) = (&cluster.schedule, cluster.sim.state());
+    let touch = |volume: &str| {
+        cluster
+            .ledger
+            .book()
+            .touched
+            .insert(volume.to_owned(), schedule.steps());
+    };
+    let pick = |count: usize| usize::try_from(schedule.below(count as u64)).unwrap_or_default();
+    if schedule.chance(500) {
+        let Some(mapping) = state.mappings.get(pick(state.mappings.len())) else {
+            return;
+        };
+        touch(&mapping.volume_id);
+        let done = cluster.sim.detach(&mapping.server_id, &mapping.volume_id);
+        let how = if done { "detaches" } else { "would detach" };
+        schedule.note(&format!(
+            "an administrator {how} volume {} from {}",
+            mapping.volume_id, mapping.server_id
+        ));
+    } else if let Some(volume) = state.volumes.get(pick(state.volumes.len())) {
+        touch(&volume.id);
+        let other = if volume.volume_type == "fast" { "slow" } else { "fast" };
+        schedule.note(&format!("an administrator retypes volume {} to {other}", volume.id));
+        cluster
+            .sim
+            .set_volume(&volume.id, |volume| other.clone_into(&mut volume.volume_type));
+    }
+}
+
+/// The end of all that: everything runs, and what only an administrator can put right is put right.
+pub fn calm(cluster: &Cluster) {
+    let faults = cluster.network.faults().over();
+    cluster.network.set_faults(faults);
+    cluster.network.set_keystone_away(false);
+    cluster.sim.clear_faults();
+    for server in cluster.sim.state().servers {
+        cluster.sim.set_server_down(&server.spec.id, false);
+        cluster.sim.set_server_state(&server.spec.id, "active", None);
+    }
+    for driver in &cluster.controllers {
+        if !driver.is_running() {
+            driver.start();
+        }
+    }
+    repair(cluster);
+}
+
+/// Takes volumes out of states that no user can end.
+pub fn repair(cluster: &Cluster) {
+    let state = cluster.sim.state();
+    for volume in &state.volumes {
+        let text = volume.status.to_string();
+        if text.starts_with("error_") {
+            let attached = state.mappings.iter().any(|mapping| mapping.volume_id == volume.id);
+            let status = if attached {
+                VolumeStatus::InUse
+            } else {
+                VolumeStatus::Available
+            };
+            cluster.schedule.note(&format!(
+                "an administrator resets volume {} from {text} to {status}",
+                volume.id
+            ));
+            cluster
+                .ledger
+                .book()
+                .touched
+                .insert(volume.id.clone(), cluster.schedule.steps());
+            cluster.sim.set_volume_status(&volume.id, status);
+        }
+    }
+    for snapshot in &state.snapshots {
+        if snapshot.status == SnapshotStatus::ErrorDeleting {
+            cluster.schedule.note(&format!(
+                "an administrator resets snapshot {} to available",
+                snapshot.id
+            ));
+            cluster.sim.set_snapshot_status(&snapshot.id, SnapshotStatus::Available);
+        }
+    }
+    for group in &state.groups {
+        if group.status == GroupStatus::ErrorDeleting {
+            cluster
+                .schedule
+                .note(&format!("an administrator resets group {} to available", group.id));
+            cluster.sim.set_group_status(&group.id, GroupStatus::Available);
+        }
+    }
+    for snapshot in &state.group_snapshots {
+        if snapshot.status == GroupStatus::ErrorDeleting {
+            cluster.schedule.note(&format!(
+                "an administrator resets group snapshot {} to available",
+                snapshot.id
+            ));
+            cluster
+                .sim
+                .set_group_snapshot_status(&snapshot.id, GroupStatus::Available);
+        }
+    }
+}

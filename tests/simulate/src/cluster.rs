@@ -1,0 +1,194 @@
+//! What all callers share: the drivers, the sidecars' leaders, and what they know.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_proto::csi::v1::VolumeCapability;
+use csi_proto::csi::v1::controller_client::ControllerClient;
+use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
+use csi_proto::csi::v1::volume_capability::access_mode::Mode;
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use openstack_sim::Sim;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use crate::judge::Judge;
+use crate::ledger::Ledger;
+use crate::network::Network;
+use crate::process::{Channel, Driver, within};
+use crate::schedule::Schedule;
+
+/// GiB in bytes.
+pub const GIB: i64 = 1 << 30;
+/// A new leader holds its Lease no sooner than the old one's has run out.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// The sidecars that call the Controller service. Each has a leader of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sidecar {
+    /// external-provisioner
+    Provisioner,
+    /// external-attacher
+    Attacher,
+    /// external-resizer
+    Resizer,
+    /// external-snapshotter
+    Snapshotter,
+}
+
+impl Sidecar {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Provisioner, Self::Attacher, Self::Resizer, Self::Snapshotter];
+}
+
+/// One cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Steps and chance.
+    pub schedule: Schedule,
+    /// What callers know.
+    pub ledger: Ledger,
+    /// What must hold.
+    pub judge: Judge,
+    /// The cloud.
+    pub sim: Arc<Sim>,
+    /// The way to it.
+    pub network: Network,
+    /// Two controller processes, each with sidecars beside it.
+    pub controllers: [Driver; 2],
+    leaders: [watch::Sender<usize>; 4],
+    /// Set when no new claims are made.
+    pub closing: watch::Sender<bool>,
+}
+
+impl Cluster {
+    /// A cluster whose drivers do not run yet.
+    pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2]) -> Self {
+        let ledger = Ledger::default();
+        let leaders = [0, 1, 0, 1].map(watch::Sender::new);
+        Self {
+            judge: Judge::new(sim.clone(), ledger.clone(), schedule.clone()),
+            schedule,
+            ledger,
+            sim,
+            network,
+            controllers,
+            leaders,
+            closing: watch::Sender::new(false),
+        }
+    }
+
+    /// Takes the lead from the one of this sidecar: what it was calling is left alone.
+    pub fn elect(&self, sidecar: Sidecar) {
+        let leader = &self.leaders[sidecar as usize];
+        let next = 1 - *leader.borrow();
+        self.schedule
+            .note(&format!("{sidecar:?} leads beside {}", self.controllers[next].name()));
+        leader.send_replace(next);
+    }
+
+    /// A server that is a node now.
+    pub fn server(&self) -> Option<String> {
+        let servers = self.sim.state().servers;
+        let at = usize::try_from(self.schedule.below(servers.len() as u64)).unwrap_or_default();
+        servers.get(at).map(|server| server.spec.id.clone())
+    }
+
+    /// Whether the cluster is about to end.
+    pub fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Calls the Controller service beside the leader of a sidecar.
+    pub async fn controller<M, T, F>(
+        &self,
+        sidecar: Sidecar,
+        limit: Duration,
+        message: M,
+        call: impl FnOnce(ControllerClient<Channel>, Request<M>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.led(sidecar, |driver| {
+            within(limit, message, move |request| call(driver.controller(), request))
+        })
+        .await
+    }
+
+    /// The same of the GroupController service.
+    pub async fn group_controller<M, T, F>(
+        &self,
+        limit: Duration,
+        message: M,
+        call: impl FnOnce(GroupControllerClient<Channel>, Request<M>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let call = |driver: Driver| within(limit, message, move |request| call(driver.group_controller(), request));
+        self.led(Sidecar::Snapshotter, call).await
+    }
+
+    async fn led<T, F>(&self, sidecar: Sidecar, call: impl FnOnce(Driver) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let mut leader = self.leaders[sidecar as usize].subscribe();
+        let driver = self.controllers[*leader.borrow_and_update()].clone();
+        let lost = tokio::select! {
+            biased;
+            answer = call(driver) => return answer,
+            lost = leader.changed() => lost,
+        };
+        // The sender lives as long as `self`.
+        drop(lost);
+        self.schedule
+            .event(LEASE, || format!("{sidecar:?} has a new leader"))
+            .await;
+        Err(Status::cancelled("the sidecar has lost its lead"))
+    }
+}
+
+/// What a volume of one writer is asked for with.
+pub fn capability(fs_type: &str) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeMultiWriter.into(),
+        }),
+        access_type: Some(AccessType::Mount(MountVolume {
+            fs_type: fs_type.into(),
+            ..MountVolume::default()
+        })),
+    }
+}
+
+/// The pauses of a work queue between tries: one second, doubled up to five minutes.
+#[derive(Debug)]
+pub struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    /// Before the first failure.
+    pub fn new() -> Self {
+        Self {
+            next: Duration::from_secs(1),
+        }
+    }
+
+    /// Waits.
+    pub async fn pause(&mut self, schedule: &Schedule, what: &str) {
+        let longest = Duration::from_mins(5);
+        let pause = self.next;
+        self.next = (pause * 2).min(longest);
+        schedule.event(pause, || format!("{what} tries again")).await;
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}

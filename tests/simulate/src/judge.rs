@@ -1,0 +1,309 @@
+//! What must hold after each step, and of each answer.
+
+use std::sync::Arc;
+
+use openstack_sim::{AttachmentStatus, CloudState, Sim, VolumeStatus};
+use tonic::Code;
+
+use crate::ledger::{Known, Ledger};
+use crate::schedule::Schedule;
+
+/// Compares what the cloud holds with what callers know. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    sim: Arc<Sim>,
+    ledger: Ledger,
+    schedule: Schedule,
+}
+
+/// Whether the caller takes a code for the end of CreateVolume: it forgets the request, and what was made is lost.
+///
+/// external-provisioner's `checkError`: with these the volume may still be made.
+pub fn ends_creation(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted
+    )
+}
+
+/// The same of CreateSnapshot and of group snapshots: external-snapshotter's `isCSIFinalError`.
+pub fn ends_snapshot(code: Code) -> bool {
+    ends_creation(code) && code != Code::ResourceExhausted
+}
+
+impl Judge {
+    /// A judge of this cloud.
+    pub fn new(sim: Arc<Sim>, ledger: Ledger, schedule: Schedule) -> Self {
+        Self { sim, ledger, schedule }
+    }
+
+    /// What holds at each moment.
+    pub fn look(&self) {
+        let state = self.sim.state();
+        let book = self.ledger.book().clone();
+        for volume in &state.volumes {
+            let name = volume.name.as_deref().unwrap_or_default();
+            let known = book.volumes.get(name);
+            let is_known = match known {
+                Some(Known::Asked) => true,
+                Some(Known::Made(id) | Known::Deleting(id)) => *id == volume.id,
+                None => false,
+            };
+            if !is_known {
+                let why = known.map_or("none has asked for it".to_owned(), |known| {
+                    format!("its claim has {:?}", known.id())
+                });
+                return self.wrong(&format!(
+                    "volume {} ({name}, {}) is known to no caller: {why}",
+                    volume.id, volume.status
+                ));
+            }
+        }
+        for snapshot in &state.snapshots {
+            let name = snapshot.name.as_deref().unwrap_or_default();
+            let group = snapshot.group_snapshot_id.as_ref();
+            let is_known = group.is_some()
+                || book
+                    .snapshots
+                    .get(name)
+                    .is_some_and(|known| known.id().is_none_or(|id| id == snapshot.id));
+            if !is_known {
+                return self.wrong(&format!(
+                    "snapshot {} ({name}, {}) is known to no caller",
+                    snapshot.id, snapshot.status
+                ));
+            }
+        }
+        for snapshot in &state.group_snapshots {
+            let name = snapshot.name.as_deref().unwrap_or_default();
+            let known = book.group_snapshots.get(name);
+            if known.is_none_or(|known| known.id().is_some_and(|id| id != snapshot.id)) {
+                return self.wrong(&format!(
+                    "group snapshot {} ({name}) is known to no caller",
+                    snapshot.id
+                ));
+            }
+        }
+        for group in &state.groups {
+            if book.group_snapshots.is_empty() {
+                return self.wrong(&format!(
+                    "group {} ({}) is known to no caller",
+                    group.id,
+                    group.name.as_deref().unwrap_or_default()
+                ));
+            }
+        }
+        for attachment in &state.attachments {
+            let server = attachment.server_id.clone().unwrap_or_default();
+            let pair = (attachment.volume_id.clone(), server);
+            if !book.attachments.contains_key(&pair) && !book.touched.contains_key(&pair.0) {
+                return self.wrong(&format!(
+                    "attachment {} of volume {} to server {} is known to no caller",
+                    attachment.id, pair.0, pair.1
+                ));
+            }
+        }
+    }
+
+    /// At the end nothing is left.
+    pub fn look_at_rest(&self) {
+        self.look();
+        let state = self.sim.state();
+        let left = [
+            ("volumes", state.volumes.len()),
+            ("snapshots", state.snapshots.len()),
+            ("group snapshots", state.group_snapshots.len()),
+            ("groups", state.groups.len()),
+            ("attachments", state.attachments.len()),
+            ("mappings", state.mappings.len()),
+        ];
+        for (what, count) in left {
+            if count > 0 {
+                self.wrong(&format!("{count} {what} are left when all callers are done"));
+            }
+        }
+    }
+
+    /// CreateVolume answered with a volume.
+    pub fn created(&self, name: &str, id: &str, bytes: i64) {
+        let state = self.sim.state();
+        let Some(volume) = state.volume(id) else {
+            return self.wrong(&format!(
+                "CreateVolume of {name} answered OK with volume {id}, which does not exist"
+            ));
+        };
+        let is_usable = matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse) || self.is_touched(id);
+        if volume.name.as_deref() != Some(name) || !is_usable {
+            self.wrong(&format!(
+                "CreateVolume of {name} answered OK with volume {id}, which is {} and {:?}",
+                volume.status, volume.name
+            ));
+        }
+        if bytes != gib(volume.size) {
+            self.wrong(&format!(
+                "CreateVolume of {name} answered {bytes} bytes, and volume {id} has {} GiB",
+                volume.size
+            ));
+        }
+    }
+
+    /// CreateVolume was refused for good.
+    pub fn refused_volume(&self, name: &str, code: Code, message: &str) {
+        let state = self.sim.state();
+        if let Some(volume) = state.volumes.iter().find(|volume| volume.name.as_deref() == Some(name)) {
+            self.wrong(&format!(
+                "CreateVolume of {name} ended with {code:?}, and volume {} of that name is {}: {message}",
+                volume.id, volume.status
+            ));
+        }
+        if code == Code::AlreadyExists {
+            self.wrong(&format!(
+                "CreateVolume of {name} answered ALREADY_EXISTS, and the request has never changed: {message}"
+            ));
+        }
+    }
+
+    /// DeleteVolume answered OK.
+    pub fn deleted(&self, id: &str) {
+        if let Some(volume) = self.sim.state().volume(id) {
+            self.wrong(&format!(
+                "DeleteVolume of {id} answered OK, and the volume is {}",
+                volume.status
+            ));
+        }
+    }
+
+    /// CreateSnapshot answered OK.
+    pub fn cut(&self, name: &str, id: &str, ready: bool) {
+        let state = self.sim.state();
+        let Some(snapshot) = state.snapshot(id) else {
+            return self.wrong(&format!(
+                "CreateSnapshot of {name} answered OK with {id}, which does not exist"
+            ));
+        };
+        if ready && snapshot.status != openstack_sim::SnapshotStatus::Available {
+            self.wrong(&format!(
+                "CreateSnapshot of {name} says that {id} is ready, and it is {}",
+                snapshot.status
+            ));
+        }
+    }
+
+    /// CreateSnapshot was refused for good.
+    pub fn refused_snapshot(&self, name: &str, code: Code, message: &str) {
+        let state = self.sim.state();
+        if let Some(snapshot) = state
+            .snapshots
+            .iter()
+            .find(|snapshot| snapshot.name.as_deref() == Some(name))
+        {
+            self.wrong(&format!(
+                "CreateSnapshot of {name} ended with {code:?}, and snapshot {} of that name is {}: {message}",
+                snapshot.id, snapshot.status
+            ));
+        }
+        if code == Code::AlreadyExists {
+            self.wrong(&format!(
+                "CreateSnapshot of {name} answered ALREADY_EXISTS, and the request has never changed: {message}"
+            ));
+        }
+    }
+
+    /// DeleteSnapshot answered OK.
+    pub fn deleted_snapshot(&self, id: &str) {
+        if let Some(snapshot) = self.sim.state().snapshot(id) {
+            self.wrong(&format!(
+                "DeleteSnapshot of {id} answered OK, and the snapshot is {}",
+                snapshot.status
+            ));
+        }
+    }
+
+    /// ControllerPublishVolume answered OK.
+    pub fn published(&self, volume: &str, server: &str) {
+        if !is_attached(&self.sim.state(), volume, server) && !self.is_touched(volume) {
+            self.wrong(&format!(
+                "ControllerPublishVolume of {volume} to {server} answered OK, and it is not attached"
+            ));
+        }
+    }
+
+    /// ControllerUnpublishVolume answered OK.
+    pub fn unpublished(&self, volume: &str, server: &str) {
+        let state = self.sim.state();
+        let mapped = state
+            .mappings
+            .iter()
+            .any(|mapping| mapping.volume_id == volume && mapping.server_id == server);
+        let of_pair = |server_id: &Option<String>| server_id.as_deref() == Some(server);
+        let recorded = state
+            .attachments
+            .iter()
+            .any(|attachment| attachment.volume_id == volume && of_pair(&attachment.server_id));
+        if mapped || recorded {
+            let what = match (mapped, recorded) {
+                (true, true) => "Nova and Cinder have it",
+                (true, false) => "Nova has it",
+                _ => "Cinder has it",
+            };
+            self.wrong(&format!(
+                "ControllerUnpublishVolume of {volume} from {server} answered OK, and {what}"
+            ));
+        }
+    }
+
+    /// A call answered NOT_FOUND of this volume, and of this server where one was named.
+    pub fn not_found(&self, call: &str, volume: &str, server: Option<&str>, message: &str) {
+        let state = self.sim.state();
+        let server_is_there = server.is_none_or(|server| state.servers.iter().any(|known| known.spec.id == server));
+        // An API node whose database lags does not know it yet, and says so.
+        let now = self.schedule.sources().now();
+        let is_new = |created: jiff::Timestamp| now.duration_since(created) < jiff::SignedDuration::from_secs(3);
+        let is_there = state.volume(volume).is_some_and(|volume| !is_new(volume.created_at));
+        if is_there && server_is_there {
+            self.wrong(&format!(
+                "{call} of {volume} answered NOT_FOUND, and all is there: {message}"
+            ));
+        }
+    }
+
+    /// ControllerExpandVolume answered OK.
+    pub fn expanded(&self, volume: &str, required: i64, answered: i64) {
+        let state = self.sim.state();
+        let Some(size) = state.volume(volume).map(|volume| gib(volume.size)) else {
+            return self.wrong(&format!(
+                "ControllerExpandVolume of {volume} answered OK, and there is no such volume"
+            ));
+        };
+        if answered != size || size < required {
+            self.wrong(&format!(
+                "ControllerExpandVolume of {volume} to {required} answered {answered}, and it has {size} bytes"
+            ));
+        }
+    }
+
+    fn is_touched(&self, volume: &str) -> bool {
+        self.ledger.book().touched.contains_key(volume)
+    }
+
+    fn wrong(&self, what: &str) {
+        self.schedule.violation(what);
+    }
+}
+
+/// Whether Nova and Cinder agree that a volume is attached to a server.
+pub fn is_attached(state: &CloudState, volume: &str, server: &str) -> bool {
+    let mapping = state
+        .mappings
+        .iter()
+        .find(|mapping| mapping.volume_id == volume && mapping.server_id == server);
+    mapping.is_some_and(|mapping| {
+        let is_of = |id: &str| id == mapping.attachment_id;
+        let mut records = state.attachments.iter();
+        records.any(|record| is_of(&record.id) && record.status == AttachmentStatus::Attached)
+    })
+}
+
+fn gib(size: u64) -> i64 {
+    i64::try_from(size << 30).unwrap_or(i64::MAX)
+}
