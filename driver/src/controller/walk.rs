@@ -140,13 +140,14 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
         drop(kept);
         let walks = Arc::downgrade(&self.kept);
         tokio::spawn(async move {
-            let mut is_kept = true;
-            while is_kept {
-                sleep(LIFETIME).await;
+            let mut rest = Some(LIFETIME);
+            while let Some(time) = rest {
+                sleep(time).await;
                 let Some(kept) = walks.upgrade() else { return };
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.retain(|walk| walk.used.elapsed() < LIFETIME);
-                is_kept = kept.iter().any(|walk| walk.number == number);
+                let walk = kept.iter().find(|walk| walk.number == number);
+                rest = walk.map(|walk| LIFETIME.saturating_sub(walk.used.elapsed()));
             }
         });
         number
@@ -222,7 +223,7 @@ mod tests {
             (_, token) = stage.next(&token).await;
         }
         assert_eq!(stage.fetched.get(), 1);
-        sleep(2 * LIFETIME).await;
+        sleep(LIFETIME + Duration::from_millis(10)).await;
         assert!(lists.upgrade().is_none());
 
         let (entries, _) = stage.next(&token).await;

@@ -1,7 +1,7 @@
 //! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
 //! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios, and what we have set ourselves as
 //! goals. It fails for none of them: figures of a busy machine are compared in one run, and read by somebody who knows it.
-//! Then both as a cluster runs them, behind the sidecars: see [`claims`]. Beside them the operator against an API server that
+//! Then both as a cluster runs them, behind the sidecars: see [`claims`]. Then their lists of a large project: see [`list`]. Beside them the operator against an API server that
 //! holds a large cluster: see [`operator`].
 
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ use suites::lab::in_lab;
 
 mod claims;
 mod cloud;
+mod list;
 mod measure;
 mod operator;
 mod process;
@@ -28,7 +29,7 @@ use run::Plan;
 #[command(version)]
 struct Args {
     /// What is measured, one after the other.
-    #[arg(long = "subject", value_enum, value_delimiter = ',', default_values_t = [Subject::Drivers, Subject::Claims, Subject::Operator])]
+    #[arg(long = "subject", value_enum, value_delimiter = ',', default_values_t = [Subject::Drivers, Subject::Claims, Subject::List, Subject::Operator])]
     subjects: Vec<Subject>,
     /// Clouds to run on, one after the other. Without it the drivers run on all of them, and claims on real services.
     #[arg(long = "cloud", value_enum)]
@@ -48,6 +49,9 @@ struct Args {
     /// Seconds in which each driver is watched with nothing to do; 0 leaves that out.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=600))]
     idle: u32,
+    /// Volumes of the project whose list is walked.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
+    listed: u32,
     /// Nodes of the operator's cluster.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
@@ -66,6 +70,8 @@ enum Subject {
     Drivers,
     /// Both drivers, each in a cluster of its own.
     Claims,
+    /// Both drivers' lists of all volumes, page by page, while some of them change.
+    List,
     /// The operator.
     Operator,
 }
@@ -97,6 +103,7 @@ fn main() -> ExitCode {
         let measured = match subject {
             Subject::Drivers => drivers(&args),
             Subject::Claims => claims(&args),
+            Subject::List => list(&args),
             Subject::Operator => operator(&args),
         };
         if let Err(error) = measured {
@@ -154,6 +161,18 @@ fn claims(args: &Args) -> Result<()> {
             println!("  Ours is a development build: HARNESS_PROFILE asks for it.");
         }
     }
+    Ok(())
+}
+
+fn list(args: &Args) -> Result<()> {
+    let volumes = args.listed;
+    let program = build(release_driver)?;
+    eprintln!("bench: list ({volumes} volumes, for each driver)");
+    in_lab(async move |lab| {
+        let (ours, go) = list::both(&lab, volumes, &program).await.context("lists")?;
+        println!("{}", list::render(volumes, &ours, &go));
+        Ok(())
+    });
     Ok(())
 }
 

@@ -57,6 +57,9 @@ struct Serve {
     /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder plays its /dev/disk/by-id.
     #[arg(long = "server")]
     servers: Vec<ServerSpec>,
+    /// How many volumes of 1 GiB exist at the start.
+    #[arg(long, default_value_t = 0)]
+    volumes: usize,
     /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group, members, attach, connect, detach, release, settle, answer, accept.
     #[arg(long = "latency")]
     latencies: Vec<String>,
@@ -144,6 +147,7 @@ impl Serve {
             listen: self.listen,
             public_url: self.public_url,
             servers: self.servers,
+            volumes: self.volumes,
             backing: self.backing,
             page_limit: self.page_limit,
             volumes_per_server: self.volumes_per_server,

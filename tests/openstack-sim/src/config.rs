@@ -37,6 +37,9 @@ pub struct SimConfig {
     pub identity: Identity,
     /// The servers that exist at the start.
     pub servers: Vec<ServerSpec>,
+    /// How many volumes of 1 GiB exist at the start, of the default type, with a CSI driver's metadata; the
+    /// quota is not asked for them.
+    pub volumes: usize,
     /// Names of Cinder's availability zones; the first is the default one.
     pub zones: Vec<String>,
     /// Names of Nova's availability zones; those of its servers when empty.
@@ -96,6 +99,7 @@ impl Default for SimConfig {
             public_url: None,
             identity: Identity::default(),
             servers: Vec::new(),
+            volumes: 0,
             zones: vec!["nova".to_owned()],
             compute_zones: Vec::new(),
             other_regions: Vec::new(),

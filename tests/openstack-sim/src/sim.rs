@@ -178,6 +178,7 @@ impl Sim {
         for server in config.servers {
             world.add_server(server);
         }
+        world.add_volumes(config.volumes);
         let backing = config.backing.as_deref().map(Backing::open).transpose()?;
         let store = backing.as_ref().map(|backing| Store::new(backing.folder()));
         let mut tokens = Tokens::default();

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use harness::wait_for_some;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::cloud::{Cloud, client, metadata_service};
 use crate::host_commands::When;
@@ -67,6 +68,19 @@ pub struct Simulator {
 impl Simulator {
     /// Starts both, with the latencies of `--latency`; empty means none.
     pub async fn start(lab: &Lab, latencies: &str) -> Result<Self> {
+        let volumes = lab.path("volumes");
+        let latency = ["--latency", latencies];
+        let latency = if latencies.is_empty() { &[][..] } else { &latency };
+        Self::start_with(lab, |command| command.arg("--backing").arg(volumes).args(latency)).await
+    }
+
+    /// Starts both, the cloud with so many volumes. None of them has data, so no server can have their devices.
+    pub async fn start_with_volumes(lab: &Lab, volumes: u32) -> Result<Self> {
+        let volumes = volumes.to_string();
+        Self::start_with(lab, |command| command.args(["--volumes", &volumes])).await
+    }
+
+    async fn start_with(lab: &Lab, add: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {
         let program = programs::simulator()?;
         let ready_file = lab.path("simulator-ready.json");
         let mut cloud = lab.command_ended_by("TERM", &program)?;
@@ -74,12 +88,8 @@ impl Simulator {
             .args(["serve", "--listen", "127.0.0.1:0", "--server"])
             .arg(format!("{SERVER_ID},name=node-0,zone={ZONE},by-id={BY_ID}"))
             .arg("--ready-file")
-            .arg(&ready_file)
-            .arg("--backing")
-            .arg(lab.path("volumes"));
-        if !latencies.is_empty() {
-            cloud.args(["--latency", latencies]);
-        }
+            .arg(&ready_file);
+        add(&mut cloud);
         let mut cloud = Process::spawn("openstack-sim serve", cloud, &lab.path("simulator.log"))?;
         let text = wait_for_some("the simulator", START_TIMEOUT, async || {
             cloud.check()?;

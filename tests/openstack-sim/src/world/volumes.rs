@@ -40,6 +40,44 @@ struct Source {
 }
 
 impl World {
+    /// Adds volumes that are `available`, as a driver of a cluster made them some day.
+    pub(crate) fn add_volumes(&mut self, count: usize) {
+        let Ok(volume_type) = self.volume_type(None).cloned() else {
+            return;
+        };
+        let template = Volume {
+            id: String::new(),
+            name: None,
+            description: Some("Created by OpenStack Cinder CSI driver".to_owned()),
+            status: VolumeStatus::Available,
+            previous_status: None,
+            size: 1,
+            volume_type: volume_type.name.clone(),
+            availability_zone: self.rules.zones.first().cloned().unwrap_or_else(|| "nova".to_owned()),
+            multiattach: volume_type.multiattach,
+            encrypted: volume_type.encrypted,
+            metadata: BTreeMap::from([("cinder.csi.openstack.org/cluster".to_owned(), "suites".to_owned())]),
+            backend: Some(volume_type.backend().to_owned()),
+            snapshot_id: None,
+            source_volume_id: None,
+            backup_id: None,
+            group_id: None,
+            migration_status: None,
+            scheduler_hints: BTreeMap::new(),
+            created_at: self.sources.now(),
+            updated_at: None,
+            new_size: None,
+        };
+        for _ in 0..count {
+            let volume = Volume {
+                id: self.new_id(),
+                name: Some(format!("pvc-{}", self.new_id())),
+                ..template.clone()
+            };
+            self.volumes.insert(volume.id.clone(), volume);
+        }
+    }
+
     /// Cinder's answer to a create call: the volume is `creating`.
     pub(crate) fn begin_create(&mut self, new: NewVolume) -> Result<Volume, Fault> {
         let now = self.sources.now();

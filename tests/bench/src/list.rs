@@ -1,0 +1,206 @@
+//! Both drivers' ListVolumes in a project with very many volumes, page by page, as external-attacher walks it every minute: alone, and
+//! while volumes change between the pages. The cloud is the simulator, which answers a page as fast as it can.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use csi_proto::csi::v1::controller_client::ControllerClient;
+use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ListVolumesRequest};
+use suites::drivers::{Driver, Go, Ours, Role};
+use suites::lab::Lab;
+use suites::simulator::Simulator;
+use tonic::transport::Channel;
+
+use crate::process::{Memory, Processor, memory, processor_time};
+use crate::table::{Goal, Row, count, mib, ms, table};
+
+/// What external-attacher asks for at once.
+const PAGE: i32 = 500;
+/// One volume changes after so many pages.
+const PAGES_PER_CHANGE: usize = 10;
+/// A minute after its last page our driver forgets a walk, and a list of a few seconds ago before that.
+const REST: Duration = Duration::from_secs(70);
+const GIB: i64 = 1 << 30;
+
+/// What came out for one driver.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    idle: Memory,
+    /// A walk in which nothing changes.
+    alone: Walk,
+    /// A walk between whose pages volumes grow.
+    busy: Walk,
+    walked: Memory,
+    rested: Memory,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Walk {
+    /// Lists asked of Cinder, what the changes cost alone taken off.
+    lists: usize,
+    wall: Duration,
+    processor: Duration,
+    entries: Vec<String>,
+}
+
+/// Ours, then the Go driver, each on a cloud of its own with so many volumes.
+pub(crate) async fn both(lab: &Lab, volumes: u32, program: &Path) -> Result<(Figures, Figures)> {
+    let cloud = Simulator::start_with_volumes(lab, volumes).await?;
+    let ours = Ours::new(Role::Controller).json_log().program(program.to_owned());
+    let ours = measure(ours.start(lab, &cloud).await?, &cloud, volumes).await;
+    let ours = ours.context("our driver")?;
+    let go = Go::new(Role::Controller).start(lab, &cloud).await?;
+    let go = measure(go, &cloud, volumes).await.context("the Go driver")?;
+    cloud.stop().await?;
+    Ok((ours, go))
+}
+
+async fn measure(driver: Driver, cloud: &Simulator, volumes: u32) -> Result<Figures> {
+    let pid = driver.pid()?;
+    let client = ControllerClient::new(driver.channel());
+    // The first request logs in and reads the catalogue.
+    client.clone().list_volumes(page(String::new())).await?;
+    tokio::time::sleep(REST).await;
+    let idle = memory(pid)?;
+    let measured = async |changes: &[String]| -> Result<Walk> {
+        let (before, processor) = (lists(cloud).await?, processor_time(pid)?);
+        let walked = walk(client.clone(), changes).await?;
+        let Processor { own, .. } = processor_time(pid)?;
+        Ok(Walk {
+            lists: lists(cloud).await? - before,
+            processor: own.saturating_sub(processor.own),
+            ..walked
+        })
+    };
+    let alone = measured(&[]).await?;
+    ensure!(
+        alone.entries.len() == usize::try_from(volumes)?,
+        "the walk found {} volumes",
+        alone.entries.len()
+    );
+    let grown = |from: usize| {
+        let changes = alone.entries.len() / usize::try_from(PAGE).unwrap_or(usize::MAX) / PAGES_PER_CHANGE;
+        alone
+            .entries
+            .iter()
+            .skip(from)
+            .take(changes)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let (first, second) = (grown(0), grown(alone.entries.len() / 2));
+    let before = lists(cloud).await?;
+    for volume in &first {
+        expand(client.clone(), volume).await?;
+    }
+    let of_changes = lists(cloud).await? - before;
+    let mut busy = measured(&second).await?;
+    busy.lists = busy.lists.saturating_sub(of_changes);
+    let walked = memory(pid)?;
+    tokio::time::sleep(REST).await;
+    let rested = memory(pid)?;
+    driver.stop().await?;
+    Ok(Figures {
+        idle,
+        alone,
+        busy,
+        walked,
+        rested,
+    })
+}
+
+fn page(starting_token: String) -> ListVolumesRequest {
+    ListVolumesRequest {
+        max_entries: PAGE,
+        starting_token,
+    }
+}
+
+/// Reads all pages. These volumes grow meanwhile, one after every few pages.
+async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<Walk> {
+    let began = Instant::now();
+    let mut changes = changes.iter();
+    let (mut entries, mut token) = (Vec::new(), String::new());
+    for number in 1.. {
+        let answer = client
+            .list_volumes(page(token))
+            .await
+            .context("ListVolumes")?
+            .into_inner();
+        entries.extend(
+            answer
+                .entries
+                .into_iter()
+                .filter_map(|entry| Some(entry.volume?.volume_id)),
+        );
+        token = answer.next_token;
+        if token.is_empty() {
+            break;
+        }
+        if number % PAGES_PER_CHANGE == 0
+            && let Some(volume) = changes.next()
+        {
+            expand(client.clone(), volume).await?;
+        }
+    }
+    Ok(Walk {
+        wall: began.elapsed(),
+        entries,
+        ..Walk::default()
+    })
+}
+
+async fn expand(mut client: ControllerClient<Channel>, volume: &str) -> Result<()> {
+    let request = ControllerExpandVolumeRequest {
+        volume_id: volume.to_owned(),
+        capacity_range: Some(CapacityRange {
+            required_bytes: 2 * GIB,
+            limit_bytes: 0,
+        }),
+        ..ControllerExpandVolumeRequest::default()
+    };
+    let answer = client.controller_expand_volume(request).await;
+    answer.context("ControllerExpandVolume").map(drop)
+}
+
+/// How many lists of volumes Cinder has answered so far.
+async fn lists(cloud: &Simulator) -> Result<usize> {
+    cloud.accepted("list_volumes_detail").await
+}
+
+/// Both drivers' figures side by side.
+pub(crate) fn render(volumes: u32, ours: &Figures, go: &Figures) -> String {
+    let mut rows = Vec::new();
+    let mut add = |what: &str, unit: &'static str, goal: Option<Goal>, figure: fn(&Figures) -> f64| {
+        rows.push(Row {
+            what: what.to_owned(),
+            ours: Some(figure(ours)),
+            go: Some(figure(go)),
+            unit,
+            goal,
+        });
+    };
+    // As many as without changes, and those of a second walk's first page.
+    let lists = Goal::AtMost(count(ours.alone.lists + 1));
+    add("walk: lists asked of Cinder", "", None, |of| count(of.alone.lists));
+    add("walk while volumes change: lists", "", Some(lists), |of| {
+        count(of.busy.lists)
+    });
+    add("walk: seconds", "s", None, |of| of.alone.wall.as_secs_f64());
+    add("walk: processor time", "ms", None, |of| ms(of.alone.processor));
+    add("walk while volumes change: processor time", "ms", None, |of| {
+        ms(of.busy.processor)
+    });
+    add("resident memory before", "MiB", None, |of| mib(of.idle.now));
+    add("resident memory, most so far", "MiB", Some(Goal::AtMost(40.0)), |of| {
+        mib(of.walked.most)
+    });
+    add("resident memory 70 s after the last page", "MiB", None, |of| {
+        mib(of.rested.now)
+    });
+    table(
+        &format!("Lists of {volumes} volumes in pages of {PAGE}, simulator"),
+        rows,
+    )
+}
