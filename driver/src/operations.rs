@@ -7,6 +7,8 @@
 //! * A *different* request for a volume that is being worked on is answered `ABORTED`, never interleaved.
 //! * A result goes to those who waited for it and is then forgotten. There is no cache: the next call looks at the world
 //!   anew, so that a killed and restarted process gives the same answers as one that lived on.
+//! * It guards one process. Several serve at once, with a leader per sidecar: what excludes across them rests on what Cinder and Nova
+//!   refuse, or on age (see the groups of `cinder_cloud`).
 //! * The number of running operations is bounded, and so is the wait for them at shutdown.
 
 use std::any::Any;

@@ -21,7 +21,6 @@ use crate::connection::Connection;
 use crate::dependents::Dependents;
 use crate::error::CloudError;
 use crate::gone::Gone;
-use crate::groups::under_work::UnderWork;
 use crate::ids::{ServerId, VolumeId};
 use crate::listing::kept::Listing;
 use crate::made::Made;
@@ -112,7 +111,6 @@ pub(crate) struct Inner {
     pub(crate) dependents: Dependents,
     pub(crate) known: Known,
     pub(crate) listing: Listing,
-    pub(crate) group_names: UnderWork,
     pub(crate) made: Made,
 }
 
@@ -145,7 +143,6 @@ impl Cloud {
                 dependents: Dependents::default(),
                 known: Known::default(),
                 listing: Listing::default(),
-                group_names: UnderWork::default(),
                 made: Made::default(),
             }),
         })

@@ -14,7 +14,6 @@ mod members;
 mod one_by_one;
 mod own;
 mod poll;
-pub(crate) mod under_work;
 
 use std::collections::BTreeSet;
 
@@ -65,6 +64,37 @@ pub struct GroupSnapshot {
     pub members: usize,
 }
 
+impl GroupSnapshot {
+    fn sources(&self) -> BTreeSet<&VolumeId> {
+        self.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect()
+    }
+
+    /// Whether it has some of the volumes and nothing else.
+    fn is_part_of(&self, new: &NewGroupSnapshot) -> bool {
+        let sources = self.sources();
+        sources.len() < new.volumes.len() && sources.into_iter().all(|source| new.volumes.contains(source))
+    }
+
+    /// Itself, if its members are those of the volumes asked for.
+    fn of_all(self, new: &NewGroupSnapshot) -> Result<Self, CloudError> {
+        let sources = self.sources();
+        if sources == new.volumes.iter().collect() {
+            return Ok(self);
+        }
+        let list = |ids: &mut dyn Iterator<Item = &VolumeId>| ids.map(VolumeId::as_str).collect::<Vec<_>>().join(", ");
+        Err(CloudError::SnapshotExists {
+            kind: ObjectKind::GroupSnapshot,
+            name: new.name.clone(),
+            difference: format!(
+                "volumes {} are wanted, it has {}",
+                list(&mut new.volumes.iter()),
+                list(&mut sources.into_iter())
+            ),
+            id: self.id.to_string(),
+        })
+    }
+}
+
 impl Inner {
     /// See [`crate::Cloud::create_group_snapshot`].
     pub(crate) async fn create_group_snapshot(&self, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
@@ -84,7 +114,6 @@ impl Inner {
                 "this Cinder has no groups of volumes (they take microversion 3.25)",
             ));
         }
-        let _under_work = self.group_names.begin(&new.name);
         let deadline = Instant::now() + self.options.operation_timeout;
         for _ in 0..ROUNDS {
             let Some(found) = self.group_snapshot_named(&new.name).await? else {
@@ -114,10 +143,31 @@ impl Inner {
                 self.remove_group_snapshot(&settled, deadline).await?;
                 continue;
             }
-            let whole = self.whole(&settled, new).await?;
+            let found = self.with_all_members(&settled, new).await?;
+            if found.is_part_of(new) && own::is_own_snapshot(&settled) {
+                if self.age(&settled.created_at) < self.options.operation_timeout {
+                    return Err(CloudError::Busy {
+                        kind: ObjectKind::GroupSnapshot,
+                        id: settled.id,
+                        status: format!(
+                            "available with {} of {} volumes, and an earlier attempt may still be at it",
+                            found.snapshots.len(),
+                            new.volumes.len()
+                        ),
+                        wanted: "complete or removed",
+                    });
+                }
+                tracing::warn!(
+                    group_snapshot = settled.id,
+                    "removing a group snapshot in which volumes are missing"
+                );
+                self.remove_group_snapshot(&settled, deadline).await?;
+                continue;
+            }
+            let found = found.of_all(new)?;
             // An earlier call may have been killed before this.
             self.free_volumes(&settled, deadline).await?;
-            return Ok(whole);
+            return Ok(found);
         }
         Err(failed(new, "error", "it failed again and again"))
     }
@@ -152,41 +202,59 @@ impl Inner {
         new: &NewGroupSnapshot,
         deadline: Instant,
     ) -> Result<GroupSnapshot, CloudError> {
-        let (volumes, group_type) = match self.group_order(new).await {
-            Ok(order) => order,
+        let group = match self.group_for(new, deadline).await {
+            Ok(group) => group,
+            Err(error) if error.is_transient() || matches!(error, CloudError::Busy { .. }) => return Err(error),
             Err(error) => {
                 // It may be the last answer: what an earlier attempt left goes with it.
-                self.dissolve_groups_named(&new.name, deadline).await?;
+                let removed = self.dissolve_groups_named(&new.name, deadline).await;
+                removed.map_err(|left| left_over(&new.name, &left))?;
                 return Err(error);
             }
         };
-        let group = self.group_for(new, &volumes, &group_type, deadline).await?;
         match self.cut(new, &group, deadline).await {
             Ok(record) => {
-                let whole = self.whole(&record, new).await;
+                let found = self.with_all_members(&record, new).await?;
+                if found.is_part_of(new) {
+                    let removed = self.remove_group_snapshot(&record, deadline).await;
+                    let left = removed
+                        .as_ref()
+                        .err()
+                        .map(|error| format!("; its removal failed: {error}"));
+                    return Err(CloudError::SnapshotFailed {
+                        kind: ObjectKind::GroupSnapshot,
+                        id: record.id,
+                        status: record.status,
+                        message: format!("a volume left its group while it was taken{}", left.unwrap_or_default()),
+                        removed: removed.is_ok(),
+                    });
+                }
                 self.free_volumes(&record, deadline).await?;
-                whole
+                found.of_all(new)
             }
             Err(error) => {
                 if self.may_be_cut(new, &error).await {
                     // A volume that left the group now would be missing in the snapshot. The next attempt finds it by its name.
                     tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, for Cinder may be at it");
                 } else if let Err(left) = self.dissolve_if_own(&group.id, deadline).await {
-                    tracing::warn!(error = %left, group = group.id, "the group of a failed group snapshot is still there");
+                    tracing::warn!(%error, group = group.id, "the group of a failed group snapshot is still there");
+                    return Err(left_over(&group.id, &left));
                 }
                 Err(error)
             }
         }
     }
 
-    /// What the group is made of.
-    async fn group_order(&self, new: &NewGroupSnapshot) -> Result<(Vec<GroupedVolume>, GroupType), CloudError> {
-        Ok((self.volumes_to_group(new).await?, self.group_type(new).await?))
-    }
-
     /// Whether Cinder may be at the snapshot although its creation ended with this error.
     async fn may_be_cut(&self, new: &NewGroupSnapshot, error: &CloudError) -> bool {
-        if !error.is_uncertain() && !matches!(error, CloudError::Timeout { .. }) {
+        let is_other = matches!(
+            error,
+            CloudError::Busy {
+                kind: ObjectKind::GroupSnapshot,
+                ..
+            }
+        );
+        if !is_other && !error.is_uncertain() && !matches!(error, CloudError::Timeout { .. }) {
             return false;
         }
         match self.group_snapshot_named(&new.name).await {
@@ -226,6 +294,15 @@ impl Inner {
                 ));
             }
         }
+        // Since the first look by name the group was made ready, and another process may have gone on with it meanwhile.
+        if let Some(found) = self.group_snapshot_named(&new.name).await? {
+            return Err(CloudError::Busy {
+                kind: ObjectKind::GroupSnapshot,
+                id: found.id,
+                status: "made by another process at the same time".to_owned(),
+                wanted: "made once",
+            });
+        }
         let id = match cinder.create_group_snapshot(&group.id, &new.name, own::MARK).await {
             Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
             answer => answer?,
@@ -249,30 +326,19 @@ impl Inner {
         })
     }
 
-    /// The group snapshot with its members, which must be those of the volumes asked for.
-    async fn whole(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+    /// The group snapshot with its members, once there are as many as asked for: an API node whose database lags may not list them yet.
+    async fn with_all_members(
+        &self,
+        record: &GroupSnapshotRecord,
+        new: &NewGroupSnapshot,
+    ) -> Result<GroupSnapshot, CloudError> {
         let end = Instant::now() + NEW;
-        let mut whole = self.with_members(record).await?;
-        // An API node whose database lags may not list them yet.
-        while whole.snapshots.len() < new.volumes.len() && Instant::now() < end {
+        let mut found = self.with_members(record).await?;
+        while found.snapshots.len() < new.volumes.len() && Instant::now() < end {
             sleep(jitter(AGAIN, &self.options.sources)).await;
-            whole = self.with_members(record).await?;
+            found = self.with_members(record).await?;
         }
-        let sources: BTreeSet<&VolumeId> = whole.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect();
-        if sources == new.volumes.iter().collect() {
-            return Ok(whole);
-        }
-        let list = |ids: &mut dyn Iterator<Item = &VolumeId>| ids.map(VolumeId::as_str).collect::<Vec<_>>().join(", ");
-        Err(CloudError::SnapshotExists {
-            kind: ObjectKind::GroupSnapshot,
-            id: record.id.clone(),
-            name: new.name.clone(),
-            difference: format!(
-                "volumes {} are wanted, it has {}",
-                list(&mut new.volumes.iter()),
-                list(&mut sources.into_iter())
-            ),
-        })
+        Ok(found)
     }
 
     /// The volumes, which must be there, sound and in one zone.
@@ -350,49 +416,39 @@ impl Inner {
     }
 
     /// The group to cut: the one that the volumes are in already, all of them and nothing else, or one of our own.
-    async fn group_for(
-        &self,
-        new: &NewGroupSnapshot,
-        volumes: &[GroupedVolume],
-        group_type: &GroupType,
-        deadline: Instant,
-    ) -> Result<Group, CloudError> {
-        let own = self.own_group(&new.name, group_type, deadline).await?;
+    async fn group_for(&self, new: &NewGroupSnapshot, deadline: Instant) -> Result<Group, CloudError> {
+        let volumes = self.volumes_to_group(new).await?;
+        let group_type = self.group_type(new).await?;
+        let own = self.own_group(&new.name, &group_type, deadline).await?;
         let elsewhere =
             |one: &&GroupedVolume| !one.group_id.is_empty() && own.as_ref().is_none_or(|own| own.id != one.group_id);
-        if let Some(placed) = volumes.iter().find(elsewhere) {
+        for placed in volumes.iter().filter(elsewhere) {
             let cinder = BlockStorage::new(&self.transport);
-            if let Some(group) = cinder.group(&placed.group_id).await? {
-                let members: BTreeSet<&VolumeId> = group.volumes.iter().collect();
-                if own.is_none() && !own::is_own(&group) && members == new.volumes.iter().collect() {
-                    if group.type_id == group_type.id {
-                        return Ok(group);
-                    }
-                    return Err(cannot(
-                        new,
-                        format!(
-                            "its volumes are in group {}, which is not of type {}",
-                            group.id, group_type.name
-                        ),
-                    ));
+            let Some(group) = cinder.group(&placed.group_id).await? else {
+                // What an abandoned attempt left was just removed.
+                continue;
+            };
+            let members: BTreeSet<&VolumeId> = group.volumes.iter().collect();
+            if own.is_none() && !own::is_own(&group) && members == new.volumes.iter().collect() {
+                if group.type_id == group_type.id {
+                    return Ok(group);
                 }
-                if own::is_own(&group) && self.leave_own_group(&placed.volume.id).await? {
-                    // What a killed process left; the next attempt finds the volume free.
-                    return Err(CloudError::Busy {
-                        kind: ObjectKind::Volume,
-                        id: placed.volume.id.to_string(),
-                        status: format!("taken out of the group {} of an abandoned snapshot", group.id),
-                        wanted: "in no group",
-                    });
-                }
-                if own::is_own(&group) {
-                    return Err(CloudError::Busy {
-                        kind: ObjectKind::Volume,
-                        id: placed.volume.id.to_string(),
-                        status: format!("in group {} for another group snapshot", group.id),
-                        wanted: "in no group",
-                    });
-                }
+                return Err(cannot(
+                    new,
+                    format!(
+                        "its volumes are in group {}, which is not of type {}",
+                        group.id, group_type.name
+                    ),
+                ));
+            }
+            if own::is_own(&group) && self.leave_own_group(&placed.volume.id).await? {
+                // What a killed process left; the next attempt finds the volume free.
+                return Err(CloudError::Busy {
+                    kind: ObjectKind::Volume,
+                    id: placed.volume.id.to_string(),
+                    status: format!("taken out of the group {} of an abandoned snapshot", group.id),
+                    wanted: "in no group",
+                });
             }
             return Err(cannot(
                 new,
@@ -425,7 +481,8 @@ impl Inner {
             return Ok(group);
         }
         let status = group.status.clone();
-        self.dissolve_if_own(&id, deadline).await?;
+        let removed = self.dissolve_if_own(&id, deadline).await;
+        removed.map_err(|left| left_over(&id, &left))?;
         Err(cannot(
             new,
             format!(
@@ -441,6 +498,16 @@ fn cannot(new: &NewGroupSnapshot, reason: impl Into<String>) -> CloudError {
     CloudError::CannotGroup {
         name: new.name.clone(),
         reason: reason.into(),
+    }
+}
+
+/// A group of ours could not be removed. The caller has to ask again: after a final answer it would stay for good.
+fn left_over(group: &str, error: &CloudError) -> CloudError {
+    CloudError::Busy {
+        kind: ObjectKind::Group,
+        id: group.to_owned(),
+        status: format!("left over, and its removal failed: {error}"),
+        wanted: "deleted",
     }
 }
 

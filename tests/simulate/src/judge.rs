@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use openstack_sim::{AttachmentStatus, CloudState, Sim, VolumeStatus};
+use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Sim, VolumeStatus};
 use tonic::Code;
 
 use crate::ledger::{Known, Ledger};
@@ -80,6 +80,29 @@ impl Judge {
             if known.is_none_or(|known| known.id().is_some_and(|id| id != snapshot.id)) {
                 return self.wrong(&format!(
                     "group snapshot {} ({name}) is known to no caller",
+                    snapshot.id
+                ));
+            }
+        }
+        for snapshot in &state.group_snapshots {
+            let name = snapshot.name.as_deref().unwrap_or_default();
+            let is_taken = |volume: &String| {
+                let mut members = state.snapshots.iter();
+                members.any(|one| one.group_snapshot_id.as_ref() == Some(&snapshot.id) && one.volume_id == *volume)
+            };
+            // Until a volume is in the group it may be deleted, and may get into another one at the same moment.
+            let was_free = |volume: &String| {
+                let is_free = |found: &openstack_sim::Volume| {
+                    found.group_id.is_none() && matches!(found.status, VolumeStatus::Available | VolumeStatus::InUse)
+                };
+                state.volume(volume).is_some_and(is_free)
+            };
+            let mut wanted = book.members.get(name).into_iter().flatten();
+            if let Some(missing) = wanted.find(|volume| was_free(volume) && !is_taken(volume))
+                && snapshot.status == GroupStatus::Creating
+            {
+                return self.wrong(&format!(
+                    "group snapshot {} ({name}) is taken without volume {missing}",
                     snapshot.id
                 ));
             }

@@ -39,6 +39,8 @@ pub struct Book {
     pub snapshots: BTreeMap<String, Known>,
     /// By name.
     pub group_snapshots: BTreeMap<String, Known>,
+    /// Volumes of group snapshots, by the name of each, once it was asked for.
+    pub members: BTreeMap<String, Vec<String>>,
     /// Volume and server: between the first ControllerPublishVolume and the OK of ControllerUnpublishVolume.
     pub attachments: BTreeMap<(String, String), Attached>,
     /// Volumes that were changed beside the callers, and at which step.

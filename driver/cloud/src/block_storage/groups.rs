@@ -51,6 +51,8 @@ pub(crate) struct Group {
     /// The id of its type.
     #[serde(rename = "group_type", default, deserialize_with = "null_as_default")]
     pub(crate) type_id: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) created_at: String,
     /// Told of single groups only.
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) volumes: Vec<VolumeId>,

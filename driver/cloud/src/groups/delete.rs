@@ -26,7 +26,9 @@ impl Inner {
             return Ok(());
         }
         let deadline = Instant::now() + self.options.operation_timeout;
-        let Some(record) = cinder.group_snapshot(id.as_str()).await? else {
+        // One that was just made may be deleted at once, and an API node whose database lags says that it is not there.
+        let look = || cinder.group_snapshot(id.as_str());
+        let Some(record) = self.shown(deadline, look, |_| true).await? else {
             // An earlier call may have been killed between the snapshot and its group.
             return self.dissolve_group_of(id.as_str(), deadline).await;
         };

@@ -1,12 +1,20 @@
-//! The groups that we make: how they are known, and how they go.
+//! The groups that we make: how they are known, when they may be touched, and how they go.
+//!
+//! A volume that leaves a group while its snapshot is taken is missing in it. Which process takes the snapshot is nowhere written, so
+//! age tells: an attempt ends within the operation timeout, and it takes a group up only while the group is younger than that. A group
+//! of twice that age is no attempt's any more.
+
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::poll::is_settled;
 use crate::block_storage::{BlockStorage, Group, GroupSnapshotRecord, GroupType};
 use crate::cloud::Inner;
-use crate::error::CloudError;
+use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
+use crate::watch::timestamp;
 
 /// The description of every group snapshot of ours, and how that of every group of ours begins; the id of its snapshot follows once it is known.
 pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
@@ -39,8 +47,17 @@ impl Inner {
             let Some(group) = self.group_settled(&found.id, deadline).await? else {
                 continue;
             };
-            if usable.is_none() && group.status == "available" && group.type_id == group_type.id {
+            let is_good = group.status == "available" && group.type_id == group_type.id;
+            let age = self.age(&group.created_at);
+            if is_good && usable.is_none() && age < self.options.operation_timeout {
                 usable = Some(group);
+            } else if is_good && age < 2 * self.options.operation_timeout {
+                return Err(CloudError::Busy {
+                    kind: ObjectKind::Group,
+                    id: group.id,
+                    status: "in use by an earlier attempt at its snapshot, which may still be under way".to_owned(),
+                    wanted: "unused",
+                });
             } else {
                 self.dissolve_if_own(&found.id, deadline).await?;
             }
@@ -73,7 +90,7 @@ impl Inner {
             .await?;
         match self.group_settled(&group.id, deadline).await? {
             Some(left) if !left.volumes.is_empty() => Err(CloudError::Busy {
-                kind: crate::error::ObjectKind::Group,
+                kind: ObjectKind::Group,
                 id: left.id,
                 status: left.status,
                 wanted: "empty",
@@ -93,7 +110,7 @@ impl Inner {
             let emptied = self.group_settled(id, deadline).await?;
             if emptied.is_none_or(|emptied| !emptied.volumes.is_empty()) {
                 return Err(CloudError::Busy {
-                    kind: crate::error::ObjectKind::Group,
+                    kind: ObjectKind::Group,
                     id: id.to_owned(),
                     status: group.status,
                     wanted: "empty",
@@ -114,8 +131,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in one that this
-    /// process is working on, or in somebody else's.
+    /// How old something of Cinder's is by Cinder's own clock; nothing where it tells no time that can be read.
+    pub(super) fn age(&self, created_at: &str) -> Duration {
+        let created = timestamp(created_at);
+        let age = created.map(|created| self.transport.time_of_cinder().duration_since(created));
+        age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
+    }
+
+    /// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in somebody else's.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`CloudError::Busy`] while a process may be at work on the group's snapshot.
     pub(crate) fn leave_own_group<'a>(&'a self, volume: &'a VolumeId) -> BoxFuture<'a, Result<bool, CloudError>> {
         // In a box, for it is seldom needed by those who might.
         Box::pin(self.take_out(volume))
@@ -133,10 +160,17 @@ impl Inner {
         else {
             return Ok(false);
         };
-        let group = cinder.group(&found.group_id).await?;
-        let Some(group) = group.filter(|group| is_own(group) && !self.group_names.has(&group.name)) else {
+        let Some(group) = cinder.group(&found.group_id).await?.filter(is_own) else {
             return Ok(false);
         };
+        if !self.is_abandoned(&group).await? {
+            return Err(CloudError::Busy {
+                kind: ObjectKind::Volume,
+                id: volume.to_string(),
+                status: format!("in group {} for a snapshot that may still be taken", group.id),
+                wanted: "in no group",
+            });
+        }
         tracing::warn!(%volume, group = group.id, "taking a volume out of the group of an abandoned snapshot");
         let deadline = Instant::now() + self.options.operation_timeout;
         cinder
@@ -149,5 +183,15 @@ impl Inner {
             let _ = self.dissolve_if_own(&group.id, deadline).await;
         }
         Ok(out)
+    }
+
+    /// Whether volumes may leave a group of ours: its snapshot is complete, or no attempt can be at work on it in any process.
+    async fn is_abandoned(&self, group: &Group) -> Result<bool, CloudError> {
+        let all = BlockStorage::new(&self.transport).group_snapshots().await?;
+        let mut cut = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
+        if cut.peek().is_some() {
+            return Ok(cut.all(|snapshot| is_settled(&snapshot.status)));
+        }
+        Ok(self.age(&group.created_at) >= 2 * self.options.operation_timeout)
     }
 }

@@ -48,7 +48,7 @@ impl Inner {
 
     /// Looks until what was just done is shown: an API node whose database lags shows what was before. What is not shown after
     /// [`NEW`] has not come about.
-    async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+    pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
         &self,
         deadline: Instant,
         look: impl Fn() -> L,
@@ -149,7 +149,7 @@ impl Inner {
 }
 
 /// Cinder says `deleted` for a moment, before the record goes.
-fn is_settled(status: &str) -> bool {
+pub(super) fn is_settled(status: &str) -> bool {
     !matches!(status, "creating" | "updating" | "deleting" | "deleted")
 }
 

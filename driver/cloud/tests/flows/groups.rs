@@ -182,6 +182,30 @@ async fn a_failure_on_the_way_leaves_nothing_behind(#[case] operation: &str) {
     assert_eq!(stage.left(), (1, 1, 2, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_not_final_while_the_group_is_left() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let refused = Fault::on("create_group_snapshot").effect(Effect::status(400));
+    stage.sim.fault(refused).expect("a rule");
+    let stays = Fault::on("delete_group").times(1).effect(Effect::status(400));
+    stage.sim.fault(stays).expect("a rule");
+    let error = stage.take(&wanted(&volumes)).await.expect_err("refused");
+    assert!(
+        matches!(
+            &error,
+            CloudError::Busy {
+                kind: ObjectKind::Group,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = stage.take(&wanted(&volumes)).await.expect_err("refused");
+    assert!(matches!(&error, CloudError::CannotGroup { .. }), "{error}");
+    assert_eq!(stage.left(), (0, 0, 0, 0));
+}
+
 #[rstest]
 #[case("create_group")]
 #[case("update_group")]
@@ -275,6 +299,73 @@ async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it(
         last += 1;
     }
     assert!(last > 8, "it was cut short after {last} calls only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_stays_in_its_group_until_no_process_can_be_taking_the_snapshot() {
+    let stage = stage_with(SimConfig {
+        group_types: vec![GroupType::consistent("together")],
+        latencies: latencies(|l| l.group = Duration::from_secs(1)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volumes = stage.pair().await;
+    {
+        let killed = wanted(&volumes);
+        let killed = stage.take(&killed);
+        tokio::pin!(killed);
+        let mut tick = tokio::time::interval(Duration::from_millis(1));
+        while stage.left().3 < 2 {
+            tokio::select! {
+                ended = &mut killed => panic!("it ended before its volumes were in the group: {ended:?}"),
+                _ = tick.tick() => {}
+            }
+        }
+    }
+    let config = CloudConfig::from_cloud_conf(&stage.sim.access().cloud_conf()).expect("a good configuration");
+    let other = Cloud::new(config, stage.options()).expect("another process");
+    let error = other.delete_volume(&volumes[0].id).await.expect_err("in a group");
+    assert!(
+        matches!(
+            &error,
+            CloudError::Busy {
+                kind: ObjectKind::Volume,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(stage.left(), (1, 0, 0, 2));
+
+    tokio::time::sleep(2 * stage.options().operation_timeout).await;
+    other.delete_volume(&volumes[0].id).await.expect("deleted");
+    let taken = stage.take(&wanted(&volumes[1..])).await.expect("taken in a new group");
+    assert_eq!(taken.snapshots.len(), 1);
+    assert_eq!(stage.left(), (1, 1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_snapshot_without_all_volumes_is_replaced_once_no_attempt_can_be_at_it() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let first = stage.take(&wanted(&volumes[..1])).await.expect("taken");
+    let error = stage.take(&wanted(&volumes)).await.expect_err("too young");
+    assert!(
+        matches!(
+            &error,
+            CloudError::Busy {
+                kind: ObjectKind::GroupSnapshot,
+                ..
+            }
+        ),
+        "{error}"
+    );
+
+    tokio::time::sleep(stage.options().operation_timeout).await;
+    let taken = stage.take(&wanted(&volumes)).await.expect("replaced");
+    assert_ne!(taken.id, first.id);
+    assert_eq!(sources(&taken), wanted(&volumes).volumes);
+    assert_eq!(stage.left(), (1, 1, 2, 0));
 }
 
 #[tokio::test(start_paused = true)]

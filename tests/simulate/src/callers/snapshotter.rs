@@ -93,11 +93,11 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Durat
 pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String], limit: Duration) {
     let schedule = &cluster.schedule;
     let mut backoff = Backoff::new();
-    cluster
-        .ledger
-        .book()
-        .group_snapshots
-        .insert(name.to_owned(), Known::Asked);
+    {
+        let mut book = cluster.ledger.book();
+        book.group_snapshots.insert(name.to_owned(), Known::Asked);
+        book.members.insert(name.to_owned(), volumes.to_vec());
+    }
     let (id, members) = loop {
         let request = CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
