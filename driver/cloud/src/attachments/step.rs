@@ -221,13 +221,26 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
                 Ok(Some(step)) | Err(step) => step,
                 Ok(None) => Step::Done(None),
             },
+            VolumeStatus::Detaching => cut_short(view, volume),
             _ => Step::Done(None),
         },
         Seen::There(()) => recorded(view, refusal, volume, here),
     }
 }
 
-/// Cinder shows a complete attachment of which Nova has no record. With the server gone it is what the server's deletion left
+/// Nova has no record, and Cinder is at a detachment, whose attachment it lists among the half-made ones only. It may be another server's,
+/// or one of ours that the server's deletion cut short.
+fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
+    match view.attachments {
+        Seen::Not => Step::Look(Source::Attachments),
+        Seen::There(all) if all.iter().any(|one| one.instance.as_ref() == Some(view.server)) => {
+            unknown_to_nova(view, volume)
+        }
+        Seen::Missing | Seen::There(_) => Step::Done(None),
+    }
+}
+
+/// Cinder has an attachment of which Nova has no record. With the server gone it is what the server's deletion left
 /// behind. With the server there it stays: the guest may still have the disk.
 fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
     match view.host {

@@ -220,6 +220,24 @@ fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
 }
 
 #[test]
+fn a_detachment_that_the_servers_deletion_cut_short_is_not_taken_for_done() {
+    let left = |attachments, host| Known {
+        attachments,
+        host,
+        ..Known::volume("detaching", false, &[])
+    };
+    let next = |known: &Known| known.next(Wish::Detach);
+    let ours = || Seen::There(vec![attachment(OURS, "detaching", Some(HERE))]);
+    assert_eq!(next(&left(Seen::Not, Seen::Missing)), Step::Look(Source::Attachments));
+    assert_eq!(next(&left(ours(), Seen::Not)), Step::Look(Source::Server));
+    assert_eq!(next(&left(ours(), Seen::Missing)), Step::Doubt(ids(OURS)));
+    let there = Seen::There(server("ACTIVE", None));
+    assert_eq!(next(&left(ours(), there)), Step::Settle, "Nova may be about to end it");
+    let theirs = Seen::There(vec![attachment(THEIRS, "detaching", Some(THERE))]);
+    assert_eq!(next(&left(theirs, Seen::Missing)), Step::Done(None));
+}
+
+#[test]
 fn what_is_stuck_is_named_and_not_waited_for_without_end() {
     for (status, wish, record) in [
         ("reserved", ATTACH, Seen::There(())),
