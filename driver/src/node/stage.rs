@@ -155,7 +155,6 @@ impl Stage {
             let prepare = Prepare {
                 fs_type: wanted,
                 read_only: options.is_read_only(),
-                has_content_source: self.has_content_source,
                 mkfs_options: self.mkfs_options.clone(),
             };
             let fs_type = host.prepare_filesystem(device, prepare).await?.fs_type;

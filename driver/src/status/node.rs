@@ -96,7 +96,7 @@ fn filesystem(error: &FilesystemError) -> Code {
         | FilesystemError::Foreign { .. }
         | FilesystemError::OtherType { .. }
         | FilesystemError::EmptyReadOnly { .. }
-        | FilesystemError::UnfinishedCopy { .. }
+        | FilesystemError::Unfinished { .. }
         | FilesystemError::Damaged { .. } => Code::FailedPrecondition,
     }
 }
