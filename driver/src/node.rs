@@ -78,6 +78,8 @@ pub struct NodeConfig {
     pub additional_topology: BTreeMap<String, String>,
     /// Most volumes that this node may hold; counted from its disks and slots when absent. 0 leaves it to Kubernetes.
     pub max_volumes: Option<u32>,
+    /// What is taken from the count, for volumes that CSI does not attach.
+    pub reserved_volumes: u32,
 }
 
 impl NodeConfig {
@@ -93,6 +95,7 @@ impl NodeConfig {
             topology: args.with_topology,
             additional_topology: args.additional_topology.iter().cloned().collect(),
             max_volumes: args.max_volumes_per_node.or(max_volumes),
+            reserved_volumes: args.reserved_volumes,
             search_order: args.search_order.clone(),
             ..Self::default()
         }
