@@ -145,6 +145,8 @@ impl Publish {
             let same = host.device_number(&target).await? == Some(device.number);
             return self.check_published(mount, same);
         }
+        // From here on things are done to it by name.
+        let _held = host.hold(device).await?;
         let actual = host.device_number(&device.path).await?;
         if actual != Some(device.number) {
             return Err(NodeError::Device(DeviceError::WrongNode {

@@ -1,6 +1,7 @@
 //! The real host on the node of this model.
 
 mod history;
+mod swap;
 
 use std::collections::BTreeSet;
 use std::path::Path;
