@@ -65,6 +65,7 @@ fn code(error: &NodeError) -> Code {
         | NodeError::PublishedElsewhere { .. }
         | NodeError::GrowReadOnly { .. }
         | NodeError::ReadOnlyDevice { .. }
+        | NodeError::OtherVolume { .. }
         | NodeError::StillPublished { .. } => Code::FailedPrecondition,
     }
 }
@@ -105,6 +106,7 @@ fn mount(error: &MountError) -> Code {
     match error {
         MountError::Option(_) => Code::InvalidArgument,
         MountError::Busy { .. } | MountError::NoAnswer(_) => Code::Unavailable,
+        MountError::NotEmpty { .. } => Code::FailedPrecondition,
         MountError::List(_)
         | MountError::Mount { .. }
         | MountError::Bind { .. }

@@ -129,7 +129,7 @@ fn has_bus(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
 }
 
 /// Whether the kernel shows something of the disk that is the volume's id.
-fn is_named(machine: &dyn Machine, sys: &Path, name: &str, volume_id: &str) -> bool {
+pub(crate) fn is_named(machine: &dyn Machine, sys: &Path, name: &str, volume_id: &str) -> bool {
     serials(machine, sys, name)
         .iter()
         .chain(&world_wide_names(machine, sys, name))
