@@ -169,6 +169,11 @@ pub struct Args {
     #[arg(long, value_name = "COUNT")]
     pub max_volumes_per_node: Option<u32>,
 
+    /// Attachments of a node that are kept for volumes that CSI does not attach and that are not attached yet: taken from the number
+    /// that the node counts where no limit is given
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    pub reserved_volumes: u32,
+
     /// File system of a new volume where neither the StorageClass nor the provisioner names one: ext4, xfs or btrfs
     #[arg(long, value_name = "TYPE", default_value = "ext4", value_parser = parse_fs_type)]
     pub default_fs_type: FsType,
@@ -281,6 +286,7 @@ impl Default for Args {
             metadata_url: DEFAULT_METADATA_URL.into(),
             search_order: Vec::new(),
             max_volumes_per_node: None,
+            reserved_volumes: 0,
             default_fs_type: FsType::default(),
             volume_metadata: Vec::new(),
             zone_labels: ZoneLabels::Encoded,

@@ -78,6 +78,10 @@ pub struct NodeConfig {
     pub additional_topology: BTreeMap<String, String>,
     /// Most volumes that this node may hold; counted from its disks and slots when absent. 0 leaves it to Kubernetes.
     pub max_volumes: Option<u32>,
+    /// What is taken from the count, for volumes that CSI does not attach.
+    pub reserved_volumes: u32,
+    /// The kubelet's directory. Where it is given, no volume is staged or published outside of it.
+    pub kubelet_dir: Option<PathBuf>,
 }
 
 impl NodeConfig {
@@ -93,6 +97,9 @@ impl NodeConfig {
             topology: args.with_topology,
             additional_topology: args.additional_topology.iter().cloned().collect(),
             max_volumes: args.max_volumes_per_node.or(max_volumes),
+            reserved_volumes: args.reserved_volumes,
+            // Without these flags it may be the default of a manifest that does not name it.
+            kubelet_dir: (args.register || args.unregister).then(|| args.kubelet_dir.clone()),
             search_order: args.search_order.clone(),
             ..Self::default()
         }
@@ -116,6 +123,8 @@ pub struct NodeService {
     operations: Operations,
     instance: info::Instance,
     known: health::Known,
+    /// See [`NodeConfig::kubelet_dir`].
+    kubelet_dir: Option<PathBuf>,
 }
 
 impl NodeService {
@@ -124,6 +133,7 @@ impl NodeService {
         Self {
             host,
             operations,
+            kubelet_dir: config.kubelet_dir.clone(),
             instance: info::Instance::new(config),
             known: health::Known::default(),
         }
@@ -134,6 +144,31 @@ impl NodeService {
     pub async fn info(&self) -> Result<NodeGetInfoResponse, InstanceError> {
         self.instance.describe(&self.host).await
     }
+
+    /// A path of a request at which this node may mount or unmount.
+    fn place(&self, field: &str, path: PathBuf) -> Result<PathBuf, Status> {
+        fields::place(field, path, self.kubelet_dir.as_deref())
+    }
+}
+
+/// Unmounts what is at a place of a volume, unless that is another volume.
+async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result<(), NodeError> {
+    match host.other_volume_at(path, volume_id).await {
+        Ok(None) => {}
+        Ok(Some(serial)) => {
+            return Err(NodeError::OtherVolume {
+                volume_id: volume_id.to_owned(),
+                path: path.to_owned(),
+                serial,
+            });
+        }
+        // A disk that does not answer must not keep a pod from its end.
+        Err(error) => {
+            tracing::warn!(volume = volume_id, path = %path.display(), %error, "unmounting without that look");
+        }
+    }
+    host.unmount(path).await?;
+    Ok(())
 }
 
 /// Takes the kernel's own flag off a device that an earlier read-only publish left on it. What the hypervisor wants

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::held::Held;
-pub(crate) use self::identity::serials;
+pub(crate) use self::identity::{is_named, serials, upper};
 
 use crate::machine::{Disk, Open};
 use crate::offload::OffloadError;

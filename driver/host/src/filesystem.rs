@@ -11,9 +11,9 @@
 //! # A format that was cut short
 //!
 //! The process or the node may die during mkfs. mkfs.xfs then leaves a superblock that says «in progress», which the
-//! kernel refuses to mount, so it never held data; mkfs.btrfs leaves one with a magic number of its own, likewise. mke2fs
-//! leaves written blocks and no superblock, which cannot be told from foreign data by looking at them. Three ways to know
-//! were weighed:
+//! kernel refuses to mount; mkfs.btrfs leaves one with a magic number of its own, likewise. Neither proves that there is no
+//! data: xfs_copy, xfs_mdrestore and btrfs-convert write the same while they work. mke2fs leaves written blocks and no
+//! superblock, which cannot be told from foreign data by looking at them. Three ways to know were weighed:
 //!
 //! * A note on the node: lost when the volume goes to another node; and it lies when the volume was used elsewhere in
 //!   the meantime, which the node cannot know.
@@ -26,9 +26,9 @@
 //!
 //! So the mark is there exactly while no file system of this volume was ever complete and mounted, on whatever node the
 //! volume turns up. It counts only where the superblocks' place is still zero or holds such an unfinished one: mke2fs writes
-//! its primary superblock last. It names the volume, so a clone or a restored copy of a half-made volume, which is
-//! another volume, is refused rather than formatted. A volume that was extended in between has its mark elsewhere, and is
-//! refused as well.
+//! its primary superblock last. Nothing else counts: an unfinished file system without the mark is refused, with the command
+//! that formats it. The mark names the volume, so a clone or a restored copy of a half-made volume, which is
+//! another volume, is refused as well. So is a volume that was extended in between, which has its mark elsewhere.
 //!
 //! A mkfs that outlives the process still holds the device exclusively; the next call waits for its end and looks anew.
 
@@ -64,8 +64,6 @@ pub struct Prepare {
     pub fs_type: Option<FsType>,
     /// Nothing may be written: no format, no repair.
     pub read_only: bool,
-    /// The volume was made from a snapshot or another volume.
-    pub has_content_source: bool,
     /// What mkfs is told beside our own defaults.
     pub mkfs_options: MkfsOptions,
 }
@@ -128,19 +126,19 @@ pub enum FilesystemError {
         /// The volume.
         volume_id: String,
     },
-    /// A file system that was never finished, on a volume that was made from another.
+    /// A file system whose making did not end, without the mark of a format that this driver began.
     #[error(
-        "{} (volume {volume_id}) holds {found} and was made from a snapshot or another volume, so it is not formatted: \
-         the source was copied while it was being formatted; make the volume anew from a source that has been mounted once",
-         device.display()
+        "{0} (volume {volume_id}) holds {found} whose making did not end, without the mark that this driver's own format leaves: \
+         it was not touched, because somebody may be copying or restoring data there. If the volume is known to hold \
+         nothing of value, run `mkfs.{found} -f {0}` on the node", device.display()
     )]
-    UnfinishedCopy {
+    Unfinished {
         /// The device.
         device: PathBuf,
         /// The volume.
         volume_id: String,
-        /// What was found.
-        found: String,
+        /// What it would have been.
+        found: FsType,
     },
     /// An option for mkfs that it is not given.
     #[error(transparent)]
@@ -265,15 +263,12 @@ impl Host {
                 });
             }
             Content::Blank => None,
-            Content::Unfinished(fs_type) if marked || !wanted.has_content_source => {
-                Some(format!("a {fs_type} that was never finished"))
-            }
-            Content::Unfinished(fs_type) => {
-                let found = format!("a {fs_type} that was never finished");
-                return Err(FilesystemError::UnfinishedCopy {
+            Content::Unfinished(fs_type) if marked => Some(format!("a {fs_type} that was never finished")),
+            Content::Unfinished(found) => {
+                return Err(FilesystemError::Unfinished {
                     device: path(),
                     volume_id: volume_id(),
-                    found,
+                    found: *found,
                 });
             }
             Content::Unknown {

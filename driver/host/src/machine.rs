@@ -56,6 +56,8 @@ pub struct Stat {
     pub kind: Kind,
     /// Major and minor number of the device that it is (`st_rdev`); of no meaning where it is none.
     pub number: (u32, u32),
+    /// Bytes of a file, or of what a symbolic link says; of no meaning for anything else.
+    pub size: u64,
 }
 
 /// Why the kernel did not mount a file system.

@@ -4,6 +4,7 @@
 //! what it did not like (the `fsopen` family; `mount(2)` where a kernel lacks it).
 
 mod options;
+mod owner;
 mod refusal;
 
 use std::ffi::OsString;
@@ -73,6 +74,15 @@ pub enum MountError {
         /// The system's reason.
         source: io::Error,
     },
+    /// What is at the place is not what a device was shown at.
+    #[error(
+        "{} is no empty file, so it is not the one at which a device was shown, and it was not removed: move it away",
+        target.display()
+    )]
+    NotEmpty {
+        /// The place.
+        target: PathBuf,
+    },
     /// The kernel refused to unmount.
     #[error("cannot unmount {}", target.display())]
     Unmount {
@@ -134,7 +144,7 @@ impl Host {
             .await?
     }
 
-    /// Removes an empty directory or a file; nothing there is fine. Never removes what a directory holds.
+    /// Removes an empty directory or an empty file; nothing there is fine. Never removes what either holds.
     pub async fn remove_place(&self, target: &Path) -> Result<(), MountError> {
         let (machine, target) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("removing {}", target.display());
@@ -346,7 +356,12 @@ fn create_place(machine: &dyn Machine, target: &Path, place: Place, mode: u32) -
 fn remove_place(machine: &dyn Machine, target: &Path) -> Result<(), MountError> {
     let removed = match machine.lstat(target) {
         Ok(found) if found.kind == Kind::Directory => machine.remove_directory(target),
-        Ok(_) => machine.remove_file(target),
+        Ok(found) if found.kind == Kind::Other && found.size == 0 => machine.remove_file(target),
+        Ok(_) => {
+            return Err(MountError::NotEmpty {
+                target: target.to_owned(),
+            });
+        }
         Err(error) => Err(error),
     };
     match removed {

@@ -34,8 +34,18 @@ impl Mount {
     /// Whether this is the file system of `device`. The files of a btrfs have a device number of its own, so that its
     /// source, which the kernel names itself, tells.
     pub fn is_of(&self, device: &Device) -> bool {
-        self.device == device.number
-            || (self.fs_type == FsType::Btrfs.name() && self.source.file_name() == Some(OsStr::new(&device.name)))
+        self.is_of_disk(&device.name, Some(device.number))
+    }
+
+    /// Whether this shows the disk of the kernel's `name`, with this number: its file system, or its node in a file system of
+    /// devices.
+    pub(crate) fn shows(&self, name: &str, number: Option<(u32, u32)>) -> bool {
+        self.is_of_disk(name, number) || self.root.file_name() == Some(OsStr::new(name))
+    }
+
+    fn is_of_disk(&self, name: &str, number: Option<(u32, u32)>) -> bool {
+        Some(self.device) == number
+            || (self.fs_type == FsType::Btrfs.name() && self.source.file_name() == Some(OsStr::new(name)))
     }
 
     /// Whether writes are refused here, by this mount or by the whole file system.
@@ -157,7 +167,8 @@ fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-fn device_number(field: &[u8]) -> Option<(u32, u32)> {
+/// `98:0`, major and minor number.
+pub(crate) fn device_number(field: &[u8]) -> Option<(u32, u32)> {
     let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }

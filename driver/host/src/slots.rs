@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::device::serials;
-use crate::{Host, Machine, OffloadError};
+use crate::device::{serials, upper};
+use crate::{Host, Machine, MountError, MountTable, mountinfo};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -31,8 +31,9 @@ pub enum Bus {
 pub struct Room {
     /// How volumes reach this machine; nothing where no disk tells.
     pub bus: Option<Bus>,
-    /// Volumes that are attached now: disks with a UUID for a serial and without partitions, so that the one that the
-    /// machine booted from is not among them.
+    /// Volumes that are attached now and may be CSI's: disks with a UUID for a serial. One that has partitions, is mounted or is
+    /// held by another block device counts only where CSI shows it, so that the one that the machine booted from, and one that
+    /// holds etcd, are not among them.
     pub attached: u32,
     /// How many more fit.
     pub free: u32,
@@ -46,13 +47,12 @@ impl Room {
 }
 
 impl Host {
-    /// Counts. Bounded by 10 s.
-    pub async fn room_for_volumes(&self) -> Result<Room, OffloadError> {
+    /// Counts. Bounded by 10 s, and by as much for the list of mounts. Dropping the future changes nothing.
+    pub async fn room_for_volumes(&self) -> Result<Room, MountError> {
+        let mounts = self.mounts().await?;
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
-        self.inner
-            .calls
-            .run("counting disks and slots", LIMIT, move || count(&*machine, &sys))
-            .await
+        let count = move || count(&*machine, &sys, &mounts);
+        Ok(self.inner.calls.run("counting disks and slots", LIMIT, count).await?)
     }
 }
 
@@ -61,10 +61,10 @@ struct Disk {
     is_volume: bool,
 }
 
-fn count(machine: &dyn Machine, sys: &Path) -> Room {
+fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> Room {
     let disks: Vec<Disk> = names(machine, &sys.join("block"))
         .into_iter()
-        .filter_map(|name| disk(machine, sys, &name))
+        .filter_map(|name| disk(machine, sys, mounts, &name))
         .collect();
     let volumes = || disks.iter().filter(|disk| disk.is_volume);
     // Further volumes come as those before them did; before the first one, as the disk that the machine booted from did.
@@ -88,16 +88,54 @@ pub(crate) fn names(machine: &dyn Machine, dir: &Path) -> Vec<String> {
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
-fn disk(machine: &dyn Machine, sys: &Path, name: &str) -> Option<Disk> {
+fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> Option<Disk> {
     let bus = [("vd", Bus::Virtio), ("sd", Bus::Scsi), ("nvme", Bus::Nvme)]
         .into_iter()
         .find_map(|(prefix, bus)| name.starts_with(prefix).then_some(bus))?;
-    let dir = sys.join("block").join(name);
-    let has_partitions = names(machine, &dir)
-        .iter()
-        .any(|entry| entry.starts_with(name) && machine.exists(&dir.join(entry).join("partition")));
-    let is_volume = !has_partitions && is_volume(machine, sys, name);
+    let used = upper(machine, sys, name);
+    // What nothing uses yet is most likely about to be staged.
+    let is_volume = is_volume(machine, sys, name)
+        && (!is_in_use(machine, sys, &used) || is_shown_by_csi(machine, sys, mounts, &used));
     Some(Disk { bus, is_volume })
+}
+
+/// Whether a disk has partitions, bears a mounted file system, or is a part of another block device. sysfs shows that for the whole
+/// machine, also where this process has a mount namespace of its own; and to ask keeps nobody from using the disk, as a claim does.
+fn is_in_use(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
+    let disk = sys.join("block").join(name);
+    let has_partitions = || {
+        names(machine, &disk)
+            .iter()
+            .any(|entry| entry.starts_with(name) && machine.exists(&disk.join(entry).join("partition")))
+    };
+    let is_held = || !names(machine, &disk.join("holders")).is_empty();
+    let kinds = sys.join("fs");
+    let is_mounted = || {
+        let of_btrfs = names(machine, &kinds.join("btrfs"));
+        let of_btrfs = of_btrfs
+            .iter()
+            .map(|uuid| Path::new("btrfs").join(uuid).join("devices"));
+        let of_others = names(machine, &kinds).into_iter().map(PathBuf::from);
+        of_others
+            .chain(of_btrfs)
+            .any(|kind| machine.exists(&kinds.join(kind).join(name)))
+    };
+    has_partitions() || is_held() || is_mounted()
+}
+
+/// Whether a disk, or its file system, is at a place that the kubelet gives to CSI drivers, below whatever root directory.
+fn is_shown_by_csi(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> bool {
+    let number = number(machine, sys, name);
+    mounts
+        .iter()
+        .filter(|mount| mount.target.to_string_lossy().contains("/kubernetes.io/csi/"))
+        .any(|mount| mount.shows(name, number))
+}
+
+/// Major and minor number of a disk, as sysfs has them.
+pub(crate) fn number(machine: &dyn Machine, sys: &Path, name: &str) -> Option<(u32, u32)> {
+    let text = machine.read_to_string(&sys.join("block").join(name).join("dev")).ok()?;
+    mountinfo::device_number(text.trim().as_bytes())
 }
 
 /// Whether a disk shows the id of a volume.
@@ -182,6 +220,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use rstest::rstest;
     use tempfile::TempDir;
 
     use super::*;
@@ -215,7 +254,13 @@ mod tests {
         }
 
         fn room(&self) -> Room {
-            count(&Linux::default(), self.0.path())
+            self.room_with("")
+        }
+
+        /// The same where this is mounted, as `/proc/self/mountinfo` has it.
+        fn room_with(&self, mounts: &str) -> Room {
+            let mounts = MountTable::parse(mounts.as_bytes()).expect("it is well-formed");
+            count(&Linux::default(), self.0.path(), &mounts)
         }
     }
 
@@ -258,6 +303,75 @@ mod tests {
         machine.file("block/sdc/device/vpd_pg80", "\0\u{1}\0\u{4}disk");
         let room = machine.room();
         assert_eq!((room.bus, room.attached, room.volumes()), (Some(Bus::Scsi), 1, 254));
+    }
+
+    const STAGED: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/cinder.csi.openstack.org/1/globalmount";
+
+    /// A machine with two free PCI Express ports and a disk `vdb` that is a volume.
+    fn with_a_volume() -> Machine {
+        let machine = Machine::new();
+        machine.file("block/vda/vda1/partition", "1");
+        machine
+            .file("block/vdb/serial", VOLUME)
+            .file("block/vdb/dev", "252:16\n");
+        for port in 0..2 {
+            let place = format!("0000:00:0{}.0", 2 + port);
+            machine.pci(&place, "0x060400");
+            machine.file(&format!("devices/pci0000:00/{place}/max_link_speed"), "16");
+        }
+        machine
+    }
+
+    #[rstest]
+    // etcd's disk, in the mount namespace of the node alone; and the disk of the kubelet's own directory.
+    #[case(&["fs/ext4/vdb/errors_count"], "")]
+    #[case(&["fs/xfs/vdb/stats/stats"], "1 0 252:16 / /var/lib/kubelet rw - xfs /dev/vdb rw\n")]
+    // A local volume: the kubelet's, and not of a CSI driver.
+    #[case(
+        &["fs/ext4/vdb/errors_count"],
+        "1 0 252:16 /data /var/lib/kubelet/pods/1/volumes/kubernetes.io~local-volume/pv rw - ext4 /dev/vdb rw\n"
+    )]
+    #[case(&["fs/btrfs/9a1b/devices/vdb"], "")]
+    #[case(&["block/vdb/holders/dm-0"], "")]
+    #[case(&["block/vdb/vdb1/partition"], "")]
+    fn a_volume_that_is_used_for_something_else_is_no_room(#[case] files: &[&str], #[case] mounts: &str) {
+        let machine = with_a_volume();
+        assert_eq!(machine.room().volumes(), 3, "it may be about to be staged");
+        for file in files {
+            machine.file(file, "1");
+        }
+        let room = machine.room_with(mounts);
+        assert_eq!((room.attached, room.volumes()), (0, 2));
+    }
+
+    #[rstest]
+    #[case(&["fs/ext4/vdb/errors_count"], &format!("1 0 252:16 / {STAGED} rw - ext4 /dev/vdb rw\n"))]
+    #[case(&["fs/btrfs/9a1b/devices/vdb"], &format!("1 0 0:50 / {STAGED} rw - btrfs /dev/vdb rw\n"))]
+    // Given to a pod as a device, which has put partitions and a volume group on it.
+    #[case(
+        &["block/vdb/vdb1/partition", "block/vdb/holders/dm-0"],
+        "1 0 0:6 /vdb /srv/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv/1 rw - devtmpfs udev rw\n"
+    )]
+    fn a_volume_that_csi_uses_is_counted(#[case] files: &[&str], #[case] mounts: &str) {
+        let machine = with_a_volume();
+        for file in files {
+            machine.file(file, "1");
+        }
+        assert_eq!(machine.room_with(mounts).volumes(), 3);
+    }
+
+    #[test]
+    fn a_volume_with_several_paths_is_known_by_its_multipath_device() {
+        let machine = with_a_volume();
+        machine
+            .file("block/vdb/holders/dm-0", "")
+            .file("block/dm-0/dm/uuid", "mpath-3600\n");
+        machine.file("block/dm-0/dev", "253:0\n");
+        assert_eq!(machine.room().volumes(), 3, "it is not in use");
+        machine.file("fs/ext4/dm-0/errors_count", "0");
+        assert_eq!(machine.room().volumes(), 2);
+        let staged = format!("1 0 253:0 / {STAGED} rw - ext4 /dev/mapper/mpatha rw\n");
+        assert_eq!(machine.room_with(&staged).volumes(), 3);
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl Args {
             argv.push("search-order", source);
         }
         argv.given("max-volumes-per-node", self.max_volumes_per_node.as_ref());
+        argv.differing("reserved-volumes", self.reserved_volumes, defaults.reserved_volumes);
         argv.differing("default-fs-type", self.default_fs_type, defaults.default_fs_type);
         for (key, template) in &self.volume_metadata {
             argv.push("volume-metadata", format_args!("{key}={template}"));

@@ -38,6 +38,7 @@ fn everything_changed() -> Args {
         metadata_url: "http://127.0.0.1:8775".into(),
         search_order: vec!["metadataService".into(), "dmi".into()],
         max_volumes_per_node: Some(25),
+        reserved_volumes: 3,
         default_fs_type: FsType::Xfs,
         volume_metadata: vec![("owner".into(), "${pvc.namespace}, ${pvc.name}".into())],
         zone_labels: ZoneLabels::Sanitised,

@@ -87,8 +87,24 @@ pub enum NodeError {
         /// The other target.
         path: PathBuf,
     },
+    /// Another volume is where this one is to be unmounted.
+    #[error(
+        "the disk with serial {serial} is mounted at {}, and that is not volume {volume_id}: nothing was unmounted; name the volume \
+         that is there", path.display()
+    )]
+    OtherVolume {
+        /// The volume.
+        volume_id: String,
+        /// The path.
+        path: PathBuf,
+        /// What the kernel shows of the disk.
+        serial: String,
+    },
     /// The volume is unstaged while it is still published.
-    #[error("volume {volume_id} is still mounted at {}: NodeUnpublishVolume has to come first", path.display())]
+    #[error(
+        "nothing is mounted at the staging path any more, but volume {volume_id} is still mounted at {}: NodeUnpublishVolume has to \
+         come first", path.display()
+    )]
     StillPublished {
         /// The volume.
         volume_id: String,

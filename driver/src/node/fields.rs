@@ -1,7 +1,8 @@
 //! Fields of the requests to a node, decoded.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
+use cinder_cloud::VolumeId;
 use csi_host::{FsType, MountOptions};
 use csi_proto::csi::v1::VolumeCapability;
 use csi_proto::csi::v1::volume_capability::AccessType;
@@ -38,9 +39,25 @@ impl Wanted {
     }
 }
 
-/// The id of a volume. Whether it can be one of Cinder's is for nobody to ask here: the device tells.
+/// The id of a volume that is asked about. Whether it can be one of Cinder's does not matter here: no device has another.
 pub(super) fn volume_id(value: &str) -> Result<String, Status> {
     fields::required("volume_id", value).map(str::to_owned)
+}
+
+/// The id of a volume that is staged or published, or no longer. A device is found by the first 20 characters of an id, so that
+/// anything with such a beginning would do.
+pub(super) fn volume_uuid(value: &str) -> Result<String, Status> {
+    const FIELD: &str = "volume_id";
+    let id = fields::required(FIELD, value)?;
+    if VolumeId::new(id).is_uuid() {
+        return Ok(id.to_owned());
+    }
+    Err(status::invalid(
+        FIELD,
+        format_args!(
+            "{id:?} is no UUID, and Cinder gives no other ids: use the id of the volume as the handle of its PV"
+        ),
+    ))
 }
 
 /// A required absolute path.
@@ -60,13 +77,26 @@ pub(super) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     Ok(PathBuf::from(value))
 }
 
-/// Refuses a relative path, which has no meaning between processes. Only for what changes the machine: a question about a
-/// relative path has an answer, that the volume is not there.
-pub(super) fn absolute(field: &str, path: PathBuf) -> Result<PathBuf, Status> {
-    if path.is_absolute() {
-        Ok(path)
-    } else {
-        Err(status::invalid(field, "it is not an absolute path"))
+/// Where something may be mounted: an absolute path, no root directory, and below the kubelet's directory where that is given.
+/// Only for what changes the machine: a question about another path has an answer, that the volume is not there.
+pub(super) fn place(field: &str, path: PathBuf, kubelet_dir: Option<&Path>) -> Result<PathBuf, Status> {
+    let refused = |problem: &str| Err(status::invalid(field, format_args!("{} {problem}", path.display())));
+    if !path.is_absolute() {
+        return refused("is not an absolute path: it has no meaning in another process");
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return refused("has a component \"..\": name the directory where it leads");
+    }
+    if path.components().all(|part| part == Component::RootDir) {
+        return refused("is the root directory: name one of the volume's own");
+    }
+    match kubelet_dir {
+        // The directory itself has the volumes of all pods below it.
+        Some(dir) if !path.starts_with(dir) || path.components().eq(dir.components()) => refused(&format!(
+            "is not below the kubelet's directory {}: --kubelet-dir has to be the kubelet's --root-dir",
+            dir.display()
+        )),
+        _ => Ok(path),
     }
 }
 
@@ -95,6 +125,7 @@ pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<Wanted
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use tonic::Code;
 
     use super::*;
 
@@ -109,6 +140,58 @@ mod tests {
         };
         let wanted = capability(Some(&asked)).expect("it is served");
         assert_eq!(wanted.mode, Mode::MultiNodeMultiWriter);
+    }
+
+    #[rstest]
+    #[case("0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10", true)]
+    // Its first 20 characters are a volume's.
+    #[case("0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10/../x", false)]
+    #[case("0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", false)]
+    #[case("..", false)]
+    #[case("a/b", false)]
+    #[case("\0", false)]
+    #[case("*", false)]
+    #[case("-rf", false)]
+    #[case("\n", false)]
+    #[case("", false)]
+    fn only_a_uuid_is_the_id_of_a_volume_that_is_staged(#[case] id: &str, #[case] good: bool) {
+        let refused = volume_uuid(id).err();
+        assert_eq!(refused.is_none(), good, "{refused:?}");
+        if let Some(status) = refused {
+            assert_eq!(status.code(), Code::InvalidArgument);
+            assert!(status.message().starts_with("volume_id: "), "{status}");
+        }
+    }
+
+    #[rstest]
+    #[case("/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount", None)]
+    #[case("/var/lib/kubelet//pods/./1/", None)]
+    #[case("/var/lib/kubelet", Some("--kubelet-dir"))]
+    #[case("/var/lib/kubelet/", Some("--kubelet-dir"))]
+    #[case("/var/lib/kubelet2/pods/1", Some("--kubelet-dir"))]
+    #[case("/etc", Some("--kubelet-dir"))]
+    #[case("/var/lib/kubelet/../../../etc", Some("\"..\""))]
+    #[case("pods/1", Some("absolute"))]
+    #[case("/", Some("root directory"))]
+    #[case("//", Some("root directory"))]
+    #[case("/.", Some("root directory"))]
+    fn a_volume_is_mounted_below_the_directory_of_the_kubelet(#[case] path: &str, #[case] problem: Option<&str>) {
+        let dir = Path::new("/var/lib/kubelet/");
+        let refused = place("target_path", path.into(), Some(dir)).err();
+        assert_eq!(refused.is_some(), problem.is_some(), "{refused:?}");
+        if let (Some(status), Some(problem)) = (refused, problem) {
+            assert_eq!(status.code(), Code::InvalidArgument);
+            let message = status.message();
+            assert!(
+                message.starts_with(&format!("target_path: {path} ")) && message.contains(problem),
+                "{message}"
+            );
+        }
+        // The directory of another orchestrator is not known.
+        assert_eq!(
+            place("target_path", path.into(), None).is_ok(),
+            problem.is_none_or(|problem| problem == "--kubelet-dir")
+        );
     }
 
     #[rstest]

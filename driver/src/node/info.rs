@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cinder_cloud::InstanceMetadata;
-use csi_host::{Host, OffloadError};
+use csi_host::{Host, MountError};
 use csi_proto::csi::v1::{NodeGetInfoResponse, Topology};
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -39,7 +39,7 @@ pub enum InstanceError {
     #[error(
         "it is not known how many volumes fit on this node: {0}; it is asked again, or say it by --max-volumes-per-node"
     )]
-    Room(#[source] OffloadError),
+    Room(#[source] MountError),
 }
 
 /// What is known about this instance.
@@ -96,15 +96,17 @@ impl Instance {
         })
     }
 
-    /// What was configured, else what is attached and what the bus has room for: never no limit by accident, and no larger
-    /// one because the machine was slow to answer, which the scheduler would believe until this process ends.
+    /// What was configured, else what is attached and what the bus has room for, less what is reserved: never no limit by
+    /// accident, which 0 means, and no larger one because the machine was slow to answer, which the scheduler would believe
+    /// until this process ends.
     async fn most_volumes(&self, host: &Host) -> Result<i64, InstanceError> {
         if let Some(limit) = self.inner.config.max_volumes {
             return Ok(limit.into());
         }
         let room = host.room_for_volumes().await.map_err(InstanceError::Room)?;
-        tracing::debug!(bus = ?room.bus, attached = room.attached, free = room.free, "room for volumes");
-        Ok(room.volumes().into())
+        let reserved = self.inner.config.reserved_volumes;
+        tracing::debug!(bus = ?room.bus, attached = room.attached, free = room.free, reserved, "room for volumes");
+        Ok(room.volumes().saturating_sub(reserved).max(1).into())
     }
 
     async fn segments(&self, host: &Host) -> Result<BTreeMap<String, String>, InstanceError> {
@@ -149,6 +151,7 @@ impl Instance {
 #[cfg(test)]
 mod tests {
     use csi_host::HostPaths;
+    use rstest::rstest;
 
     use super::*;
     use crate::topology::ZoneLabels;
@@ -203,15 +206,30 @@ mod tests {
             .await
             .expect("no zone is needed");
         assert_eq!((info.accessible_topology, info.max_volumes_per_node), (None, 256));
+    }
+
+    #[rstest]
+    #[case(None, 6, 250)]
+    #[case(None, 300, 1)]
+    #[case(Some(26), 6, 26)]
+    // No limit only where it is asked for.
+    #[case(Some(0), 6, 0)]
+    #[tokio::test]
+    async fn what_is_reserved_is_taken_from_the_count_and_not_from_a_limit_that_is_given(
+        #[case] max_volumes: Option<u32>,
+        #[case] reserved_volumes: u32,
+        #[case] limit: i64,
+    ) {
         let config = NodeConfig {
-            max_volumes: Some(0),
-            ..config
+            max_volumes,
+            reserved_volumes,
+            ..config()
         };
         let info = Instance::new(config)
             .describe(&host())
             .await
-            .expect("no zone is needed");
-        assert_eq!(info.max_volumes_per_node, 0, "no limit only where it is asked for");
+            .expect("the flags say it all");
+        assert_eq!(info.max_volumes_per_node, limit);
     }
 
     #[tokio::test(start_paused = true)]

@@ -39,20 +39,18 @@ pub(super) async fn publish(
     request: NodePublishVolumeRequest,
     deadline: Deadline,
 ) -> Result<NodePublishVolumeResponse, Status> {
-    let volume_id = fields::volume_id(&request.volume_id)?;
+    let volume_id = fields::volume_uuid(&request.volume_id)?;
     let target = fields::path("target_path", &request.target_path)?;
     let wanted = fields::capability(request.volume_capability.as_ref())?;
-    let target = fields::absolute("target_path", target)?;
+    let target = service.place("target_path", target)?;
     if request.staging_target_path.is_empty() {
         // The specification makes a missing staging path a matter of order, not of form.
         return Err(status::not_staged(
             "staging_target_path is missing: NodeStageVolume has to come first",
         ));
     }
-    let staging = fields::absolute(
-        "staging_target_path",
-        fields::path("staging_target_path", &request.staging_target_path)?,
-    )?;
+    let staging = fields::path("staging_target_path", &request.staging_target_path)?;
+    let staging = service.place("staging_target_path", staging)?;
     let attached_read_only = request
         .publish_context
         .get(parameters::PUBLISH_READONLY)
@@ -145,6 +143,8 @@ impl Publish {
             let same = host.device_number(&target).await? == Some(device.number);
             return self.check_published(mount, same);
         }
+        // From here on things are done to it by name.
+        let _held = host.hold(device).await?;
         let actual = host.device_number(&device.path).await?;
         if actual != Some(device.number) {
             return Err(NodeError::Device(DeviceError::WrongNode {
@@ -248,18 +248,18 @@ pub(super) async fn unpublish(
     request: NodeUnpublishVolumeRequest,
     deadline: Deadline,
 ) -> Result<NodeUnpublishVolumeResponse, Status> {
-    let volume_id = fields::volume_id(&request.volume_id)?;
+    let volume_id = fields::volume_uuid(&request.volume_id)?;
     let path = fields::path("target_path", &request.target_path)?;
-    let target = fields::absolute("target_path", path)?;
+    let target = service.place("target_path", path)?;
     let (host, known, volume) = (service.host.clone(), service.known.clone(), volume_id.clone());
     let published_at = target.clone();
     let work = |progress: Progress| async move {
         progress.set("unmounting the target");
         let released = async {
-            host.unmount(&published_at).await?;
-            host.remove_place(&published_at).await
+            super::unmount(&host, &published_at, &volume).await?;
+            Ok(host.remove_place(&published_at).await?)
         };
-        released.await.map_err(|error| status::node(&error.into()))?;
+        released.await.map_err(|error| status::node(&error))?;
         known.left(&volume, &published_at);
         Ok(NodeUnpublishVolumeResponse {})
     };

@@ -43,10 +43,10 @@ pub(super) async fn stage(
     request: NodeStageVolumeRequest,
     deadline: Deadline,
 ) -> Result<NodeStageVolumeResponse, Status> {
-    let volume_id = fields::volume_id(&request.volume_id)?;
+    let volume_id = fields::volume_uuid(&request.volume_id)?;
     let path = fields::path("staging_target_path", &request.staging_target_path)?;
     let wanted = fields::capability(request.volume_capability.as_ref())?;
-    let path = fields::absolute("staging_target_path", path)?;
+    let path = service.place("staging_target_path", path)?;
     // The Go driver's and our controller's mark of a volume that was made from another.
     let has_content_source = request
         .volume_context
@@ -155,7 +155,6 @@ impl Stage {
             let prepare = Prepare {
                 fs_type: wanted,
                 read_only: options.is_read_only(),
-                has_content_source: self.has_content_source,
                 mkfs_options: self.mkfs_options.clone(),
             };
             let fs_type = host.prepare_filesystem(device, prepare).await?.fs_type;
@@ -279,9 +278,9 @@ pub(super) async fn unstage(
     request: NodeUnstageVolumeRequest,
     deadline: Deadline,
 ) -> Result<NodeUnstageVolumeResponse, Status> {
-    let volume_id = fields::volume_id(&request.volume_id)?;
+    let volume_id = fields::volume_uuid(&request.volume_id)?;
     let path = fields::path("staging_target_path", &request.staging_target_path)?;
-    let path = fields::absolute("staging_target_path", path)?;
+    let path = service.place("staging_target_path", path)?;
     let (host, known) = (service.host.clone(), service.known.clone());
     let (volume, staged_at) = (volume_id.clone(), path.clone());
     let work = |progress: Progress| async move {
@@ -301,7 +300,7 @@ pub(super) async fn unstage(
 /// volume is detached, and what was not written back by then is lost.
 async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress) -> Result<(), NodeError> {
     progress.set("unmounting the file system, which writes back what is dirty");
-    host.unmount(path).await?;
+    super::unmount(host, path, volume_id).await?;
     let device = match host.find_device(volume_id, None, Duration::ZERO).await {
         Ok(device) => device,
         Err(DeviceError::NotFound { .. }) => return Ok(()),

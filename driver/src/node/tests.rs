@@ -1,4 +1,4 @@
-//! A machine that is laid out in files, with one disk that is `volume-1`.
+//! A machine that is laid out in files, with one disk that is a volume.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use super::*;
 use crate::operations::Limits;
 use crate::parameters;
 
-const VOLUME: &str = "volume-1";
+const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
+const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
 
 struct Machine {
     dir: TempDir,
@@ -47,12 +48,16 @@ impl Machine {
     }
 
     fn node(&self) -> NodeService {
+        self.node_with(NodeConfig::default())
+    }
+
+    fn node_with(&self, config: NodeConfig) -> NodeService {
         let host = Host::new(HostPaths {
             sys: self.at("sys"),
             dev: self.at("dev"),
             proc: self.at("proc"),
         });
-        NodeService::new(NodeConfig::default(), host, Operations::new(Limits::default()))
+        NodeService::new(config, host, Operations::new(Limits::default()))
     }
 
     async fn stage(&self) -> Result<(), Status> {
@@ -75,6 +80,14 @@ impl Machine {
             ..NodePublishVolumeRequest::default()
         };
         self.node().node_publish_volume(Request::new(request)).await.map(drop)
+    }
+
+    async fn unpublish(&self, target: &str) -> Result<(), Status> {
+        let request = NodeUnpublishVolumeRequest {
+            volume_id: VOLUME.into(),
+            target_path: self.at(target).display().to_string(),
+        };
+        self.node().node_unpublish_volume(Request::new(request)).await.map(drop)
     }
 
     async fn unstage(&self) -> Result<(), Status> {
@@ -157,4 +170,144 @@ async fn a_device_that_is_still_shown_to_a_pod_is_not_unstaged() {
     fs::remove_file(&target).expect("it is ours");
     mknodat(CWD, &target, FileType::BlockDevice, Bits::RUSR, makedev(254, 9)).expect("a device node");
     machine.unstage().await.expect("nobody has it");
+}
+
+#[tokio::test]
+async fn another_volume_is_not_unmounted() {
+    let machine = Machine::new();
+    let disk = machine.at("sys/block/vdb");
+    fs::create_dir_all(&disk).expect("a directory");
+    // As virtio cuts it.
+    for (file, text) in [
+        ("serial", &OTHER[..20]),
+        ("size", "2048"),
+        ("dev", "254:16"),
+        ("ro", "0"),
+    ] {
+        fs::write(disk.join(file), text).expect("a file");
+    }
+    let (staging, target) = (machine.at("staging"), machine.at("pod/mount"));
+    for mounted in [
+        format!("36 35 254:16 / {} rw - ext4 /dev/vdb rw\n", target.display()),
+        format!("36 35 0:50 / {} rw - btrfs /dev/vdb rw\n", target.display()),
+        format!("36 35 0:6 /vdb {} rw - devtmpfs udev rw\n", target.display()),
+        // Below what is seen.
+        format!(
+            "36 35 254:16 / {0} rw - ext4 /dev/vdb rw\n37 36 0:70 / {0} rw - tmpfs tmpfs rw\n",
+            target.display()
+        ),
+    ] {
+        machine.mounted(&mounted);
+        let error = machine.unpublish("pod/mount").await.expect_err("it is another's");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{mounted}: {error}");
+        assert!(error.message().contains(&OTHER[..20]), "{error}");
+    }
+    machine.mounted(&format!("36 35 254:16 / {} rw - ext4 /dev/vdb rw\n", staging.display()));
+    let error = machine.unstage().await.expect_err("it is another's");
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    assert!(error.message().contains(&OTHER[..20]), "{error}");
+    // A disk that is gone, as after a forced detachment: whose it was is not known, and the mount has to go. This process has no such
+    // mount.
+    machine.mounted(&format!("36 35 254:32 / {} rw - ext4 /dev/vdc rw\n", target.display()));
+    let error = machine.unpublish("pod/mount").await.expect_err("the kernel refuses");
+    assert_ne!(error.code(), Code::FailedPrecondition, "{error}");
+}
+
+#[tokio::test]
+async fn only_an_empty_file_is_removed_as_the_place_of_a_device() {
+    let machine = Machine::new();
+    let target = machine.at("pod/device");
+    fs::write(&target, "").expect("a file");
+    machine.unpublish("pod/device").await.expect("it is the driver's");
+    assert!(!target.exists());
+    let link = machine.at("pod/link");
+    fs::write(&target, "data").expect("a file");
+    std::os::unix::fs::symlink(&target, &link).expect("a link");
+    for place in ["pod/device", "pod/link"] {
+        let error = machine.unpublish(place).await.expect_err("it is not the driver's");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        assert!(error.message().contains(place), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&link).expect("both are there"), "data");
+}
+
+#[tokio::test]
+async fn what_no_kubelet_asks_for_is_refused_before_anything_is_looked_at() {
+    let machine = Machine::new();
+    let config = NodeConfig {
+        kubelet_dir: Some(machine.at("kubelet")),
+        ..NodeConfig::default()
+    };
+    let node = machine.node_with(config);
+    let good = machine.at("kubelet/pods/1").display().to_string();
+    let below = format!("{VOLUME}/../x");
+    for (id, place, field) in [
+        (below.as_str(), good.as_str(), "volume_id"),
+        ("..", good.as_str(), "volume_id"),
+        (VOLUME, "/etc", "target_path"),
+        (VOLUME, "/.", "target_path"),
+    ] {
+        let stage = NodeStageVolumeRequest {
+            volume_id: id.into(),
+            staging_target_path: place.into(),
+            volume_capability: Some(ext4()),
+            ..NodeStageVolumeRequest::default()
+        };
+        let unstage = NodeUnstageVolumeRequest {
+            volume_id: id.into(),
+            staging_target_path: place.into(),
+        };
+        let publish = NodePublishVolumeRequest {
+            volume_id: id.into(),
+            staging_target_path: good.clone(),
+            target_path: place.into(),
+            volume_capability: Some(ext4()),
+            ..NodePublishVolumeRequest::default()
+        };
+        let unpublish = NodeUnpublishVolumeRequest {
+            volume_id: id.into(),
+            target_path: place.into(),
+        };
+        let answers = [
+            node.node_stage_volume(Request::new(stage)).await.map(drop),
+            node.node_unstage_volume(Request::new(unstage)).await.map(drop),
+            node.node_publish_volume(Request::new(publish)).await.map(drop),
+            node.node_unpublish_volume(Request::new(unpublish)).await.map(drop),
+        ];
+        for answer in answers {
+            let status = answer.expect_err("it is refused");
+            assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+            assert!(status.message().contains(field), "{status}");
+        }
+    }
+    let publish = NodePublishVolumeRequest {
+        volume_id: VOLUME.into(),
+        staging_target_path: "/etc".into(),
+        target_path: good,
+        volume_capability: Some(ext4()),
+        ..NodePublishVolumeRequest::default()
+    };
+    let status = node
+        .node_publish_volume(Request::new(publish))
+        .await
+        .expect_err("it is refused");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert!(status.message().starts_with("staging_target_path: /etc "), "{status}");
+}
+
+#[test]
+fn places_are_bound_to_the_kubelets_directory_where_the_flags_name_it_for_sure() {
+    let dir = |flags: &[&str]| {
+        let argv = [
+            &["driver", "--endpoint=unix:///csi.sock", "--kubelet-dir=/srv/kubelet"],
+            flags,
+        ]
+        .concat();
+        NodeConfig::from_args(&Args::from_argv(argv).expect("they are known"), None).kubelet_dir
+    };
+    assert_eq!(dir(&["--register"]), Some("/srv/kubelet".into()));
+    // The operator's driver beside node-driver-registrar.
+    assert_eq!(dir(&["--unregister"]), Some("/srv/kubelet".into()));
+    // The Go driver's manifests do not say where the kubelet's directory is.
+    assert_eq!(dir(&[]), None);
 }

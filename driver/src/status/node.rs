@@ -65,6 +65,7 @@ fn code(error: &NodeError) -> Code {
         | NodeError::PublishedElsewhere { .. }
         | NodeError::GrowReadOnly { .. }
         | NodeError::ReadOnlyDevice { .. }
+        | NodeError::OtherVolume { .. }
         | NodeError::StillPublished { .. } => Code::FailedPrecondition,
     }
 }
@@ -96,7 +97,7 @@ fn filesystem(error: &FilesystemError) -> Code {
         | FilesystemError::Foreign { .. }
         | FilesystemError::OtherType { .. }
         | FilesystemError::EmptyReadOnly { .. }
-        | FilesystemError::UnfinishedCopy { .. }
+        | FilesystemError::Unfinished { .. }
         | FilesystemError::Damaged { .. } => Code::FailedPrecondition,
     }
 }
@@ -105,6 +106,7 @@ fn mount(error: &MountError) -> Code {
     match error {
         MountError::Option(_) => Code::InvalidArgument,
         MountError::Busy { .. } | MountError::NoAnswer(_) => Code::Unavailable,
+        MountError::NotEmpty { .. } => Code::FailedPrecondition,
         MountError::List(_)
         | MountError::Mount { .. }
         | MountError::Bind { .. }

@@ -129,7 +129,7 @@ fn has_bus(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
 }
 
 /// Whether the kernel shows something of the disk that is the volume's id.
-fn is_named(machine: &dyn Machine, sys: &Path, name: &str, volume_id: &str) -> bool {
+pub(crate) fn is_named(machine: &dyn Machine, sys: &Path, name: &str, volume_id: &str) -> bool {
     serials(machine, sys, name)
         .iter()
         .chain(&world_wide_names(machine, sys, name))
@@ -272,7 +272,7 @@ fn links_of(machine: &dyn Machine, dir: &Path, volume_id: &str) -> Result<Vec<Pa
 }
 
 /// The multipath device that a disk is a path of, else the disk itself.
-fn upper(machine: &dyn Machine, sys: &Path, name: &str) -> String {
+pub(crate) fn upper(machine: &dyn Machine, sys: &Path, name: &str) -> String {
     let holders = machine.list(&sys.join("block").join(name).join("holders"));
     for holder in holders.unwrap_or_default() {
         let holder = holder.to_string_lossy().into_owned();

@@ -46,7 +46,7 @@ pub enum Content {
     Blank,
     /// A complete file system.
     Filesystem(FsType),
-    /// An xfs or btrfs whose mkfs did not end. The kernel never mounted it.
+    /// An xfs or btrfs whose mkfs did not end, or that another program is still writing. The kernel does not mount it.
     Unfinished(FsType),
     /// Something that blkid knows and this driver does not mount, in words.
     Other(String),

@@ -188,6 +188,7 @@ fn stat(metadata: &Metadata) -> Stat {
     Stat {
         kind,
         number: (major(number), minor(number)),
+        size: metadata.len(),
     }
 }
 

@@ -21,11 +21,10 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// O_EXCL of Linux, the kernel's claim on a block device.
 const O_EXCL: i32 = 0o200;
 
-/// What a volume without a content source is prepared for when nothing special is asked.
+/// What a volume is prepared for when nothing special is asked.
 pub(crate) const ANY: Prepare = Prepare {
     fs_type: None,
     read_only: false,
-    has_content_source: false,
     mkfs_options: MkfsOptions::NONE,
 };
 

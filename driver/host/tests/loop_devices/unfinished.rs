@@ -161,38 +161,41 @@ fn a_btrfs_whose_mkfs_was_killed_is_made_anew() {
 }
 
 #[test]
-fn an_unfinished_xfs_of_another_driver_is_made_anew_only_on_a_volume_without_a_source() {
-    let name = "unfinished::an_unfinished_xfs_of_another_driver_is_made_anew_only_on_a_volume_without_a_source";
+fn an_unfinished_file_system_without_our_mark_is_refused_with_the_command_that_formats_it() {
+    let name = "unfinished::an_unfinished_file_system_without_our_mark_is_refused_with_the_command_that_formats_it";
     run(name, |lab| async move {
-        let device = lab.volume(VOLUME, 320 * MIB).await;
-        let wanted = Prepare {
-            fs_type: Some(FsType::Xfs),
-            ..ANY
-        };
-        // Made by hand, so that no mark of ours is on it.
-        crate::lab::output(
-            std::process::Command::new("mkfs.xfs")
-                .args(["-q", "-f", "-K"])
-                .arg(&device.path),
-        );
-        write_at(&device, 126, &[1]);
-        let from_source = Prepare {
-            has_content_source: true,
-            ..wanted.clone()
-        };
-        let error = lab
-            .host()
-            .prepare_filesystem(&device, from_source.clone())
-            .await
-            .expect_err("it came from a source");
-        assert!(matches!(error, FilesystemError::UnfinishedCopy { .. }), "{error}");
-        assert_eq!(read_at(&device, 126, 1), [1]);
-        let prepared = lab
-            .host()
-            .prepare_filesystem(&device, wanted.clone())
-            .await
-            .expect("it is made anew");
-        assert!(prepared.formatted);
+        // What mkfs writes first and completes last, and so do the programs that copy, restore or convert.
+        for (volume, fs_type, at, in_progress) in [
+            (VOLUME, FsType::Xfs, 126, &b"\x01"[..]),
+            (OTHER, FsType::Btrfs, (64 << 10) + 0x40, b"!BHRfS_M"),
+        ] {
+            let device = lab.volume(volume, 320 * MIB).await;
+            let wanted = Prepare {
+                fs_type: Some(fs_type),
+                ..ANY
+            };
+            // Made by hand, so that no mark of ours is on it.
+            crate::lab::output(
+                std::process::Command::new(format!("mkfs.{fs_type}"))
+                    .args(["-q", "-f", "-K"])
+                    .arg(&device.path),
+            );
+            write_at(&device, at, in_progress);
+            let found = lab.host().probe(&device).await.expect("it can be read");
+            assert_eq!(found, Content::Unfinished(fs_type));
+            let before = everything(&device);
+            let error = lab.host().prepare_filesystem(&device, wanted.clone()).await;
+            let error = error.expect_err("it may be data");
+            assert!(matches!(error, FilesystemError::Unfinished { .. }), "{error}");
+            assert!(everything(&device) == before, "nothing is written to it");
+
+            let message = error.to_string();
+            let command = message.split('`').nth(1).expect("it names a command");
+            crate::lab::output(std::process::Command::new("sh").args(["-c", command]));
+            let prepared = lab.host().prepare_filesystem(&device, wanted).await;
+            assert!(!prepared.expect("it is complete").formatted, "{command} did it");
+            is_usable(&lab, &device, fs_type).await;
+        }
     });
 }
 
@@ -206,18 +209,12 @@ fn a_copy_of_an_unfinished_volume_is_refused() {
             let copy = lab.at("copy.img");
             fs::write(&copy, everything(&device)).expect("a copy");
             let copied = lab.attach(&copy, OTHER).await;
-            for has_content_source in [true, false] {
-                let wanted = Prepare {
-                    has_content_source,
-                    ..ANY
-                };
-                let error = lab
-                    .host()
-                    .prepare_filesystem(&copied, wanted.clone())
-                    .await
-                    .expect_err("the mark is not this volume's");
-                assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
-            }
+            let error = lab
+                .host()
+                .prepare_filesystem(&copied, ANY)
+                .await
+                .expect_err("the mark is not this volume's");
+            assert!(matches!(error, FilesystemError::Foreign { .. }), "{error}");
             assert!(everything(&copied) == everything(&device));
         },
     );

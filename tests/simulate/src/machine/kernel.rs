@@ -123,14 +123,15 @@ impl Machine for SimMachine {
         let state = self.alive()?.state();
         let kind = state.kind_at(path).ok_or(Errno::NOENT)?;
         let number = state.node_at(path).unwrap_or_default();
-        Ok(Stat { kind, number })
+        // Files hold nothing here.
+        Ok(Stat { kind, number, size: 0 })
     }
 
     fn lstat(&self, path: &Path) -> io::Result<Stat> {
         let is_link = self.alive()?.state().linked(path).is_some();
-        let (kind, number) = (Kind::Other, (0, 0));
+        let (kind, number, size) = (Kind::Other, (0, 0), 20);
         if is_link {
-            Ok(Stat { kind, number })
+            Ok(Stat { kind, number, size })
         } else {
             self.stat(path)
         }
