@@ -178,22 +178,20 @@ impl<'a> Compute<'a> {
         self.transport.send(request).await
     }
 
-    /// The volumes of which Nova has a record at the server; none for a server that it does not know.
-    pub(crate) async fn attachments(&self, server: &ServerId) -> Result<Vec<VolumeId>, CloudError> {
+    /// The volumes of which Nova has a record at the server; `None` for a server that it does not know.
+    pub(crate) async fn attachments(&self, server: &ServerId) -> Result<Option<Vec<VolumeId>>, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments"];
         let object = format!("server {server}");
         let mut request = Request::new(Service::Compute, "server_attachment_list", Method::GET, &path, object);
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if answer.missing() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
-        Ok(answer
-            .json::<AttachmentsBody>()?
-            .attachments
-            .into_iter()
-            .map(|attachment| attachment.volume)
-            .collect())
+        let attachments = answer.json::<AttachmentsBody>()?.attachments;
+        Ok(Some(
+            attachments.into_iter().map(|attachment| attachment.volume).collect(),
+        ))
     }
 
     /// Nova's record of the volume at the server; `None`: there is none, or no such server.

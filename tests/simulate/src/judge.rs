@@ -269,8 +269,10 @@ impl Judge {
                 (true, false) => "Nova has it",
                 _ => "Cinder has it",
             };
+            let status = state.volume(volume).map(|volume| volume.status.to_string());
             self.wrong(&format!(
-                "ControllerUnpublishVolume of {volume} from {server} answered OK, and {what}"
+                "ControllerUnpublishVolume of {volume} from {server} answered OK, and {what}; the volume is {}",
+                status.unwrap_or_default()
             ));
         }
     }

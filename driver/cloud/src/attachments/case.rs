@@ -150,8 +150,11 @@ impl<'a> Case<'a> {
                 }
                 Step::Settle => self.settle().await?,
                 Step::Follow => {
-                    self.follow_detachment(Instant::now(), None).await?;
-                    return Ok(self.attached(None, true));
+                    if self.follow_detachment(Instant::now(), None).await? {
+                        return Ok(self.attached(None, true));
+                    }
+                    self.forget();
+                    self.record = Seen::Missing;
                 }
                 Step::Pause => {
                     if self.rounds >= ROUNDS {

@@ -32,7 +32,12 @@ impl Case<'_> {
             }),
             Ok(answer) => {
                 let request_id = answer.request_id().map(str::to_owned);
-                self.follow_detachment(started, request_id.as_deref()).await?;
+                if !self.follow_detachment(started, request_id.as_deref()).await? {
+                    return Ok(Asked::Refused {
+                        unknown: true,
+                        error: CloudError::no_server(self.server),
+                    });
+                }
                 Ok(Asked::Done(Attached {
                     device: None,
                     volume: None,
@@ -43,12 +48,13 @@ impl Case<'_> {
         }
     }
 
-    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder let go of before.
+    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder let go of before. `false`: Nova knows
+    /// the server no more, and its deletion may have cut the detachment short.
     pub(super) async fn follow_detachment(
         &mut self,
         started: Instant,
         request_id: Option<&str>,
-    ) -> Result<(), CloudError> {
+    ) -> Result<bool, CloudError> {
         let (volume, server) = (self.volume_id, self.server);
         let (until, is_all) = self.patience(started);
         let what = match request_id {
@@ -68,7 +74,7 @@ impl Case<'_> {
             },
             |records| match records {
                 Some(records) if records.has(volume) => None,
-                _ => Some(Ok(())),
+                known => Some(Ok(known.is_some())),
             },
         );
         let mut back_in_use = 0;
@@ -85,7 +91,7 @@ impl Case<'_> {
             },
             |now| {
                 // A volume that Cinder no longer knows is nowhere.
-                let Some(now) = now else { return Some(Ok(())) };
+                let Some(now) = now else { return Some(Ok(true)) };
                 if now.status == VolumeStatus::InUse && now.attachment_to(server).is_some() {
                     back_in_use += 1;
                     // Once may be the moment before Nova begins; twice is Nova's way to say that the guest keeps the device.

@@ -99,10 +99,10 @@ impl Inner {
         }
     }
 
-    /// Empties and deletes a group, if it is ours, and waits until it is gone. Its volumes stay as they are.
+    /// Empties and deletes a group that was seen or made just now, if it is ours, and waits until it is gone. Its volumes stay as they are.
     pub(super) async fn dissolve_if_own(&self, id: &str, deadline: Instant) -> Result<(), CloudError> {
         let cinder = BlockStorage::new(&self.transport);
-        let Some(group) = self.group_settled(id, deadline).await?.filter(is_own) else {
+        let Some(group) = self.group_made(id, deadline).await?.filter(is_own) else {
             return Ok(());
         };
         if !group.volumes.is_empty() {

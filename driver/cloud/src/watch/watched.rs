@@ -126,7 +126,7 @@ impl Watched for Volume {
     }
 }
 
-/// Nova's records of the volumes at a server, as one thing to watch. It exists also for a server that does not.
+/// Nova's records of the volumes at a server, as one thing to watch; it is gone when the server is.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRecords {
     server: ServerId,
@@ -164,11 +164,11 @@ impl Watched for ServerRecords {
     }
 
     async fn get(transport: &Transport, server: &ServerId) -> Result<Option<Self>, CloudError> {
-        let volumes: HashSet<VolumeId> = Compute::new(transport).attachments(server).await?.into_iter().collect();
-        Ok(Some(Self {
+        let volumes = Compute::new(transport).attachments(server).await?;
+        Ok(volumes.map(|volumes| Self {
             server: server.clone(),
             text: format!("recorded by Nova among {} volumes", volumes.len()),
-            volumes,
+            volumes: volumes.into_iter().collect(),
         }))
     }
 

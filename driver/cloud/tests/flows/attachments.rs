@@ -372,6 +372,27 @@ async fn what_a_deleted_server_left_behind_is_cleared_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_detachment_that_a_servers_deletion_cut_short_is_ended() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.detach = Duration::from_secs(10)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    attach(&stage, &volume.id, ONE).await.expect("attached");
+    let one = ServerId::new(ONE);
+    let (detached, ()) = tokio::join!(stage.cloud.detach(&volume.id, Some(&one)), async {
+        while stage.sim.count("detach_volume") < 1 {
+            tick().await;
+        }
+        stage.sim.remove_server(ONE, true);
+    });
+    detached.expect("detached");
+    assert!(stage.sim.state().attachments.is_empty());
+    assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone() {
     let volume_types = vec![VolumeType {
         multiattach: true,
