@@ -11,6 +11,7 @@
 mod attach;
 mod case;
 mod detach;
+pub(crate) mod detached;
 mod remedy;
 mod step;
 
@@ -59,7 +60,9 @@ impl Inner {
             exclusive: options.exclusive,
         };
         let case = Case::new(self, volume, server, wish, deadline);
-        case.until(&options.withdrawn).run().await
+        let attached = case.until(&options.withdrawn).run().await?;
+        self.detached.forget(volume, server);
+        Ok(attached)
     }
 
     /// See [`crate::Cloud::detach`].
@@ -76,6 +79,7 @@ impl Inner {
         for server in servers.iter().filter(|server| server.is_uuid()) {
             // Of an id that is none: no server has it, so none has the volume by it.
             let gone = Case::new(self, volume, server, Wish::Detach, deadline).run().await?;
+            self.detached.remember(volume, server);
             self.forget_mode(volume, server, gone.volume.as_ref()).await;
         }
         Ok(())

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use crate::attachments::detached::DetachedLately;
 use crate::auth::Token;
 use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume};
 use crate::compute::{Compute, Server};
@@ -112,6 +113,7 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) listing: Listing,
     pub(crate) made: Made,
+    pub(crate) detached: DetachedLately,
 }
 
 impl Inner {
@@ -144,6 +146,7 @@ impl Cloud {
                 known: Known::default(),
                 listing: Listing::default(),
                 made: Made::default(),
+                detached: DetachedLately::default(),
             }),
         })
     }

@@ -22,6 +22,8 @@ const ROUNDS: u32 = 4;
 const BUSY_PAUSE: Duration = Duration::from_millis(300);
 /// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// Between looks at an attachment that is shown and may be past.
+const SHOWN_AGAIN: Duration = Duration::from_secs(1);
 /// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
 const STEPS: u32 = 64;
 
@@ -170,6 +172,10 @@ impl<'a> Case<'a> {
                     self.forget();
                 }
                 Step::Clear(attachments) => self.clear(&attachments).await?,
+                Step::Done(_) if self.may_be_past() => {
+                    sleep(jitter(SHOWN_AGAIN, &self.inner.options.sources)).await;
+                    self.forget();
+                }
                 Step::Done(device) => return Ok(self.attached(device, true)),
                 Step::Missing(ObjectKind::Server) => return Err(CloudError::no_server(self.server)),
                 Step::Missing(_) => return Err(CloudError::no_volume(self.volume_id)),
@@ -187,6 +193,11 @@ impl<'a> Case<'a> {
             }
         }
         Err(self.given_up().await)
+    }
+
+    /// Whether an attachment that is shown may be the one that this process has just seen the end of.
+    fn may_be_past(&self) -> bool {
+        matches!(self.wish, Wish::Attach { .. }) && self.inner.detached.has(self.volume_id, self.server)
     }
 
     fn volume(&self) -> Option<&Volume> {
