@@ -82,10 +82,12 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let method = request.uri().path().to_owned();
+        // Not in the span: whether it looks at its fields depends on who logs, and on a feature of `tracing`.
+        let request_id = short_id(&self.sources);
         let span = tracing::info_span!(
             "rpc",
             method,
-            request_id = %short_id(&self.sources),
+            %request_id,
             volume_id = tracing::field::Empty,
         );
         let measure = Measure {

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use futures::stream;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::block_storage::{
     BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
@@ -98,6 +98,25 @@ impl GroupSnapshot {
 impl Inner {
     /// See [`crate::Cloud::create_group_snapshot`].
     pub(crate) async fn create_group_snapshot(&self, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+        let began = Instant::now();
+        let deadline = began + self.options.operation_timeout;
+        // Other processes count on this end, however slow the answers are: see `own`.
+        let attempt = timeout_at(deadline, self.attempt_group_snapshot(new, deadline));
+        attempt.await.unwrap_or_else(|_| {
+            Err(CloudError::Timeout {
+                what: format!("group snapshot {}", new.name),
+                last_status: "not complete".to_owned(),
+                last_error: String::new(),
+                elapsed: began.elapsed(),
+            })
+        })
+    }
+
+    async fn attempt_group_snapshot(
+        &self,
+        new: &NewGroupSnapshot,
+        deadline: Instant,
+    ) -> Result<GroupSnapshot, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         if let Some(volume) = new.volumes.iter().find(|volume| !volume.is_uuid()) {
             return Err(CloudError::no_volume(volume));
@@ -114,7 +133,6 @@ impl Inner {
                 "this Cinder has no groups of volumes (they take microversion 3.25)",
             ));
         }
-        let deadline = Instant::now() + self.options.operation_timeout;
         for _ in 0..ROUNDS {
             let Some(found) = self.group_snapshot_named(&new.name).await? else {
                 self.refuse_taken_one_by_one(&new.name).await?;

@@ -76,3 +76,17 @@ async fn a_call_whose_client_goes_away_is_counted_as_cancelled() {
     assert!(service.oneshot(request()).now_or_never().is_none());
     assert!(counted(&registry, "Canceled"));
 }
+
+#[tokio::test]
+async fn a_call_draws_as_many_numbers_when_nothing_is_logged() {
+    let (_, metrics) = metrics();
+    let seeded = || Sources::seeded(7, jiff::Timestamp::UNIX_EPOCH);
+    let (sources, expected) = (seeded(), seeded());
+    let silent = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new());
+    let answer = service_fn(|_: http::Request<()>| async { Ok::<_, Infallible>(http::Response::new(Body::empty())) });
+    let service = RpcLayer::new(metrics, sources.clone()).layer(answer);
+    service.oneshot(request()).await.expect("an answer");
+    drop(silent);
+    expected.random();
+    assert_eq!(sources.random(), expected.random());
+}

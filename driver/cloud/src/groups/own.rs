@@ -2,7 +2,7 @@
 //!
 //! A volume that leaves a group while its snapshot is taken is missing in it. Which process takes the snapshot is nowhere written, so
 //! age tells: an attempt ends within the operation timeout, and it takes a group up only while the group is younger than that. A group
-//! of twice that age is no attempt's any more.
+//! of twice that age, and of the time that the last request may take, is no attempt's any more.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Inner {
             let age = self.age(&group.created_at);
             if is_good && usable.is_none() && age < self.options.operation_timeout {
                 usable = Some(group);
-            } else if is_good && age < 2 * self.options.operation_timeout {
+            } else if is_good && age < self.attempts_end() {
                 return Err(CloudError::Busy {
                     kind: ObjectKind::Group,
                     id: group.id,
@@ -192,6 +192,11 @@ impl Inner {
         if cut.peek().is_some() {
             return Ok(cut.all(|snapshot| is_settled(&snapshot.status)));
         }
-        Ok(self.age(&group.created_at) >= 2 * self.options.operation_timeout)
+        Ok(self.age(&group.created_at) >= self.attempts_end())
+    }
+
+    /// From which age on no attempt is at work on a group.
+    fn attempts_end(&self) -> Duration {
+        2 * self.options.operation_timeout + self.options.request_timeout
     }
 }

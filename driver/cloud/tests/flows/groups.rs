@@ -337,11 +337,25 @@ async fn a_volume_stays_in_its_group_until_no_process_can_be_taking_the_snapshot
     );
     assert_eq!(stage.left(), (1, 0, 0, 2));
 
-    tokio::time::sleep(2 * stage.options().operation_timeout).await;
+    let options = stage.options();
+    tokio::time::sleep(2 * options.operation_timeout + options.request_timeout).await;
     other.delete_volume(&volumes[0].id).await.expect("deleted");
     let taken = stage.take(&wanted(&volumes[1..])).await.expect("taken in a new group");
     assert_eq!(taken.snapshots.len(), 1);
     assert_eq!(stage.left(), (1, 1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_within_the_operation_timeout_however_slow_cinder_is() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let slow = Fault::everywhere().effect(Effect::delay(Duration::from_secs(9)));
+    stage.sim.fault(slow).expect("a rule");
+    let began = tokio::time::Instant::now();
+    let error = stage.take(&wanted(&volumes)).await.expect_err("too slow");
+    assert!(matches!(&error, CloudError::Timeout { .. }), "{error:?}");
+    // As the stage's cloud has it.
+    assert!(began.elapsed() <= Duration::from_secs(21), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
