@@ -283,6 +283,28 @@ async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_go
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_backup_that_fails_keeps_its_id_and_its_failure_is_final() {
+    let sim = cloud(|config| config.latencies.backup = Duration::from_secs(20)).await;
+    let driver = Driver::start(&sim);
+    let volume = driver.volume("pvc-1").await;
+    let fails = Fault::on("create_backup").times(1).effect(Effect::work_fails());
+    sim.fault(fails).expect("rule");
+    let early = take(&driver, backup_request("backup", &volume))
+        .await
+        .expect("under way");
+    assert!(sim.settled(Duration::from_mins(1)).await);
+    let again = take(&driver, backup_request("backup", &volume)).await.expect("its id");
+    assert_eq!((&again.snapshot_id, again.ready_to_use), (&early.snapshot_id, false));
+    refused(
+        take(&driver, backup_request("backup", &volume)).await,
+        Code::FailedPrecondition,
+    );
+    remove(&driver, &early.snapshot_id).await.expect("deleted");
+    let state = sim.state();
+    assert_eq!((state.backups.len(), state.snapshots.len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn deleting_what_is_not_there_is_done_already() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);

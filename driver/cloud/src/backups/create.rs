@@ -1,4 +1,5 @@
-//! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for.
+//! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for, so its id is answered before
+//! it is known whether it fails. A caller keeps the first id that it gets: what may have been answered is never replaced.
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,7 +32,10 @@ impl Inner {
             let Some(found) = self.find_backup(new).await? else {
                 let id = self.make_backup(new).await?;
                 let made = cinder.backup(&id).await?.ok_or_else(|| no_backup(&id))?;
-                return self.judged(new, made).await;
+                if made.status == BackupStatus::Error {
+                    return Err(self.remove_failed(&made).await);
+                }
+                return self.judged(made).await;
             };
             if found.volume_id != new.volume_id {
                 return Err(CloudError::SnapshotExists {
@@ -43,17 +47,14 @@ impl Inner {
             }
             match &found.status {
                 BackupStatus::Deleting if rounds < ROUNDS => self.wait_backup_gone(&found.id, deadline).await?,
-                BackupStatus::Error if rounds < ROUNDS && is_ours(&found, new) => {
-                    tracing::warn!(backup = %found.id, name = %new.name, "removing a backup that failed in an earlier creation");
-                    self.delete_backup(&found.id).await?;
-                }
-                _ => return self.judged(new, found).await,
+                BackupStatus::Error if is_ours(&found, new) => return self.answer_failed(found).await,
+                _ => return self.judged(found).await,
             }
         }
     }
 
     /// What is to be done about a backup in the status in which it is.
-    async fn judged(&self, new: &NewBackup, backup: Backup) -> Result<Backup, CloudError> {
+    async fn judged(&self, backup: Backup) -> Result<Backup, CloudError> {
         if backup.status.is_complete() {
             self.thaw(&backup).await?;
             return Ok(backup);
@@ -61,23 +62,56 @@ impl Inner {
         if backup.status == BackupStatus::Creating {
             return Ok(backup);
         }
-        let words = joined(&backup.fail_reason, &self.words(backup.id.as_str()).await);
-        let removal = if backup.status == BackupStatus::Error && is_ours(&backup, new) {
-            match timeout(CLEAN_UP_LIMIT, self.delete_backup(&backup.id)).await {
-                Ok(Ok(())) => String::new(),
-                Ok(Err(error)) => format!("its removal failed: {error}"),
-                Err(_) => "its removal is not finished".to_owned(),
-            }
-        } else {
-            "it stays".to_owned()
+        Err(self.failed(&backup, "it stays".to_owned()).await)
+    }
+
+    /// Removes a backup that failed before its id was answered.
+    async fn remove_failed(&self, backup: &Backup) -> CloudError {
+        let removal = match timeout(CLEAN_UP_LIMIT, self.delete_backup(&backup.id)).await {
+            Ok(Ok(())) => String::new(),
+            Ok(Err(error)) => format!("its removal failed: {error}"),
+            Err(_) => "its removal is not finished".to_owned(),
         };
-        Err(CloudError::SnapshotFailed {
+        self.failed(backup, removal).await
+    }
+
+    /// The failure, in Cinder's words and with what became of the backup; nothing where it is removed.
+    async fn failed(&self, backup: &Backup, removal: String) -> CloudError {
+        let words = joined(&backup.fail_reason, &self.words(backup.id.as_str()).await);
+        CloudError::SnapshotFailed {
             kind: ObjectKind::Backup,
             id: backup.id.to_string(),
             status: backup.status.to_string(),
             removed: removal.is_empty(),
             message: joined(&words, &removal),
-        })
+        }
+    }
+
+    /// A backup of ours that failed after its id may have been answered. The answer with the failure ends what its caller may have begun,
+    /// so it has to have the id by then: the id is answered once more before, incomplete, in case no earlier answer arrived.
+    async fn answer_failed(&self, mut backup: Backup) -> Result<Backup, CloudError> {
+        if let Err(error) = self.thaw(&backup).await {
+            tracing::warn!(%error, backup = %backup.id, "the snapshot of a backup that failed stays until the backup is deleted");
+        }
+        if backup.metadata.contains_key(marks::FAILURE_SEEN) {
+            let words = joined(&backup.fail_reason, &self.words(backup.id.as_str()).await);
+            return Err(CloudError::Broken {
+                kind: ObjectKind::Backup,
+                id: backup.id.to_string(),
+                status: backup.status.to_string(),
+                message: joined(&words, "delete it and make another"),
+            });
+        }
+        tracing::warn!(backup = %backup.id, name = %backup.name, reason = backup.fail_reason, "a backup failed after its id was answered");
+        backup
+            .metadata
+            .insert(marks::FAILURE_SEEN.to_owned(), "true".to_owned());
+        let cinder = BlockStorage::new(&self.transport);
+        if let Err(error) = cinder.set_backup_metadata(&backup.id, &backup.metadata).await {
+            // To answer the id is never wrong.
+            tracing::warn!(%error, backup = %backup.id, "that a backup failed is not answered yet, for its mark could not be written");
+        }
+        Ok(backup)
     }
 
     /// The backup of the wanted name that a creation goes on with.

@@ -280,6 +280,19 @@ impl BlockStorage<'_> {
         }
     }
 
+    /// Replaces the metadata of a backup that has some.
+    pub(crate) async fn set_backup_metadata(
+        &self,
+        id: &BackupId,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<(), CloudError> {
+        let path = ["backups", id.as_str()];
+        let mut request = Self::request("backup_update", Method::PUT, &path, format!("backup {id}"));
+        request.version = Some(METADATA);
+        request.body = Some(json!({ "backup": { "metadata": metadata } }));
+        self.transport.send(request).await.map(drop)
+    }
+
     /// Asks for the deletion; the answer may be a 404.
     pub(crate) async fn delete_backup(&self, id: &BackupId) -> Result<Answer, CloudError> {
         let path = ["backups", id.as_str()];

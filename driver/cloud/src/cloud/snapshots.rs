@@ -22,7 +22,10 @@ impl Cloud {
 
     /// Freezes the data of a volume in a snapshot, asks for a backup of it, and returns as soon as Cinder has a record of it; or
     /// finds the one that an earlier call with the same name made. When it finds a complete one, the snapshot is removed.
-    /// Errors as for [`Cloud::create_snapshot`].
+    ///
+    /// One that failed at once is removed; the error is [`CloudError::SnapshotFailed`] then. One that fails later stays until it is deleted,
+    /// because its id is known: the first call that finds it returns it once more, and each further one [`CloudError::Broken`].
+    /// Other errors as for [`Cloud::create_snapshot`].
     pub async fn create_backup(&self, new: NewBackup) -> Result<Backup, CloudError> {
         self.inner.create_backup(&new).await
     }

@@ -131,36 +131,81 @@ async fn a_volume_restored_from_a_backup_tells_its_source_on_every_call() {
     assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_backup_that_fails_is_removed_with_its_snapshot_and_made_anew() {
-    let stage = stage().await;
+/// The next backup fails when Cinder has been at it for so long.
+async fn failing(after: Duration) -> (Stage, Volume) {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.backup = after),
+        ..SimConfig::default()
+    })
+    .await;
     let volume = stage.create("pvc-1").await;
+    let full = Effect::work_fails().message("the store is full");
+    let fails = Fault::on("create_backup").times(1).effect(full);
+    stage.sim.fault(fails).expect("rule");
+    (stage, volume)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_whose_id_was_answered_is_never_replaced_and_its_failure_comes_after_its_id() {
+    let (stage, volume) = failing(Duration::from_secs(5)).await;
+    let early = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    let early = early.expect("under way");
+    assert_eq!(early.status, BackupStatus::Creating);
+    assert!(stage.sim.settled(Duration::from_secs(10)).await);
+    // By a process that knows nothing of the answer.
+    let again = stage.another().create_backup(backup("b-1", &volume)).await;
+    let again = again.expect("the id once more");
+    assert_eq!((&again.id, &again.status), (&early.id, &BackupStatus::Error));
+    assert!(stage.sim.state().snapshots.is_empty(), "nothing is frozen any more");
+    for cloud in [&stage.cloud, &stage.another()] {
+        let error = cloud.create_backup(backup("b-1", &volume)).await.expect_err("failed");
+        assert!(matches!(error, CloudError::Broken { .. }), "{error:?}");
+        assert!(error.to_string().contains("the store is full"), "{error}");
+        assert!(error.to_string().contains(early.id.as_str()), "{error}");
+    }
     stage
-        .sim
-        .fault(
-            Fault::on("create_backup")
-                .times(1)
-                .effect(Effect::work_fails().message("the store is full")),
-        )
-        .expect("rule");
-    let first = stage.cloud.create_backup(backup("b-1", &volume)).await;
-    assert!(stage.sim.settled(Duration::from_secs(5)).await);
-    // Whichever call sees the failure: it is gone then, and the next one is a new backup.
-    let first = first.map(|made| made.id.to_string()).unwrap_or_default();
-    let ready = match stage.cloud.create_backup(backup("b-1", &volume)).await {
-        Ok(made) => made,
-        Err(error) => {
-            assert!(
-                matches!(error, CloudError::SnapshotFailed { removed: true, .. }),
-                "{error:?}"
-            );
-            complete(&stage, backup("b-1", &volume)).await
-        }
-    };
-    assert_ne!(ready.id.as_str(), first);
-    complete(&stage, backup("b-1", &volume)).await;
+        .cloud
+        .delete_point_in_time(early.id.as_str())
+        .await
+        .expect("deleted");
+    let next = complete(&stage, backup("b-1", &volume)).await;
+    assert_ne!(next.id, early.id);
     let left = stage.sim.state();
     assert_eq!((left.backups.len(), left.snapshots.len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_failure_of_a_backup_cannot_be_noted_its_id_is_answered() {
+    let (stage, volume) = failing(Duration::from_secs(5)).await;
+    let early = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    let early = early.expect("under way");
+    assert!(stage.sim.settled(Duration::from_secs(10)).await);
+    let refused = Fault::on("update_backup").times(2).effect(Effect::status(403));
+    stage.sim.fault(refused).expect("rule");
+    for _ in 0..3 {
+        let found = stage.cloud.create_backup(backup("b-1", &volume)).await;
+        assert_eq!(found.expect("the id").id, early.id);
+    }
+    let error = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    assert!(matches!(error, Err(CloudError::Broken { .. })), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_fails_at_once_is_removed_with_its_snapshot_and_made_anew() {
+    let (stage, volume) = failing(Duration::ZERO).await;
+    // So slow that the first look shows the failure.
+    let slow = Fault::on("get_backup")
+        .times(1)
+        .effect(Effect::delay(Duration::from_secs(1)));
+    stage.sim.fault(slow).expect("rule");
+    let error = stage.cloud.create_backup(backup("b-1", &volume)).await;
+    assert!(
+        matches!(error, Err(CloudError::SnapshotFailed { removed: true, .. })),
+        "{error:?}"
+    );
+    let left = stage.sim.state();
+    assert_eq!((left.backups.len(), left.snapshots.len()), (0, 0));
+    complete(&stage, backup("b-1", &volume)).await;
 }
 
 #[tokio::test(start_paused = true)]
