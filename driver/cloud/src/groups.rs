@@ -69,10 +69,10 @@ impl GroupSnapshot {
         self.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect()
     }
 
-    /// Whether it has some of the volumes and nothing else.
-    fn is_part_of(&self, new: &NewGroupSnapshot) -> bool {
-        let sources = self.sources();
-        sources.len() < new.volumes.len() && sources.into_iter().all(|source| new.volumes.contains(source))
+    /// Whether it lacks volumes that it was made for, and has none that are not asked for.
+    fn lacks_volumes(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> bool {
+        own::members_wanted(record).is_some_and(|wanted| self.snapshots.len() < wanted)
+            && self.sources().into_iter().all(|source| new.volumes.contains(source))
     }
 
     /// Itself, if its members are those of the volumes asked for.
@@ -162,7 +162,7 @@ impl Inner {
                 continue;
             }
             let found = self.with_all_members(&settled, new).await?;
-            if found.is_part_of(new) && own::is_own_snapshot(&settled) {
+            if found.lacks_volumes(&settled, new) {
                 if self.age(&settled.created_at) < self.options.operation_timeout {
                     return Err(CloudError::Busy {
                         kind: ObjectKind::GroupSnapshot,
@@ -233,7 +233,7 @@ impl Inner {
         match self.cut(new, &group, deadline).await {
             Ok(record) => {
                 let found = self.with_all_members(&record, new).await?;
-                if found.is_part_of(new) {
+                if found.lacks_volumes(&record, new) {
                     let removed = self.remove_group_snapshot(&record, deadline).await;
                     let left = removed
                         .as_ref()
@@ -321,7 +321,8 @@ impl Inner {
                 wanted: "made once",
             });
         }
-        let id = match cinder.create_group_snapshot(&group.id, &new.name, own::MARK).await {
+        let description = own::description_of_snapshot(new.volumes.len());
+        let id = match cinder.create_group_snapshot(&group.id, &new.name, &description).await {
             Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
             answer => answer?,
         };
@@ -344,15 +345,17 @@ impl Inner {
         })
     }
 
-    /// The group snapshot with its members, once there are as many as asked for: an API node whose database lags may not list them yet.
+    /// The group snapshot with its members, once there are as many as it was made for: an API node whose database lags may not list them
+    /// yet.
     async fn with_all_members(
         &self,
         record: &GroupSnapshotRecord,
         new: &NewGroupSnapshot,
     ) -> Result<GroupSnapshot, CloudError> {
         let end = Instant::now() + NEW;
+        let wanted = own::members_wanted(record).unwrap_or(new.volumes.len());
         let mut found = self.with_members(record).await?;
-        while found.snapshots.len() < new.volumes.len() && Instant::now() < end {
+        while found.snapshots.len() < wanted && Instant::now() < end {
             sleep(jitter(AGAIN, &self.options.sources)).await;
             found = self.with_members(record).await?;
         }

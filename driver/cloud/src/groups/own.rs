@@ -16,7 +16,8 @@ use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::watch::timestamp;
 
-/// The description of every group snapshot of ours, and how that of every group of ours begins; the id of its snapshot follows once it is known.
+/// How the description of every group snapshot and every group of ours begins. Behind it are the number of volumes of the one, and the id
+/// of the snapshot of the other once it is known.
 pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
 
 pub(super) fn is_own(group: &Group) -> bool {
@@ -26,6 +27,18 @@ pub(super) fn is_own(group: &Group) -> bool {
 /// Whether a group snapshot bears our mark. Only such a one is removed without being asked for by its id.
 pub(super) fn is_own_snapshot(record: &GroupSnapshotRecord) -> bool {
     record.description.starts_with(MARK)
+}
+
+/// The description of a group snapshot of so many volumes.
+pub(super) fn description_of_snapshot(volumes: usize) -> String {
+    format!("{MARK} Volumes: {volumes}.")
+}
+
+/// How many volumes a group snapshot of ours was made for: it has fewer members when one left the group too early. Those of earlier versions
+/// do not tell.
+pub(super) fn members_wanted(record: &GroupSnapshotRecord) -> Option<usize> {
+    let rest = record.description.strip_prefix(MARK)?;
+    rest.strip_prefix(" Volumes: ")?.strip_suffix('.')?.parse().ok()
 }
 
 /// The description of the group of a group snapshot.

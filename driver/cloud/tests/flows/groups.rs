@@ -362,7 +362,11 @@ async fn an_attempt_ends_within_the_operation_timeout_however_slow_cinder_is() {
 async fn a_group_snapshot_without_all_volumes_is_replaced_once_no_attempt_can_be_at_it() {
     let stage = grouping().await;
     let volumes = stage.pair().await;
-    let first = stage.take(&wanted(&volumes[..1])).await.expect("taken");
+    let first = stage.take(&wanted(&volumes)).await.expect("taken");
+    // As if its volume had left the group before.
+    let missing = first.snapshots[0].id.as_str();
+    let apart = |snapshot: &mut openstack_sim::Snapshot| snapshot.group_snapshot_id = None;
+    assert!(stage.sim.set_snapshot(missing, apart));
     let error = stage.take(&wanted(&volumes)).await.expect_err("too young");
     assert!(
         matches!(
@@ -379,7 +383,21 @@ async fn a_group_snapshot_without_all_volumes_is_replaced_once_no_attempt_can_be
     let taken = stage.take(&wanted(&volumes)).await.expect("replaced");
     assert_ne!(taken.id, first.id);
     assert_eq!(sources(&taken), wanted(&volumes).volumes);
-    assert_eq!(stage.left(), (1, 1, 2, 0));
+    assert_eq!(stage.left(), (1, 1, 3, 0), "the one apart is no member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_snapshot_of_fewer_volumes_than_are_asked_for_stays_however_old_it_is() {
+    let stage = grouping().await;
+    let volumes = stage.pair().await;
+    let first = stage.take(&wanted(&volumes[..1])).await.expect("taken");
+    for _ in 0..2 {
+        let error = stage.take(&wanted(&volumes)).await.expect_err("other volumes");
+        assert!(matches!(&error, CloudError::SnapshotExists { .. }), "{error}");
+        tokio::time::sleep(3 * stage.options().operation_timeout).await;
+    }
+    let again = stage.take(&wanted(&volumes[..1])).await.expect("still there");
+    assert_eq!(again.id, first.id);
 }
 
 #[tokio::test(start_paused = true)]
