@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use csi_host::HostPaths;
-use csi_proto::csi::v1::VolumeCapability;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use csi_proto::csi::v1::{CapacityRange, VolumeCapability};
+use rstest::rstest;
 use rustix::fs::{CWD, FileType, Mode as Bits, makedev, mknodat};
 use tempfile::TempDir;
 use tonic::Code;
@@ -90,6 +91,24 @@ impl Machine {
         self.node().node_unpublish_volume(Request::new(request)).await.map(drop)
     }
 
+    /// Expands it as a raw device, which is 1 MiB large.
+    async fn expand(&self, required_bytes: u64) -> Result<i64, Status> {
+        let request = NodeExpandVolumeRequest {
+            volume_id: VOLUME.into(),
+            volume_path: self.at("pod/device").display().to_string(),
+            capacity_range: Some(CapacityRange {
+                required_bytes: i64::try_from(required_bytes).expect("a small volume"),
+                limit_bytes: 0,
+            }),
+            volume_capability: Some(block()),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let mut request = Request::new(request);
+        request.set_timeout(Duration::from_secs(2));
+        let answer = self.node().node_expand_volume(request).await?;
+        Ok(answer.into_inner().capacity_bytes)
+    }
+
     async fn unstage(&self) -> Result<(), Status> {
         let request = NodeUnstageVolumeRequest {
             volume_id: VOLUME.into(),
@@ -109,6 +128,33 @@ fn ext4() -> VolumeCapability {
             ..MountVolume::default()
         })),
     }
+}
+
+fn block() -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(AccessType::Block(BlockVolume {})),
+        ..ext4()
+    }
+}
+
+#[rstest]
+#[case::plain(0)]
+#[case::luks1(2 << 20)]
+#[case::luks2(16 << 20)]
+#[tokio::test]
+async fn a_disk_that_lacks_what_the_keys_of_its_volume_take_has_grown(#[case] header: u64) {
+    let answered = Machine::new().expand((1 << 20) + header).await;
+    assert_eq!(answered.expect("it has grown"), 1 << 20, "what the disk has");
+}
+
+#[tokio::test]
+async fn a_disk_that_lacks_more_than_any_header_is_waited_for() {
+    let late = Machine::new()
+        .expand((33 << 20) + 512)
+        .await
+        .expect_err("it has not grown");
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    assert!(late.message().contains("new size"), "{late}");
 }
 
 #[tokio::test]
