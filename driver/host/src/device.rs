@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::held::Held;
-pub(crate) use self::identity::{is_named, serials, upper};
+pub(crate) use self::identity::{StaleLinks, is_named, serials, upper};
 
 use crate::machine::{Disk, Open};
 use crate::offload::OffloadError;
@@ -76,7 +76,7 @@ pub enum DeviceError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// A link for the volume leads to a disk of another volume.
+    /// A link for the volume leads to a disk of another volume, and nothing else leads to a disk of this one.
     #[error(
         "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale; nothing was \
          touched. `udevadm trigger {device}` on the node makes it anew", link.display()
@@ -287,15 +287,18 @@ impl Host {
     }
 
     async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
-        let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
-        let volume = volume_id.to_owned();
+        let (inner, volume) = (self.inner.clone(), volume_id.to_owned());
         let what = format!("the search for the device of volume {volume_id}");
-        self.inner
-            .calls
-            .run(what, LOOK_LIMIT, move || {
-                identity::look(&*machine, &paths, &volume, expected_size)
-            })
-            .await?
+        let look = move || {
+            identity::look(
+                &*inner.machine,
+                &inner.paths,
+                &inner.stale_links,
+                &volume,
+                expected_size,
+            )
+        };
+        self.inner.calls.run(what, LOOK_LIMIT, look).await?
     }
 }
 
