@@ -9,6 +9,7 @@
 //! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
 
 mod held;
+mod holders;
 mod identity;
 mod read_only;
 
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::held::Held;
+pub use self::holders::{Holder, Holders, Layer};
 pub(crate) use self::identity::{StaleLinks, is_named, serials, upper};
 
 use crate::machine::{Disk, Open};
@@ -39,6 +41,9 @@ const RESCAN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long one look at sysfs and the links may take. They are in memory.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long it may take to write back what is dirty of a device.
+const FLUSH_LIMIT: Duration = Duration::from_mins(10);
 
 /// A block device that was checked to be a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,6 +288,25 @@ impl Host {
             }
             sleep_until((Instant::now() + pause).min(deadline)).await;
             pause = (pause * 2).min(SLOWEST_LOOK);
+        }
+    }
+
+    /// Makes durable what was written to the device itself, by whomever. One that is gone has nothing left to write. Bounded by
+    /// 10 min. Dropping the future leaves the flush going on.
+    pub async fn flush(&self, device: &Device) -> Result<(), DeviceError> {
+        let (machine, opened) = (self.inner.machine.clone(), device.clone());
+        let flush = move || {
+            let disk = opened.open(&*machine, Open::Read)?;
+            disk.sync().map_err(|source| DeviceError::Access {
+                what: "flush",
+                path: opened.path.clone(),
+                source,
+            })
+        };
+        let what = format!("flushing {}", device.path.display());
+        match self.inner.calls.run(what, FLUSH_LIMIT, flush).await? {
+            Err(DeviceError::Access { source, .. }) if is_gone(&source) => Ok(()),
+            flushed => flushed,
         }
     }
 
