@@ -19,7 +19,7 @@ use crate::topology::ZoneLabels;
 mod render;
 mod values;
 
-use values::{parse_bool, parse_duration, parse_fs_type, parse_pair};
+use values::{parse_bool, parse_duration, parse_fs_type, parse_pair, parse_timeout};
 
 /// The name under which Kubernetes knows this driver when nobody says otherwise.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
@@ -32,6 +32,8 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
 /// The longest time one HTTP request to OpenStack may take.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an unstaged device may stay in use before the volume is detached all the same.
+pub const DEFAULT_DEVICE_IN_USE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time one call waits for a volume to be attached.
 pub const DEFAULT_ATTACH_TIMEOUT: Duration = Duration::from_mins(3);
 
@@ -241,6 +243,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = parse_duration)]
     pub attach_timeout: Duration,
 
+    /// How long NodeUnstageVolume waits for a device that another mount namespace, the device mapper or a program has in use: then it
+    /// succeeds with a warning, and the volume is detached. 0 refuses for as long as the device is in use
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
+    pub device_in_use_timeout: Duration,
+
     /// Serve /metrics over TLS only, at the port of --http-endpoint, with a certificate that is made at the start; the checks stay in
     /// plain HTTP
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -302,6 +309,7 @@ impl Default for Args {
             log_format: LogFormat::Json,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             attach_timeout: DEFAULT_ATTACH_TIMEOUT,
+            device_in_use_timeout: DEFAULT_DEVICE_IN_USE_TIMEOUT,
             secure_metrics: false,
             tls_min_version: TlsVersion::default(),
             tls_cipher_suites: Vec::new(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::Observer;
+use csi_host::device::Holders;
 use csi_kit::metrics::{Metrics, MetricsError};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, PullingGauge};
 use tonic::Code;
@@ -40,6 +41,7 @@ struct Families {
     polls: IntCounterVec,
     tokens: IntCounterVec,
     queues: IntGaugeVec,
+    unstaged_in_use: IntCounterVec,
 }
 
 impl DriverMetrics {
@@ -116,6 +118,11 @@ impl DriverMetrics {
                     "Who waits now: for what OpenStack has accepted (wait), for a turn at a server (attach, detach).",
                     &["cloud", "queue"],
                 )?,
+                unstaged_in_use: counter(
+                    "cinder_csi_unstaged_in_use_total",
+                    "Volumes that were unstaged while something else on the node had their device in use.",
+                    &["holder"],
+                )?,
             }),
         })
     }
@@ -129,6 +136,12 @@ impl DriverMetrics {
             .rpcs
             .with_label_values(&labels)
             .observe(elapsed.as_secs_f64());
+    }
+
+    /// Counts a volume that was unstaged although its device stayed in use.
+    pub fn unstaged_in_use(&self, holders: &Holders) {
+        let labels = [holders.kind()];
+        self.families.unstaged_in_use.with_label_values(&labels).inc();
     }
 }
 

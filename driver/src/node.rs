@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status};
 
 use crate::args::Args;
 use crate::layers::call;
+use crate::metrics::DriverMetrics;
 use crate::operations::Operations;
 use crate::status;
 use crate::switches::{Switchable, Switches};
@@ -38,6 +39,7 @@ pub(crate) mod info;
 mod publish;
 mod stage;
 mod stats;
+mod unstage;
 
 pub use error::NodeError;
 pub use info::InstanceError;
@@ -82,6 +84,8 @@ pub struct NodeConfig {
     pub reserved_volumes: u32,
     /// The kubelet's directory. Where it is given, no volume is staged or published outside of it.
     pub kubelet_dir: Option<PathBuf>,
+    /// How long NodeUnstageVolume waits for a device that stays in use before it succeeds all the same; 0 if it never does.
+    pub device_in_use_timeout: Duration,
 }
 
 impl NodeConfig {
@@ -101,6 +105,7 @@ impl NodeConfig {
             // Without these flags it may be the default of a manifest that does not name it.
             kubelet_dir: (args.register || args.unregister).then(|| args.kubelet_dir.clone()),
             search_order: args.search_order.clone(),
+            device_in_use_timeout: args.device_in_use_timeout,
             ..Self::default()
         }
     }
@@ -125,6 +130,10 @@ pub struct NodeService {
     known: health::Known,
     /// See [`NodeConfig::kubelet_dir`].
     kubelet_dir: Option<PathBuf>,
+    /// Nothing is counted where there are none.
+    metrics: Option<DriverMetrics>,
+    /// See [`NodeConfig::device_in_use_timeout`].
+    device_in_use_timeout: Duration,
 }
 
 impl NodeService {
@@ -134,8 +143,19 @@ impl NodeService {
             host,
             operations,
             kubelet_dir: config.kubelet_dir.clone(),
+            metrics: None,
+            device_in_use_timeout: config.device_in_use_timeout,
             instance: info::Instance::new(config),
             known: health::Known::default(),
+        }
+    }
+
+    /// The same, which counts in `metrics`.
+    #[must_use]
+    pub fn with_metrics(self, metrics: DriverMetrics) -> Self {
+        Self {
+            metrics: Some(metrics),
+            ..self
         }
     }
 
@@ -233,7 +253,7 @@ impl Node for NodeService {
         let deadline = self.operations.deadline(&request);
         let volume = |request: &NodeUnstageVolumeRequest| request.volume_id.clone();
         call("NodeUnstageVolume", request, volume, |request| {
-            stage::unstage(self, request, deadline)
+            unstage::unstage(self, request, deadline)
         })
         .await
     }

@@ -9,6 +9,7 @@
 //! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
 
 mod held;
+mod holders;
 mod identity;
 mod read_only;
 
@@ -20,7 +21,8 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::held::Held;
-pub(crate) use self::identity::{is_named, serials, upper};
+pub use self::holders::{Holder, Holders, Layer};
+pub(crate) use self::identity::{StaleLinks, is_named, serials, upper};
 
 use crate::machine::{Disk, Open};
 use crate::offload::OffloadError;
@@ -39,6 +41,9 @@ const RESCAN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long one look at sysfs and the links may take. They are in memory.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long it may take to write back what is dirty of a device.
+const FLUSH_LIMIT: Duration = Duration::from_mins(10);
 
 /// A block device that was checked to be a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +81,7 @@ pub enum DeviceError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// A link for the volume leads to a disk of another volume.
+    /// A link for the volume leads to a disk of another volume, and nothing else leads to a disk of this one.
     #[error(
         "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale; nothing was \
          touched. `udevadm trigger {device}` on the node makes it anew", link.display()
@@ -286,16 +291,38 @@ impl Host {
         }
     }
 
-    async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
-        let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
-        let volume = volume_id.to_owned();
-        let what = format!("the search for the device of volume {volume_id}");
-        self.inner
-            .calls
-            .run(what, LOOK_LIMIT, move || {
-                identity::look(&*machine, &paths, &volume, expected_size)
+    /// Makes durable what was written to the device itself, by whomever. One that is gone has nothing left to write. Bounded by
+    /// 10 min. Dropping the future leaves the flush going on.
+    pub async fn flush(&self, device: &Device) -> Result<(), DeviceError> {
+        let (machine, opened) = (self.inner.machine.clone(), device.clone());
+        let flush = move || {
+            let disk = opened.open(&*machine, Open::Read)?;
+            disk.sync().map_err(|source| DeviceError::Access {
+                what: "flush",
+                path: opened.path.clone(),
+                source,
             })
-            .await?
+        };
+        let what = format!("flushing {}", device.path.display());
+        match self.inner.calls.run(what, FLUSH_LIMIT, flush).await? {
+            Err(DeviceError::Access { source, .. }) if is_gone(&source) => Ok(()),
+            flushed => flushed,
+        }
+    }
+
+    async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
+        let (inner, volume) = (self.inner.clone(), volume_id.to_owned());
+        let what = format!("the search for the device of volume {volume_id}");
+        let look = move || {
+            identity::look(
+                &*inner.machine,
+                &inner.paths,
+                &inner.stale_links,
+                &volume,
+                expected_size,
+            )
+        };
+        self.inner.calls.run(what, LOOK_LIMIT, look).await?
     }
 }
 

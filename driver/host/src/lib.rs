@@ -87,6 +87,7 @@ struct Inner {
     tools: Tools,
     machine: Arc<dyn Machine>,
     calls: offload::Calls,
+    stale_links: device::StaleLinks,
 }
 
 impl Host {
@@ -108,6 +109,7 @@ impl Host {
                 tools,
                 calls: offload::Calls::on(machine.clone()),
                 machine,
+                stale_links: device::StaleLinks::default(),
             }),
             default_fs_type: FsType::default(),
         }

@@ -128,6 +128,9 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Unmounts what was mounted last at `target`, which is no symbolic link.
     fn unmount(&self, target: &Path) -> io::Result<()>;
 
+    /// Writes back what is dirty in the file system that the directory is of (`syncfs`).
+    fn syncfs(&self, directory: &Path) -> io::Result<()>;
+
     /// Makes a directory. `AlreadyExists` where something is.
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()>;
 

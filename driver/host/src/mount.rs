@@ -64,7 +64,7 @@ pub enum MountError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The place could not be made or removed.
+    /// The place could not be made, removed or written back.
     #[error("cannot {what} {}", target.display())]
     Place {
         /// `create directory`, `remove` …
@@ -239,6 +239,29 @@ impl Host {
         let call = move || {
             discard_draft(&*machine, &proc, &draft_of(&target))?;
             unmount_all(&*machine, &proc, &target)
+        };
+        self.inner.calls.run(what, UNMOUNT_LIMIT, call).await?
+    }
+
+    /// Writes back what is dirty in the file system that is mounted at `target`: what an unmount does not do while the file system
+    /// is mounted somewhere else as well. `false` if nothing is mounted there. Bounded by 10 min.
+    ///
+    /// Dropping the future leaves it going on.
+    pub async fn write_back(&self, target: &Path) -> Result<bool, MountError> {
+        let (proc, target) = (self.inner.paths.proc.clone(), target.to_owned());
+        let machine = self.inner.machine.clone();
+        let what = format!("writing back {}", target.display());
+        let call = move || {
+            let place = mountinfo::resolve(&*machine, &target);
+            if MountTable::read(&*machine, &proc)?.at(&place).is_none() {
+                return Ok(false);
+            }
+            let written = machine.syncfs(&place);
+            written.map(|()| true).map_err(|source| MountError::Place {
+                what: "write back",
+                target: place,
+                source,
+            })
         };
         self.inner.calls.run(what, UNMOUNT_LIMIT, call).await?
     }

@@ -93,6 +93,11 @@ impl Args {
             render_duration(self.attach_timeout),
             render_duration(defaults.attach_timeout),
         );
+        argv.differing(
+            "device-in-use-timeout",
+            render_duration(self.device_in_use_timeout),
+            render_duration(defaults.device_in_use_timeout),
+        );
         argv.differing("secure-metrics", self.secure_metrics, defaults.secure_metrics);
         argv.differing("tls-min-version", self.tls_min_version, defaults.tls_min_version);
         for suite in &self.tls_cipher_suites {

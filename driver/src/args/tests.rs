@@ -54,6 +54,7 @@ fn everything_changed() -> Args {
         log_format: LogFormat::Text,
         request_timeout: Duration::from_millis(1500),
         attach_timeout: Duration::from_secs(90),
+        device_in_use_timeout: Duration::ZERO,
         secure_metrics: true,
         tls_min_version: TlsVersion::Tls13,
         tls_cipher_suites: vec!["TLS_AES_128_GCM_SHA256".parse().expect("known")],

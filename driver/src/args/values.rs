@@ -65,6 +65,14 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The same, or 0 for a time that does not end.
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        _ => parse_duration(text),
+    }
+}
+
 /// The inverse of [`parse_duration`], exact to the millisecond.
 pub(super) fn render_duration(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {

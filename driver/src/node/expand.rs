@@ -19,6 +19,10 @@ use crate::status;
 /// How long this node may take to see a volume's new size. Nova tells the hypervisor within moments, if Cinder tells Nova.
 const GROWTH_WAIT: Duration = Duration::from_mins(1);
 
+/// The most that the header of its keys takes from an encrypted volume: 2 MiB with LUKS1, 16 MiB with LUKS2. The kubelet asks for the
+/// size that Cinder tells, and no call tells this node which volume is encrypted. Cinder's volumes grow by a GiB at least.
+const ENCRYPTION_HEADER: u64 = 32 << 20;
+
 /// What NodeExpandVolume is to do.
 #[derive(Debug, Clone, PartialEq)]
 struct Expand {
@@ -85,7 +89,7 @@ impl Expand {
         let mut device = host.find_device(&self.volume_id, None, Duration::ZERO).await?;
         let mounts = host.mounts().await?;
         let mounted = self.mounted(host, &device, &mounts).await?;
-        if device.size_bytes < self.required_bytes {
+        if device.size_bytes < self.least_bytes() {
             progress.set("waiting until this node sees the volume's new size");
             device = self.grown(host).await?;
         }
@@ -130,13 +134,28 @@ impl Expand {
         })
     }
 
+    /// The size of a device that has grown.
+    fn least_bytes(&self) -> u64 {
+        self.required_bytes.saturating_sub(ENCRYPTION_HEADER)
+    }
+
     async fn grown(&self, host: &Host) -> Result<Device, NodeError> {
         let found = host
-            .find_device(&self.volume_id, Some(self.required_bytes), GROWTH_WAIT)
+            .find_device(&self.volume_id, Some(self.least_bytes()), GROWTH_WAIT)
             .await;
         found.map_err(|error| match error {
             // Not yet: the kubelet asks again, and what Nova was told late is found then.
-            late @ DeviceError::TooSmall { .. } => NodeError::NotGrown(late),
+            DeviceError::TooSmall {
+                volume_id,
+                device,
+                actual,
+                ..
+            } => NodeError::NotGrown(DeviceError::TooSmall {
+                volume_id,
+                device,
+                expected: self.required_bytes,
+                actual,
+            }),
             other => other.into(),
         })
     }

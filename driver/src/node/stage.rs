@@ -1,15 +1,12 @@
-//! NodeStageVolume and NodeUnstageVolume: the device of a volume is found, and its file system is made and mounted once
-//! per node. A block volume has nothing to be mounted; its device is found and checked.
+//! NodeStageVolume: the device of a volume is found, and its file system is made and mounted once per node.
+//! A block volume has nothing to be mounted; its device is found and checked.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use csi_host::mount::Place;
-use csi_host::{Device, DeviceError, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare};
+use csi_host::{Device, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::{
-    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
-};
+use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
 
 use super::error::NodeError;
@@ -17,9 +14,6 @@ use super::fields::{self, Use, Wanted};
 use super::{DEVICE_WAIT, NodeService};
 use crate::operations::{Deadline, Progress, Target};
 use crate::{parameters, status};
-
-/// How long an unmounted device may stay in use before NodeUnstageVolume says so. The kernel needs moments.
-const IDLE_WAIT: Duration = Duration::from_secs(20);
 
 /// A file system that is smaller than its device by less stays as it is: each kind leaves some of the end unused.
 const GROWTH_WORTH: u64 = 32 << 20;
@@ -273,97 +267,16 @@ impl Stage {
     }
 }
 
-pub(super) async fn unstage(
-    service: &NodeService,
-    request: NodeUnstageVolumeRequest,
-    deadline: Deadline,
-) -> Result<NodeUnstageVolumeResponse, Status> {
-    let volume_id = fields::volume_uuid(&request.volume_id)?;
-    let path = fields::path("staging_target_path", &request.staging_target_path)?;
-    let path = service.place("staging_target_path", path)?;
-    let (host, known) = (service.host.clone(), service.known.clone());
-    let (volume, staged_at) = (volume_id.clone(), path.clone());
-    let work = |progress: Progress| async move {
-        release(&host, &volume, &staged_at, &progress)
-            .await
-            .map_err(|error| status::node(&error))?;
-        known.forget(&volume);
-        Ok(NodeUnstageVolumeResponse {})
-    };
-    service
-        .operations
-        .run("NodeUnstageVolume", Target::Volume(volume_id), path, deadline, work)
-        .await
-}
-
-/// Unmounts the staging path, and answers well only when nothing of this node uses the device any more: after that the
-/// volume is detached, and what was not written back by then is lost.
-async fn release(host: &Host, volume_id: &str, path: &Path, progress: &Progress) -> Result<(), NodeError> {
-    progress.set("unmounting the file system, which writes back what is dirty");
-    super::unmount(host, path, volume_id).await?;
-    let device = match host.find_device(volume_id, None, Duration::ZERO).await {
-        Ok(device) => device,
-        Err(DeviceError::NotFound { .. }) => return Ok(()),
-        // Nothing is known about the device, and a later look may tell.
-        Err(error @ DeviceError::NoAnswer(_)) => return Err(error.into()),
-        // What cannot be told to be the volume is not held by it either; the mount, which was, is gone.
-        Err(error) => {
-            tracing::warn!(volume = volume_id, %error, "the volume is unstaged, but its device could not be looked at");
-            return Ok(());
-        }
-    };
-    progress.set("waiting until the device is no longer in use");
-    let mounts = host.mounts().await?;
-    let shown = super::shown(host, &device, &mounts).await?;
-    if let Some(mount) = mounts.of_device(&device).chain(shown).next() {
-        return Err(NodeError::StillPublished {
-            volume_id: volume_id.to_owned(),
-            path: mount.target.clone(),
-        });
-    }
-    host.wait_until_idle(&device, IDLE_WAIT).await?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::Duration;
 
     use csi_host::{HostPaths, Tools};
-    use tonic::Code;
 
     use super::*;
     use crate::operations::{Limits, Operations};
 
-    #[tokio::test]
-    async fn a_volume_is_not_unstaged_while_its_device_cannot_be_looked_at() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let disk = dir.path().join("block/vda");
-        std::fs::create_dir_all(&disk).expect("a directory");
-        // Nobody writes to it, so that to read it takes for ever.
-        let made = std::process::Command::new("mkfifo").arg(disk.join("serial")).status();
-        assert!(made.expect("mkfifo runs").success());
-        let host = Host::new(HostPaths {
-            sys: dir.path().into(),
-            dev: dir.path().into(),
-            ..HostPaths::default()
-        });
-        let path = dir.path().join("staging");
-        let unstaged = Operations::new(Limits::default())
-            .run(
-                "NodeUnstageVolume",
-                Target::Volume("volume-1".into()),
-                (),
-                Deadline::within(Duration::from_mins(1)),
-                |progress| async move {
-                    release(&host, "volume-1", &path, &progress)
-                        .await
-                        .map_err(|error| status::node(&error))
-                },
-            )
-            .await;
-        assert_eq!(unstaged.expect_err("nothing is known").code(), Code::Unavailable);
-    }
     #[tokio::test]
     async fn a_device_that_is_published_read_only_stays_so_when_it_is_staged_again() {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -1,12 +1,15 @@
 //! A machine that is laid out in files, with one disk that is a volume.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use csi_host::HostPaths;
-use csi_proto::csi::v1::VolumeCapability;
+use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use csi_proto::csi::v1::{CapacityRange, VolumeCapability};
+use rstest::rstest;
 use rustix::fs::{CWD, FileType, Mode as Bits, makedev, mknodat};
 use tempfile::TempDir;
 use tonic::Code;
@@ -47,6 +50,19 @@ impl Machine {
         fs::write(self.at("proc/self/mountinfo"), mountinfo).expect("a file");
     }
 
+    /// Udev's link of the volume leads to another one's disk, and no disk has its serial.
+    fn lose_the_link(&self) {
+        fs::write(self.at("sys/block/vda/serial"), "volume-2").expect("a file");
+        fs::write(self.at("dev/vda"), "").expect("a file");
+        fs::create_dir_all(self.at("dev/disk/by-id")).expect("a directory");
+        symlink("../../vda", self.link()).expect("a link");
+    }
+
+    fn link(&self) -> PathBuf {
+        let serial = VOLUME.get(..20).unwrap_or(VOLUME);
+        self.at("dev/disk/by-id").join(format!("virtio-{serial}"))
+    }
+
     fn node(&self) -> NodeService {
         self.node_with(NodeConfig::default())
     }
@@ -58,6 +74,15 @@ impl Machine {
             proc: self.at("proc"),
         });
         NodeService::new(config, host, Operations::new(Limits::default()))
+    }
+
+    /// The device mapper has made something of the disk.
+    fn hold(&self) {
+        fs::create_dir_all(self.at("sys/block/vda/holders/dm-0")).expect("a directory");
+        fs::create_dir_all(self.at("sys/block/dm-0/dm")).expect("a directory");
+        for (file, text) in [("dev", "253:0\n"), ("dm/name", "group-volume\n")] {
+            fs::write(self.at("sys/block/dm-0").join(file), text).expect("a file");
+        }
     }
 
     async fn stage(&self) -> Result<(), Status> {
@@ -90,12 +115,34 @@ impl Machine {
         self.node().node_unpublish_volume(Request::new(request)).await.map(drop)
     }
 
+    /// Expands it as a raw device, which is 1 MiB large.
+    async fn expand(&self, required_bytes: u64) -> Result<i64, Status> {
+        let request = NodeExpandVolumeRequest {
+            volume_id: VOLUME.into(),
+            volume_path: self.at("pod/device").display().to_string(),
+            capacity_range: Some(CapacityRange {
+                required_bytes: i64::try_from(required_bytes).expect("a small volume"),
+                limit_bytes: 0,
+            }),
+            volume_capability: Some(block()),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let mut request = Request::new(request);
+        request.set_timeout(Duration::from_secs(2));
+        let answer = self.node().node_expand_volume(request).await?;
+        Ok(answer.into_inner().capacity_bytes)
+    }
+
     async fn unstage(&self) -> Result<(), Status> {
-        let request = NodeUnstageVolumeRequest {
+        let request = Request::new(self.unstage_request());
+        self.node().node_unstage_volume(request).await.map(drop)
+    }
+
+    fn unstage_request(&self) -> NodeUnstageVolumeRequest {
+        NodeUnstageVolumeRequest {
             volume_id: VOLUME.into(),
             staging_target_path: self.at("staging").display().to_string(),
-        };
-        self.node().node_unstage_volume(Request::new(request)).await.map(drop)
+        }
     }
 }
 
@@ -109,6 +156,33 @@ fn ext4() -> VolumeCapability {
             ..MountVolume::default()
         })),
     }
+}
+
+fn block() -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(AccessType::Block(BlockVolume {})),
+        ..ext4()
+    }
+}
+
+#[rstest]
+#[case::plain(0)]
+#[case::luks1(2 << 20)]
+#[case::luks2(16 << 20)]
+#[tokio::test]
+async fn a_disk_that_lacks_what_the_keys_of_its_volume_take_has_grown(#[case] header: u64) {
+    let answered = Machine::new().expand((1 << 20) + header).await;
+    assert_eq!(answered.expect("it has grown"), 1 << 20, "what the disk has");
+}
+
+#[tokio::test]
+async fn a_disk_that_lacks_more_than_any_header_is_waited_for() {
+    let late = Machine::new()
+        .expand((33 << 20) + 512)
+        .await
+        .expect_err("it has not grown");
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    assert!(late.message().contains("new size"), "{late}");
 }
 
 #[tokio::test]
@@ -152,6 +226,53 @@ async fn no_answer_says_that_nothing_was_mounted_where_something_is() {
         machine.stage().await.expect_err("it may be mounted").code(),
         Code::Unavailable
     );
+}
+
+#[tokio::test]
+async fn a_volume_is_not_unstaged_while_nothing_tells_which_disk_it_is() {
+    let machine = Machine::new();
+    machine.lose_the_link();
+    let error = machine.unstage().await.expect_err("its disk may be in use");
+    assert!(error.message().contains("udevadm trigger"), "{error}");
+    // Of a disk that is not there nothing is in use.
+    fs::remove_file(machine.link()).expect("it is ours");
+    machine.unstage().await.expect("the disk is gone");
+}
+
+#[tokio::test]
+async fn a_volume_is_not_unstaged_while_its_device_cannot_be_looked_at() {
+    let machine = Machine::new();
+    let serial = machine.at("sys/block/vda/serial");
+    fs::remove_file(&serial).expect("it is ours");
+    // Nobody writes to it, so that to read it takes for ever.
+    mknodat(CWD, &serial, FileType::Fifo, Bits::RUSR, 0).expect("a named pipe");
+    let error = machine.unstage().await.expect_err("nothing is known");
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_raw_device_from_which_others_have_made_devices_is_unstaged_with_a_count() {
+    let machine = Machine::new();
+    machine.hold();
+    let build = BuildInfo {
+        program: "cinder_csi_driver",
+        version: "0.0.0",
+        revision: "",
+    };
+    let registry = Metrics::new(build).expect("a registry");
+    let metrics = DriverMetrics::new(&registry, "d").expect("families");
+    let node = machine.node().with_metrics(metrics);
+    let request = || Request::new(machine.unstage_request());
+    node.node_unstage_volume(request()).await.expect("it was never mounted");
+    let counted = registry.encode().expect("text");
+    let line = r#"cinder_csi_unstaged_in_use_total{holder="device"} 1"#;
+    assert!(counted.contains(line), "{counted}");
+    // Except where a pod sees a file system of such a device.
+    let pod = machine.at("pod/mount");
+    machine.mounted(&format!("36 35 253:0 / {} rw - ext4 /dev/dm-0 rw\n", pod.display()));
+    let error = node.node_unstage_volume(request()).await.expect_err("it is mounted");
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    assert!(error.message().contains("pod/mount"), "{error}");
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ impl Process {
             .map(|clouds| controller(args, clouds, plan.claims.clone(), operations.clone(), sources.clone()));
         let node = args
             .provide_node_service
-            .then(|| node(args, &plan.node, machine, operations.clone()));
+            .then(|| node(args, &plan.node, machine, operations.clone(), metrics.clone()));
         let identity = IdentityService::new(
             &args.driver_name,
             args.with_topology,
@@ -247,7 +247,13 @@ fn controller(
     ControllerService::new(clouds, operations, settings)
 }
 
-fn node(args: &Args, share: &NodeShare, machine: Arc<dyn Machine>, operations: Operations) -> NodeService {
+fn node(
+    args: &Args,
+    share: &NodeShare,
+    machine: Arc<dyn Machine>,
+    operations: Operations,
+    metrics: DriverMetrics,
+) -> NodeService {
     let paths = HostPaths {
         sys: args.sys_dir.clone(),
         dev: args.dev_dir.clone(),
@@ -255,5 +261,5 @@ fn node(args: &Args, share: &NodeShare, machine: Arc<dyn Machine>, operations: O
     };
     let host = Host::on(machine, paths, Tools::default()).with_default_fs_type(args.default_fs_type);
     let config = NodeConfig::from_args(args, share.most_volumes).with_metadata_options(&share.metadata);
-    NodeService::new(config, host, operations)
+    NodeService::new(config, host, operations).with_metrics(metrics)
 }

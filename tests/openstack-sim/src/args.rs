@@ -63,7 +63,7 @@ struct Serve {
     /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group, members, attach, connect, detach, release, settle, answer, accept.
     #[arg(long = "latency")]
     latencies: Vec<String>,
-    /// A volume type: NAME[,multiattach][,encrypted][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]. The first is the default.
+    /// A volume type: NAME[,multiattach][,encrypted[=MIB]][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]. The first is the default.
     #[arg(long = "volume-type")]
     volume_types: Vec<VolumeType>,
     /// A group type; `NAME,consistent` for one whose groups are snapshotted at one moment.

@@ -95,7 +95,7 @@ impl Backing {
     }
 
     /// Makes the file of a volume or snapshot, empty or with the data of another one.
-    pub(crate) async fn create(&self, id: &str, gib: u64, source: Option<&str>) -> Result<(), BackingError> {
+    pub(crate) async fn create(&self, id: &str, bytes: u64, source: Option<&str>) -> Result<(), BackingError> {
         let path = self.file(id);
         if let Some(source) = source {
             copy(&self.file(source), &path).await?;
@@ -110,7 +110,7 @@ impl Backing {
             .truncate(false)
             .open(&path)
             .map_err(fail)?;
-        file.set_len(gib << 30).map_err(fail)
+        file.set_len(bytes).map_err(fail)
     }
 
     /// Removes the file of a volume or snapshot; it may be gone.
@@ -120,7 +120,7 @@ impl Backing {
     }
 
     /// Grows a volume and the devices that show it.
-    pub(crate) async fn grow(&self, id: &str, gib: u64, devices: &[LoopDevice]) -> Result<(), BackingError> {
+    pub(crate) async fn grow(&self, id: &str, bytes: u64, devices: &[LoopDevice]) -> Result<(), BackingError> {
         let path = self.file(id);
         let fail = |source| BackingError::Resize {
             path: path.clone(),
@@ -129,7 +129,7 @@ impl Backing {
         fs::OpenOptions::new()
             .write(true)
             .open(&path)
-            .and_then(|file| file.set_len(gib << 30))
+            .and_then(|file| file.set_len(bytes))
             .map_err(fail)?;
         for device in devices {
             losetup::read_size_again(&device.path).await?;

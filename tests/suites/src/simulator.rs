@@ -80,6 +80,13 @@ impl Simulator {
         Self::start_with(lab, |command| command.args(["--volumes", &volumes])).await
     }
 
+    /// Starts both, with these volume types as `--volume-type` takes them; the first is the default.
+    pub async fn start_with_types(lab: &Lab, types: &[&str]) -> Result<Self> {
+        let volumes = lab.path("volumes");
+        let types = types.iter().flat_map(|text| ["--volume-type", text]);
+        Self::start_with(lab, |command| command.arg("--backing").arg(volumes).args(types)).await
+    }
+
     async fn start_with(lab: &Lab, add: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {
         let program = programs::simulator()?;
         let ready_file = lab.path("simulator-ready.json");

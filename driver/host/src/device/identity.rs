@@ -1,9 +1,10 @@
 //! One look at sysfs and the by-id links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::{Device, DeviceError};
 use crate::machine::Kind;
@@ -24,10 +25,30 @@ const QEMU: [&str; 5] = [
 /// sysfs counts sizes in sectors of 512 bytes, whatever the disk's own sectors are.
 const SECTOR: u64 = 512;
 
+/// So many stale links are remembered, and no more are logged.
+const MOST_STALE_LINKS: usize = 1_000;
+
+/// Links that lead to another volume's disk, with that disk, as far as the log has them: a volume is looked for each minute.
+#[derive(Debug, Default)]
+pub(crate) struct StaleLinks(Mutex<BTreeSet<(PathBuf, String)>>);
+
+impl StaleLinks {
+    fn report(&self, error: &DeviceError) {
+        let DeviceError::Stale { link, device, .. } = error else {
+            return;
+        };
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() < MOST_STALE_LINKS && logged.insert((link.clone(), device.clone())) {
+            tracing::warn!(%error, "a link is ignored, because another disk is the volume");
+        }
+    }
+}
+
 /// Looks once. Blocks for as long as sysfs and the directory of links take to answer.
 pub(super) fn look(
     machine: &dyn Machine,
     paths: &HostPaths,
+    stale_links: &StaleLinks,
     volume_id: &str,
     expected_size: Option<u64>,
 ) -> Result<Device, DeviceError> {
@@ -43,6 +64,7 @@ pub(super) fn look(
                 .push(format!("serial of {name}"));
         }
     }
+    let mut stale = None;
     for link in links_of(machine, &links, volume_id)? {
         // A dangling link is one that udev is about to remove.
         let Ok(target) = machine.canonicalize(&link) else {
@@ -60,13 +82,14 @@ pub(super) fn look(
         if let Some(serial) = serials.first()
             && !is_named(machine, &paths.sys, &name, volume_id)
         {
-            let (volume_id, serial) = (volume_id.to_owned(), serial.clone());
-            return Err(DeviceError::Stale {
-                volume_id,
+            // It is surely not about this volume, so it is no candidate beside those that are.
+            stale.get_or_insert(DeviceError::Stale {
+                volume_id: volume_id.to_owned(),
                 link,
                 device: name,
-                serial,
+                serial: serial.clone(),
             });
+            continue;
         }
         found
             .entry(upper(machine, &paths.sys, &name))
@@ -83,13 +106,17 @@ pub(super) fn look(
             candidates,
         });
     }
-    let not_found = || DeviceError::NotFound {
-        volume_id: volume_id.to_owned(),
-        looked_at: disks.len(),
-        links: links.clone(),
-        waited: std::time::Duration::ZERO,
+    let Some((name, _)) = found.pop_first() else {
+        return Err(stale.unwrap_or(DeviceError::NotFound {
+            volume_id: volume_id.to_owned(),
+            looked_at: disks.len(),
+            links,
+            waited: std::time::Duration::ZERO,
+        }));
     };
-    let (name, _) = found.pop_first().ok_or_else(not_found)?;
+    if let Some(stale) = &stale {
+        stale_links.report(stale);
+    }
     let device = describe(machine, paths, volume_id, &name)?;
     if device.size_bytes == 0 {
         return Err(DeviceError::NoSize {

@@ -135,6 +135,31 @@ async fn a_link_that_leads_to_another_volumes_disk_is_refused_issue_2115() {
 }
 
 #[tokio::test]
+async fn a_link_that_leads_to_another_volumes_disk_does_not_hide_the_disk_with_the_right_serial() {
+    let machine = Machine::new();
+    machine
+        .disk("vdb", 1)
+        .file("sys/block/vdb/serial", &OTHER[..20])
+        .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb");
+    machine.disk("vdc", 1).file("sys/block/vdc/serial", &VOLUME[..20]);
+    assert_eq!(machine.find().await.expect("its serial tells").name, "vdc");
+}
+
+#[tokio::test]
+async fn a_link_that_leads_to_another_volumes_disk_does_not_hide_the_disk_that_a_good_link_names() {
+    let machine = Machine::new();
+    machine
+        .disk("vdb", 1)
+        .file("sys/block/vdb/serial", &OTHER[..20])
+        .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb");
+    // No serial is seen of this one.
+    machine
+        .disk("sdc", 1)
+        .link("scsi-30cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", "sdc");
+    assert_eq!(machine.find().await.expect("its link tells").name, "sdc");
+}
+
+#[tokio::test]
 async fn two_disks_that_claim_to_be_the_volume_are_refused() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);

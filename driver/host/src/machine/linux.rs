@@ -101,6 +101,11 @@ impl Machine for Linux {
         Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?)
     }
 
+    fn syncfs(&self, directory: &Path) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::syncfs(rustix::fs::open(directory, flags, Mode::empty())?)?)
+    }
+
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         DirBuilder::new().mode(mode).create(path)
     }

@@ -21,6 +21,10 @@ pub struct VolumeType {
     /// Whether its volumes are encrypted. Devices of a backing folder hold plain data all the same.
     #[serde(default)]
     pub encrypted: bool,
+    /// What the header of the keys takes from an encrypted volume, in MiB: 2 with LUKS1, 16 with LUKS2. Servers see devices that are
+    /// smaller by that.
+    #[serde(default = "VolumeType::luks1_header")]
+    pub header_mib: u64,
     /// Further extra specs; `volume_backend_name` says on which backend its volumes are, else all are on one.
     pub extra_specs: BTreeMap<String, String>,
     /// The QoS specs that its volumes get.
@@ -42,10 +46,21 @@ impl VolumeType {
             description: None,
             multiattach: false,
             encrypted: false,
+            header_mib: Self::luks1_header(),
             extra_specs: BTreeMap::new(),
             qos_specs_id: None,
             quota: TypeQuota::default(),
         }
+    }
+
+    const fn luks1_header() -> u64 {
+        2
+    }
+
+    /// The bytes of a volume of so many GiB that a server sees.
+    pub(crate) const fn device_bytes(&self, gib: u64) -> u64 {
+        let header = if self.encrypted { self.header_mib << 20 } else { 0 };
+        (gib << 30).saturating_sub(header)
     }
 
     /// Adds an extra spec.
@@ -81,11 +96,16 @@ impl VolumeType {
 impl FromStr for VolumeType {
     type Err = SpecError;
 
-    /// `NAME[,multiattach][,encrypted][,backend=NAME][,qos=ID][,KEY=VALUE]…`
+    /// `NAME[,multiattach][,encrypted[=MIB]][,backend=NAME][,qos=ID][,KEY=VALUE]…`
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let mut parts = text.split(',');
         let mut volume_type = Self::new(parts.next().unwrap_or_default());
         for part in parts {
+            let error = |reason| SpecError {
+                text: text.to_owned(),
+                reason,
+                form: "NAME[,multiattach][,encrypted[=MIB]][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]",
+            };
             volume_type = match part.split_once('=') {
                 None if part == "multiattach" => Self {
                     multiattach: true,
@@ -95,19 +115,18 @@ impl FromStr for VolumeType {
                     encrypted: true,
                     ..volume_type
                 },
+                Some(("encrypted", mib)) => Self {
+                    encrypted: true,
+                    header_mib: mib.parse().map_err(|_| error(format!("`{mib}` is no number of MiB")))?,
+                    ..volume_type
+                },
                 Some(("backend", name)) => volume_type.on_backend(name),
                 Some(("qos", id)) => Self {
                     qos_specs_id: Some(id.to_owned()),
                     ..volume_type
                 },
                 Some((key, value)) => volume_type.spec(key, value),
-                None => {
-                    return Err(SpecError {
-                        text: text.to_owned(),
-                        reason: format!("`{part}` is not known"),
-                        form: "NAME[,multiattach][,encrypted][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]",
-                    });
-                }
+                None => return Err(error(format!("`{part}` is not known"))),
             };
         }
         Ok(volume_type)

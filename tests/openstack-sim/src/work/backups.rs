@@ -14,7 +14,7 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
         // The data of a snapshot do not change; those of a volume may be those of this moment.
         let source = backup.snapshot_id.as_deref().unwrap_or(&backup.volume_id);
         let failed = outcome(&cloud, doom, async |backing| {
-            backing.create(&backup.id, backup.size, Some(source)).await
+            backing.create(&backup.id, backup.size << 30, Some(source)).await
         })
         .await;
         cloud.takes(|latencies| latencies.backup).await;
@@ -47,9 +47,12 @@ pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: S
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.backup).await;
-        let size = cloud.read(|world| world.volume(&volume_id).map_or(0, |volume| volume.size));
+        let bytes = cloud.read(|world| {
+            let gib = world.volume(&volume_id).map_or(0, |volume| volume.size);
+            world.device_bytes(&volume_id, gib)
+        });
         let failed = outcome(&cloud, doom, async |backing| {
-            backing.create(&volume_id, size, Some(&backup_id)).await
+            backing.create(&volume_id, bytes, Some(&backup_id)).await
         })
         .await;
         cloud.change(|world| {

@@ -45,7 +45,9 @@ pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) 
         let members: Vec<_> = cloud.read(|world| world.snapshots_in_group(&id).cloned().collect());
         let failed = outcome(&cloud, doom, async |backing| {
             for member in &members {
-                backing.create(&member.id, member.size, Some(&member.volume_id)).await?;
+                backing
+                    .create(&member.id, member.size << 30, Some(&member.volume_id))
+                    .await?;
             }
             Ok(())
         })

@@ -14,7 +14,7 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id
         cloud.takes(|latencies| latencies.snapshot).await;
         let failed = outcome(&cloud, doom, async |backing| {
             backing
-                .create(&snapshot.id, snapshot.size, Some(&snapshot.volume_id))
+                .create(&snapshot.id, snapshot.size << 30, Some(&snapshot.volume_id))
                 .await
         })
         .await;

@@ -34,8 +34,9 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
             .as_deref()
             .or(volume.source_volume_id.as_deref())
             .or(volume.backup_id.as_deref());
+        let bytes = cloud.read(|world| world.device_bytes(&volume.id, volume.size));
         let failed = outcome(&cloud, doom, async |backing| {
-            backing.create(&volume.id, volume.size, source).await
+            backing.create(&volume.id, bytes, source).await
         })
         .await;
         cloud.change(|world| {
@@ -99,8 +100,9 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
             let mappings = world.mappings_of(&volume_id).iter();
             mappings.filter_map(|mapping| mapping.loop_device.clone()).collect()
         });
+        let bytes = cloud.read(|world| world.device_bytes(&volume_id, size));
         let failed = outcome(&cloud, doom, async |backing| {
-            backing.grow(&volume_id, size, &devices).await
+            backing.grow(&volume_id, bytes, &devices).await
         })
         .await;
         cloud.change(|world| {

@@ -39,6 +39,14 @@ impl World {
             })
     }
 
+    /// The bytes of a volume that a server sees, were it of so many GiB. One that is gone has none.
+    pub(crate) fn device_bytes(&self, volume_id: &str, gib: u64) -> u64 {
+        let volume_type = self
+            .volume(volume_id)
+            .and_then(|volume| self.volume_type(Some(&volume.volume_type)));
+        volume_type.map_or(0, |volume_type| volume_type.device_bytes(gib))
+    }
+
     /// Whether a copy of a volume of one type may have the other type: both on one backend.
     pub(super) fn are_on_one_backend(&self, one: &str, other: &VolumeType) -> bool {
         self.volume_type(Some(one))

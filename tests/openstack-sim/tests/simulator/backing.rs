@@ -113,6 +113,34 @@ async fn a_volume_is_a_sparse_file_of_its_size_that_goes_with_it() {
 }
 
 #[tokio::test]
+async fn a_server_sees_less_of_a_volume_of_an_encrypted_type_and_less_of_a_clone_of_it() {
+    let place = Place::new();
+    let client = Client::new(|config| {
+        config.backing = Some(place.path("backing"));
+        config.volume_types = vec!["fast".parse().unwrap(), "locked,encrypted=16".parse().unwrap()];
+    })
+    .await;
+    let create = async |body: Value| {
+        let made = client.create(body).await.expect(202);
+        let id = made.body["volume"]["id"].as_str().unwrap().to_owned();
+        client.reaches(&id, VolumeStatus::Available).await;
+        id
+    };
+    let size = |id: &str| fs::metadata(place.file(id)).unwrap().len();
+    let id = create(json!({"size": 1, "volume_type": "locked"})).await;
+    assert_eq!(size(&id), (1 << 30) - (16 << 20));
+    let body = json!({"os-extend": {"new_size": 2}});
+    client
+        .cinder(Method::POST, &format!("/volumes/{id}/action"), None, Some(body))
+        .await
+        .expect(202);
+    client.reaches(&id, VolumeStatus::Available).await;
+    assert_eq!(size(&id), (2 << 30) - (16 << 20));
+    let clone = create(json!({"size": 3, "source_volid": id})).await;
+    assert_eq!(size(&clone), (3 << 30) - (16 << 20));
+}
+
+#[tokio::test]
 async fn a_second_simulator_on_the_same_folder_is_refused() {
     let place = Place::new();
     let client = place.client().await;

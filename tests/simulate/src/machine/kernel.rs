@@ -178,6 +178,13 @@ impl Machine for SimMachine {
         unmounted
     }
 
+    fn syncfs(&self, directory: &Path) -> io::Result<()> {
+        let written = self.alive()?.syncfs(directory);
+        self.node
+            .note(|| format!("syncfs {}: {written:?}", directory.display()));
+        written
+    }
+
     fn create_directory(&self, path: &Path, _mode: u32) -> io::Result<()> {
         self.alive()?.state().create(path, true)
     }
@@ -311,7 +318,7 @@ impl State {
     }
 
     /// Whether the file system that a path is on answers.
-    fn answers(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn answers(&self, path: &Path) -> io::Result<()> {
         let mount = path.ancestors().find_map(|path| self.mount_at(path));
         match mount.map(|mount| &mount.root) {
             Some(Root::Volume(superblock)) if self.is_dead(*superblock) => fail(Errno::IO),

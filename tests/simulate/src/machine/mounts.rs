@@ -166,6 +166,25 @@ impl Node {
         Ok(())
     }
 
+    /// Writes back the file system that a path is on. `EIO` where its disk is gone.
+    pub(super) fn syncfs(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        if state.kind_at(path).is_none() {
+            return fail(Errno::NOENT);
+        }
+        state.answers(path)?;
+        let faults = state.faults;
+        if self.happens(faults.io_error) {
+            return fail(Errno::IO);
+        }
+        let mount = path.ancestors().find_map(|path| state.mount_at(path));
+        if let Some(Root::Volume(superblock)) = mount.map(|mount| &mount.root) {
+            let superblock = *superblock;
+            state.write_back(superblock);
+        }
+        Ok(())
+    }
+
     /// Gives up a superblock that is mounted nowhere: what is dirty is written back.
     pub(super) fn release(&self, state: &mut State, superblock: u64) {
         let is_elsewhere = state

@@ -512,6 +512,29 @@ async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_written_back_is_not_lost_with_the_disk_of_a_file_system_that_is_mounted_elsewhere() {
+    let (machine, medium, _) = lab();
+    let (host, staging) = (staged(&machine, FsType::Ext4).await, Path::new(STAGING));
+    machine.mount_elsewhere(VOLUME);
+    machine.write_cached(staging, 1).expect("it is writable");
+    assert!(host.write_back(staging).await.expect("the disk works"));
+    machine.write_cached(staging, 2).expect("it is writable");
+    host.unmount(staging).await.expect("no pod has it open");
+    machine.unplug(VOLUME);
+    assert!(!host.write_back(staging).await.expect("nothing is mounted"));
+
+    let other = node("node-2", 2, &Violations::default());
+    other.plug(VOLUME, medium, GIB);
+    mount(&self::host(&other), VOLUME, STAGING, FsType::Ext4)
+        .await
+        .expect("it is mounted");
+    assert_eq!(other.read(staging).expect("it answers"), keys(&[1]));
+    other.unplug(VOLUME);
+    let dead = self::host(&other).write_back(staging).await;
+    assert!(matches!(dead, Err(MountError::Place { .. })), "{dead:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
     let (machine, _, violations) = lab();
     machine.set_faults(Faults {

@@ -22,8 +22,8 @@ impl Life {
         Ok(answer.node_expansion_required)
     }
 
-    /// NodeExpandVolume, repeated as the kubelet does.
-    pub async fn expand_on_node(&self, volume: &Volume, gib: i64) -> Result<()> {
+    /// NodeExpandVolume, repeated as the kubelet does; answers the bytes of the device.
+    pub async fn expand_on_node(&self, volume: &Volume, gib: i64) -> Result<i64> {
         let request = NodeExpandVolumeRequest {
             volume_id: volume.volume_id.clone(),
             volume_path: self.target.display().to_string(),
@@ -33,7 +33,8 @@ impl Life {
             ..NodeExpandVolumeRequest::default()
         };
         let call = async || self.node.clone().node_expand_volume(request.clone()).await;
-        self.retries.repeat("NodeExpandVolume", call).await.map(drop)
+        let answer = self.retries.repeat("NodeExpandVolume", call).await?;
+        Ok(answer.capacity_bytes)
     }
 
     /// ControllerModifyVolume, repeated as the resizer does.

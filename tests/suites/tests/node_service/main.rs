@@ -10,10 +10,16 @@ mod growth;
 mod lives;
 mod refusals;
 mod trouble;
+mod unstage;
 
+use std::time::Duration;
+
+use cinder_csi_driver::args::DEFAULT_DEVICE_IN_USE_TIMEOUT;
+use cinder_csi_driver::metrics::DriverMetrics;
 use cinder_csi_driver::node::{NodeConfig, NodeService};
 use cinder_csi_driver::operations::{Limits, Operations};
 use csi_host::{Device, Host, Tools};
+use csi_kit::metrics::{BuildInfo, Metrics};
 use csi_proto::csi::v1::node_get_storage_health_response::StorageBackendHealth;
 use csi_proto::csi::v1::node_server::Node;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
@@ -50,6 +56,12 @@ impl<'lab> Kubelet<'lab> {
             lab,
             node: node_on(lab.host_with(tools)),
         }
+    }
+
+    /// One whose node waits so long for a device that stays in use, and what it counts.
+    fn with_patience(lab: &'lab Lab, device_in_use_timeout: Duration) -> (Self, Metrics) {
+        let (node, metrics) = counting_node_on(lab.host(), device_in_use_timeout);
+        (Self { lab, node }, metrics)
     }
 
     fn path(&self, name: &str) -> String {
@@ -158,13 +170,26 @@ impl<'lab> Kubelet<'lab> {
 
 /// A node service on `host`, whose flags say who it is.
 fn node_on(host: Host) -> NodeService {
+    counting_node_on(host, DEFAULT_DEVICE_IN_USE_TIMEOUT).0
+}
+
+fn counting_node_on(host: Host, device_in_use_timeout: Duration) -> (NodeService, Metrics) {
     let config = NodeConfig {
         instance_id: Some("server-1".into()),
         availability_zone: Some("nova".into()),
         topology: true,
+        device_in_use_timeout,
         ..NodeConfig::default()
     };
-    NodeService::new(config, host, Operations::new(Limits::default()))
+    let build = BuildInfo {
+        program: "node_service",
+        version: "0.0.0",
+        revision: "",
+    };
+    let registry = Metrics::new(build).expect("a registry");
+    let metrics = DriverMetrics::new(&registry, "d").expect("families");
+    let node = NodeService::new(config, host, Operations::new(Limits::default()));
+    (node.with_metrics(metrics), registry)
 }
 
 fn mount(fs_type: &str, mode: Mode) -> VolumeCapability {

@@ -1,0 +1,164 @@
+//! NodeUnstageVolume: what was written is made durable, and the staging path is unmounted. It succeeds when nothing on this node uses
+//! the device any more, for the volume is detached then.
+//!
+//! * A mount that this process sees always refuses it: pods write there.
+//! * Whatever else has the device, such as the mount namespace of an agent or the device mapper, is waited for and then passed over.
+//!   All that was written through the staging path is durable by then.
+//! * A raw device from which others have made devices is not waited for: nothing of it was ever mounted here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use csi_host::device::{Holders, Layer};
+use csi_host::{Device, DeviceError, Host, MountError};
+use csi_proto::csi::v1::{NodeUnstageVolumeRequest, NodeUnstageVolumeResponse};
+use tonic::Status;
+
+use super::error::NodeError;
+use super::{NodeService, fields};
+use crate::operations::{Deadline, Progress, Target};
+use crate::status;
+
+/// How long a device that has to be idle may stay in use before one call says so. The kernel needs moments after an unmount.
+const IDLE_WAIT: Duration = Duration::from_secs(20);
+
+pub(super) async fn unstage(
+    service: &NodeService,
+    request: NodeUnstageVolumeRequest,
+    deadline: Deadline,
+) -> Result<NodeUnstageVolumeResponse, Status> {
+    let volume_id = fields::volume_uuid(&request.volume_id)?;
+    let path = fields::path("staging_target_path", &request.staging_target_path)?;
+    let path = service.place("staging_target_path", path)?;
+    let unstage = Unstage {
+        host: service.host.clone(),
+        volume_id: volume_id.clone(),
+        path: path.clone(),
+        device_in_use_timeout: service.device_in_use_timeout,
+    };
+    let (known, metrics) = (service.known.clone(), service.metrics.clone());
+    let work = |progress: Progress| async move {
+        let in_use = unstage.run(&progress).await;
+        if let Some(holders) = in_use.map_err(|error| status::node(&error))?
+            && let Some(metrics) = metrics
+        {
+            metrics.unstaged_in_use(&holders);
+        }
+        known.forget(&unstage.volume_id);
+        Ok(NodeUnstageVolumeResponse {})
+    };
+    service
+        .operations
+        .run("NodeUnstageVolume", Target::Volume(volume_id), path, deadline, work)
+        .await
+}
+
+/// What NodeUnstageVolume is to do.
+#[derive(Debug)]
+struct Unstage {
+    host: Host,
+    volume_id: String,
+    path: PathBuf,
+    /// See [`super::NodeConfig::device_in_use_timeout`].
+    device_in_use_timeout: Duration,
+}
+
+impl Unstage {
+    /// What still has the device, where the volume is unstaged all the same.
+    async fn run(&self, progress: &Progress) -> Result<Option<Holders>, NodeError> {
+        let host = &self.host;
+        progress.set("writing back what is dirty in the file system");
+        let was_mounted = self.write_back().await?;
+        progress.set("unmounting the file system");
+        super::unmount(host, &self.path, &self.volume_id).await?;
+        let device = match host.find_device(&self.volume_id, None, Duration::ZERO).await {
+            Ok(device) => device,
+            Err(DeviceError::NotFound { .. }) => return Ok(None),
+            // Nothing is known about the device, and it may be in use. A later look may find it.
+            Err(error @ (DeviceError::NoAnswer(_) | DeviceError::Stale { .. } | DeviceError::Ambiguous { .. })) => {
+                return Err(error.into());
+            }
+            // What cannot be told to be the volume is not held by it either; the mount, which was, is gone.
+            Err(error) => {
+                tracing::warn!(volume = self.volume_id, %error, "the volume is unstaged, but its device could not be looked at");
+                return Ok(None);
+            }
+        };
+        let layers = host.layers(&device).await.map_err(DeviceError::from)?;
+        self.check_unpublished(&device, &layers).await?;
+        if !was_mounted {
+            // A raw device, whose last user flushes it only where no other layer has it; or an earlier call has unmounted it.
+            progress.set("making durable what was written to the device");
+            self.flush(&device).await?;
+            if layers.iter().any(|layer| !layer.is_partition) {
+                return Ok(Some(self.pass_over(&device).await));
+            }
+        }
+        progress.set("waiting until the device is no longer in use");
+        let refuses = self.device_in_use_timeout.is_zero();
+        let limit = if refuses { IDLE_WAIT } else { self.device_in_use_timeout };
+        match host.wait_until_idle(&device, limit).await {
+            Err(DeviceError::Busy { path, .. }) if refuses => {
+                let holder = host.holders(&device).await.to_string();
+                Err(DeviceError::Busy { path, holder }.into())
+            }
+            Err(DeviceError::Busy { .. }) => {
+                let layers = host.layers(&device).await.map_err(DeviceError::from)?;
+                self.check_unpublished(&device, &layers).await?;
+                Ok(Some(self.pass_over(&device).await))
+            }
+            idle => Ok(idle.map(|()| None)?),
+        }
+    }
+
+    /// Whether something was mounted at the staging path; what was dirty there is durable then.
+    async fn write_back(&self) -> Result<bool, NodeError> {
+        match self.host.write_back(&self.path).await {
+            // No later call could write more to a disk that was unplugged or refuses it.
+            Err(error @ MountError::Place { .. }) => {
+                tracing::warn!(volume = self.volume_id, %error, "the volume is unmounted, and what was not written back is lost");
+                Ok(true)
+            }
+            written => Ok(written?),
+        }
+    }
+
+    /// As [`Unstage::write_back`], of the device itself.
+    async fn flush(&self, device: &Device) -> Result<(), NodeError> {
+        match self.host.flush(device).await {
+            Err(error @ DeviceError::Access { .. }) => {
+                tracing::warn!(volume = self.volume_id, %error, "the device refuses a flush, and what was not written back is lost");
+                Ok(())
+            }
+            flushed => Ok(flushed?),
+        }
+    }
+
+    /// No mount that this process sees may be left, of the volume or of what is made of it.
+    async fn check_unpublished(&self, device: &Device, layers: &[Layer]) -> Result<(), NodeError> {
+        let mounts = self.host.mounts().await?;
+        let shown = super::shown(&self.host, device, &mounts).await?;
+        let of_layers = mounts
+            .iter()
+            .filter(|mount| layers.iter().any(|layer| layer.bears(mount)));
+        let left = mounts.of_device(device).chain(shown).chain(of_layers).next();
+        left.map_or(Ok(()), |mount| {
+            Err(NodeError::StillPublished {
+                volume_id: self.volume_id.clone(),
+                path: mount.target.clone(),
+            })
+        })
+    }
+
+    /// Names what has the device while the volume is given up.
+    async fn pass_over(&self, device: &Device) -> Holders {
+        let holders = self.host.holders(device).await;
+        tracing::warn!(
+            volume = self.volume_id,
+            device = %device.path.display(),
+            %holders,
+            "the volume is unstaged although its device is in use: it is going to be detached, and who uses it must stop"
+        );
+        holders
+    }
+}

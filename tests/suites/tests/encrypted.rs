@@ -1,0 +1,80 @@
+//! Volumes of encrypted types, whose disks are smaller in a server than Cinder tells.
+
+use anyhow::{Context as _, Result, ensure};
+use cinder_csi_driver::parameters::PUBLISH_SIZE;
+use csi_proto::csi::v1::Volume;
+use suites::drivers::{Ours, Role};
+use suites::lab::{Lab, in_lab};
+use suites::life::{GIB, Life};
+use suites::simulator::Simulator;
+
+const NAME: &str = "pvc-encrypted";
+const MIB: i64 = 1 << 20;
+
+#[test]
+fn a_volume_with_a_luks1_header_grows_and_its_pod_restarts() {
+    in_lab(async |lab| grows(&lab, 2).await);
+}
+
+#[test]
+fn a_volume_with_a_luks2_header_grows_and_its_pod_restarts() {
+    in_lab(async |lab| grows(&lab, 16).await);
+}
+
+/// A volume whose header takes so many MiB grows from one to two GiB while a pod has it, and again while the pod restarts.
+async fn grows(lab: &Lab, header_mib: i64) -> Result<()> {
+    // The life takes this type.
+    let simulator = Simulator::start_with_types(lab, &[&format!("fast,encrypted={header_mib}")]).await?;
+    let controller = Ours::new(Role::Controller).start(lab, &simulator).await?;
+    let node = Ours::new(Role::Node).start(lab, &simulator).await?;
+    // The machine grows a mounted ext4 only for whom it trusts more than a test.
+    let life = Life::mounted(lab, controller.channel(), node.channel(), NAME, "xfs")?;
+
+    let volume = life.create().await?;
+    let context = life.attach(&volume).await?;
+    ensure!(
+        !context.contains_key(PUBLISH_SIZE),
+        "the size of the disk is not known: {context:?}"
+    );
+    life.stage(&volume, &context).await?;
+    life.publish(&volume, &context).await?;
+    lab.shell(&format!(
+        "echo precious > {0}/file; sync {0}/file",
+        life.target().display()
+    ))
+    .await?;
+    ensure!(life.expand(&volume, 2).await?, "a file system has nothing to grow");
+    let size = 2 * GIB - header_mib * MIB;
+    expand_on_node(&life, &volume, size).await?;
+
+    life.unpublish(&volume).await?;
+    life.unstage(&volume).await?;
+    life.stage(&volume, &context).await?;
+    // As the kubelet does for as long as the claim's status has the old size.
+    expand_on_node(&life, &volume, size).await?;
+    life.publish(&volume, &context).await?;
+    let target = life.target().display();
+    let check = format!("grep -qx precious {target}/file; test $(df --output=size {target} | tail -1) -gt 1900000");
+    lab.shell(&check)
+        .await
+        .context("the data is not what was written, or the file system has not grown")?;
+
+    life.unpublish(&volume).await?;
+    life.unstage(&volume).await?;
+    life.detach(&volume).await?;
+    life.delete(&volume).await?;
+    ensure!(life.failures() == 0, "calls were repeated");
+    controller.stop().await?;
+    node.stop().await?;
+    simulator.stop().await
+}
+
+/// NodeExpandVolume to two GiB, which answers the bytes of the disk.
+async fn expand_on_node(life: &Life, volume: &Volume, bytes: i64) -> Result<()> {
+    let answered = life.expand_on_node(volume, 2).await?;
+    ensure!(
+        answered == bytes,
+        "the disk has {bytes} bytes, and {answered} are answered"
+    );
+    Ok(())
+}
