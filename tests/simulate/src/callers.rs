@@ -6,4 +6,4 @@ mod provisioner;
 mod resizer;
 mod snapshotter;
 
-pub use claim::live;
+pub use claim::{Claim, live};

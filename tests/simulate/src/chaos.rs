@@ -6,6 +6,7 @@ use std::time::Duration;
 use openstack_sim::{Effect, Fault, GroupStatus, ServerSpec, SnapshotStatus, VolumeStatus};
 
 use crate::cluster::{Cluster, Sidecar};
+use crate::node::Node;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(10);
@@ -103,40 +104,145 @@ pub async fn reign(cluster: Arc<Cluster>) {
             }
         }
     };
-    tokio::join!(kills, elections, keystone, backend, servers, hands);
+    let nodes = async {
+        loop {
+            cluster.schedule.event(LOOK, || "the nodes are looked at".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().nodes) {
+                disturb(&cluster).await;
+            }
+        }
+    };
+    let outages = async {
+        loop {
+            cluster.schedule.event(LOOK, || "the racks are looked at".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().outages) {
+                cut_off(&cluster).await;
+            }
+        }
+    };
+    tokio::join!(kills, elections, keystone, backend, servers, hands, nodes, outages);
+}
+
+/// Something short happens to a node.
+async fn disturb(cluster: &Cluster) {
+    let (schedule, Some(node)) = (&cluster.schedule, pick(cluster)) else {
+        return;
+    };
+    let pause = |longest: u64| schedule.between(Duration::ZERO, Duration::from_secs(longest));
+    match schedule.below(8) {
+        0..4 => {
+            node.driver().kill();
+            schedule
+                .event(pause(40), || format!("the driver of {} comes back", node.name()))
+                .await;
+            node.start_driver();
+        }
+        4 => {
+            node.stop_kubelet();
+            schedule
+                .event(pause(60), || format!("the kubelet of {} comes back", node.name()))
+                .await;
+            node.start_kubelet();
+        }
+        5 | 6 => {
+            node.power_off();
+            schedule
+                .event(pause(120), || format!("{} has rebooted", node.name()))
+                .await;
+            cluster.power_on(&node);
+        }
+        _ => {
+            let volumes = node.machine().volumes();
+            if volumes.is_empty() {
+                return;
+            }
+            let volume = &volumes[usize::try_from(schedule.below(volumes.len() as u64)).unwrap_or_default()];
+            schedule.note(&format!(
+                "{}: an agent takes a copy of the mounts of {volume}",
+                node.name()
+            ));
+            node.machine().mount_elsewhere(volume);
+            schedule
+                .event(pause(180), || format!("{}: the agent ends", node.name()))
+                .await;
+            node.machine().unmount_elsewhere(volume);
+        }
+    }
+}
+
+/// A node is away for minutes.
+async fn cut_off(cluster: &Cluster) {
+    let (schedule, Some(node)) = (&cluster.schedule, pick(cluster)) else {
+        return;
+    };
+    let time = schedule.between(Duration::from_secs(30), Duration::from_mins(15));
+    if schedule.chance(500) {
+        node.power_off();
+        schedule
+            .event(time, || format!("{} has power again", node.name()))
+            .await;
+        cluster.power_on(&node);
+    } else {
+        node.set_reports(false);
+        schedule
+            .event(time, || format!("{} is reached again", node.name()))
+            .await;
+        node.set_reports(true);
+    }
+}
+
+fn pick(cluster: &Cluster) -> Option<Node> {
+    let mut nodes = cluster.nodes();
+    nodes.retain(|node| node.condition().is_on());
+    let at = usize::try_from(cluster.schedule.below(nodes.len() as u64)).unwrap_or_default();
+    nodes.get(at).cloned()
 }
 
 /// One server is in trouble for a while, or for good.
 async fn trouble(cluster: &Cluster) {
     let schedule = &cluster.schedule;
-    let Some(server) = cluster.server() else { return };
+    let nodes = cluster.nodes();
+    let at = usize::try_from(schedule.below(nodes.len() as u64)).unwrap_or_default();
+    let Some(node) = nodes.get(at) else { return };
+    let server = node.server();
     let time = schedule.between(Duration::from_secs(5), Duration::from_mins(5));
     match schedule.below(4) {
         0 => {
             schedule.note(&format!("the host of server {server} goes down"));
-            cluster.sim.set_server_down(&server, true);
+            cluster.sim.set_server_down(server, true);
+            // Where only Nova's service ends, the guest goes on.
+            if schedule.chance(500) {
+                node.power_off();
+            }
             schedule
                 .event(time, || format!("the host of server {server} is up again"))
                 .await;
-            cluster.sim.set_server_down(&server, false);
+            cluster.sim.set_server_down(server, false);
+            cluster.power_on(node);
         }
         1 | 2 => {
             let state = schedule.one_of(&["shelved_offloaded", "error"]);
             schedule.note(&format!("server {server} is {state}"));
-            cluster.sim.set_server_state(&server, state, None);
+            cluster.sim.set_server_state(server, state, None);
+            if state != "error" || schedule.chance(500) {
+                node.power_off();
+            }
             schedule
                 .event(time, || format!("server {server} is active again"))
                 .await;
-            cluster.sim.set_server_state(&server, "active", None);
+            cluster.sim.set_server_state(server, "active", None);
+            cluster.power_on(node);
         }
         _ => {
             let leave = schedule.chance(300);
             let how = if leave { " by force" } else { "" };
             schedule.note(&format!("server {server} is deleted{how}"));
-            cluster.sim.remove_server(&server, leave);
+            cluster.sim.remove_server(server, leave);
+            node.delete();
             let spec = ServerSpec::new(schedule.sources().uuid());
-            schedule.note(&format!("server {} takes its place", spec.id));
+            let id = spec.id.clone();
             cluster.sim.add_server(spec);
+            cluster.add_node(&id);
         }
     }
 }
@@ -188,6 +294,15 @@ pub fn calm(cluster: &Cluster) {
             driver.start();
         }
     }
+    for node in cluster.nodes() {
+        node.machine().set_faults(faults.machine);
+        for volume in node.machine().volumes() {
+            node.machine().unmount_elsewhere(&volume);
+        }
+        node.set_reports(true);
+        cluster.power_on(&node);
+    }
+    cluster.schedule.set_calm();
     repair(cluster);
 }
 

@@ -1,21 +1,25 @@
 //! What all callers share: the drivers, the sidecars' leaders, and what they know.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use csi_proto::csi::v1::VolumeCapability;
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use openstack_sim::Sim;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
+use crate::backend::Backend;
 use crate::judge::Judge;
 use crate::ledger::Ledger;
+use crate::machine::Violations;
 use crate::network::Network;
+use crate::node::{Node, Trace};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
 
@@ -57,6 +61,11 @@ pub struct Cluster {
     pub network: Network,
     /// Two controller processes, each with sidecars beside it.
     pub controllers: [Driver; 2],
+    /// What volumes hold.
+    pub backend: Backend,
+    violations: Violations,
+    /// By server, those that are gone among them.
+    nodes: Mutex<BTreeMap<String, Node>>,
     leaders: [watch::Sender<usize>; 4],
     /// Set when no new claims are made.
     pub closing: watch::Sender<bool>,
@@ -67,13 +76,17 @@ impl Cluster {
     pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2]) -> Self {
         let ledger = Ledger::default();
         let leaders = [0, 1, 0, 1].map(watch::Sender::new);
+        let backend = Backend::new(schedule.clone());
         Self {
             judge: Judge::new(sim.clone(), ledger.clone(), schedule.clone()),
-            schedule,
             ledger,
             sim,
             network,
             controllers,
+            backend,
+            violations: Violations::observed_by(Arc::new(Trace(schedule.clone()))),
+            nodes: Mutex::default(),
+            schedule,
             leaders,
             closing: watch::Sender::new(false),
         }
@@ -88,11 +101,50 @@ impl Cluster {
         leader.send_replace(next);
     }
 
-    /// A server that is a node now.
-    pub fn server(&self) -> Option<String> {
-        let servers = self.sim.state().servers;
-        let at = usize::try_from(self.schedule.below(servers.len() as u64)).unwrap_or_default();
-        servers.get(at).map(|server| server.spec.id.clone())
+    /// Makes a server a node.
+    pub fn add_node(&self, server: &str) {
+        let mut nodes = self.locked_nodes();
+        let name = format!("node-{}", nodes.len() + 1);
+        self.schedule.note(&format!("{name} is server {server}"));
+        let (backend, violations) = (self.backend.clone(), self.violations.clone());
+        let node = Node::new(name, server.to_owned(), backend, violations, self.schedule.clone());
+        node.machine().set_faults(self.network.faults().machine);
+        nodes.insert(server.to_owned(), node);
+    }
+
+    /// The node that a server is or was.
+    pub fn node(&self, server: &str) -> Option<Node> {
+        self.locked_nodes().get(server).cloned()
+    }
+
+    /// All nodes that are not gone.
+    pub fn nodes(&self) -> Vec<Node> {
+        let nodes = self.locked_nodes();
+        nodes
+            .values()
+            .filter(|node| !node.condition().is_gone())
+            .cloned()
+            .collect()
+    }
+
+    /// Gives a node power, and its disks.
+    pub fn power_on(&self, node: &Node) {
+        node.power_on();
+        self.backend.follow(&self.sim.state());
+    }
+
+    /// A node for a new pod, mostly one that is ready.
+    pub fn pick_node(&self) -> Option<Node> {
+        let mut nodes = self.nodes();
+        if self.schedule.chance(900) {
+            nodes.retain(|node| node.condition().is_ready());
+        }
+        let at = usize::try_from(self.schedule.below(nodes.len() as u64)).unwrap_or_default();
+        nodes.get(at).cloned()
+    }
+
+    fn locked_nodes(&self) -> MutexGuard<'_, BTreeMap<String, Node>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the cluster is about to end.
@@ -151,16 +203,37 @@ impl Cluster {
     }
 }
 
-/// What a volume of one writer is asked for with.
-pub fn capability(fs_type: &str) -> VolumeCapability {
-    VolumeCapability {
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeMultiWriter.into(),
-        }),
-        access_type: Some(AccessType::Mount(MountVolume {
-            fs_type: fs_type.into(),
-            ..MountVolume::default()
-        })),
+/// What a volume is used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeMode {
+    /// With a file system of this type.
+    Filesystem(&'static str),
+    /// As a raw device.
+    Block,
+}
+
+impl Default for VolumeMode {
+    fn default() -> Self {
+        Self::Filesystem("ext4")
+    }
+}
+
+impl VolumeMode {
+    /// The capability of one writer.
+    pub fn capability(self) -> VolumeCapability {
+        let access_type = match self {
+            Self::Filesystem(fs_type) => AccessType::Mount(MountVolume {
+                fs_type: fs_type.into(),
+                ..MountVolume::default()
+            }),
+            Self::Block => AccessType::Block(BlockVolume {}),
+        };
+        VolumeCapability {
+            access_mode: Some(AccessMode {
+                mode: Mode::SingleNodeMultiWriter.into(),
+            }),
+            access_type: Some(access_type),
+        }
     }
 }
 
@@ -168,6 +241,7 @@ pub fn capability(fs_type: &str) -> VolumeCapability {
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
+    longest: Duration,
 }
 
 impl Backoff {
@@ -175,14 +249,22 @@ impl Backoff {
     pub fn new() -> Self {
         Self {
             next: Duration::from_secs(1),
+            longest: Duration::from_mins(5),
+        }
+    }
+
+    /// The kubelet's: half a second, doubled up to two minutes and two seconds.
+    pub fn of_kubelet() -> Self {
+        Self {
+            next: Duration::from_millis(500),
+            longest: Duration::from_secs(122),
         }
     }
 
     /// Waits.
     pub async fn pause(&mut self, schedule: &Schedule, what: &str) {
-        let longest = Duration::from_mins(5);
         let pause = self.next;
-        self.next = (pause * 2).min(longest);
+        self.next = (pause * 2).min(self.longest);
         schedule.event(pause, || format!("{what} tries again")).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::machine;
 use crate::schedule::Schedule;
 
 /// Chances in 1,000 requests or occasions, and bounds of time. All zero: nothing goes wrong.
@@ -44,6 +45,12 @@ pub struct Faults {
     pub servers: u64,
     /// An administrator detaches, retypes or resets by hand, at each look.
     pub administrator: u64,
+    /// A node's driver or kubelet is killed, or the node reboots, at each look.
+    pub nodes: u64,
+    /// A node loses its power or its way to the API server for minutes, at each look.
+    pub outages: u64,
+    /// What goes wrong on nodes.
+    pub machine: machine::Faults,
 }
 
 impl Faults {
@@ -77,6 +84,19 @@ impl Faults {
             elections: draw(10),
             servers: draw(4),
             administrator: draw(4),
+            nodes: draw(30),
+            outages: draw(5),
+            machine: machine::Faults {
+                hang: draw(300),
+                hang_limit: Duration::from_secs(1 + schedule.below(90)),
+                io_error: draw(300),
+                unmount_busy: draw(20_000),
+                slow_udev: draw(50_000),
+                missing_link: draw(50_000),
+                stale_link: draw(50_000),
+                mkfs_fails: draw(50_000),
+                late_size: draw(50_000),
+            },
         }
     }
 

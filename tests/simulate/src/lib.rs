@@ -5,21 +5,24 @@
 //! seed decides every latency, every fault and every choice of the models, so a run repeats itself to the byte.
 //!
 //! ```text
-//! run ── callers ── process ── the driver ──┬── network ── openstack-sim
-//!  │        │                               └── machine
+//! run ── callers ── kubelet ── node ── process ── the driver ──┬── network ── openstack-sim
+//!  │        │                                                  └── machine ── backend
 //!  └── chaos└── ledger ── judge                                  schedule: steps, chance, the trace
 //! ```
 //!
-//! A step is one event: a request or a call arrives, an answer arrives, a timer of a model fires.
+//! A step is one event: a request arrives, an answer arrives, a timer of a model fires. A system call of a driver is none.
 
+pub mod backend;
 pub mod callers;
 pub mod chaos;
 pub mod cluster;
 pub mod faults;
 pub mod judge;
+pub mod kubelet;
 pub mod ledger;
 pub mod machine;
 pub mod network;
+pub mod node;
 pub mod process;
 pub mod run;
 pub mod schedule;

@@ -37,7 +37,7 @@ pub use violation::{Observer, Violation, Violations};
 use state::{By, State};
 
 /// How often something goes wrong, each in so many of a million tries. Nothing by default.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A call hangs for up to [`Faults::hang_limit`].
     pub hang: u64,

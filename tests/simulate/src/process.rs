@@ -20,6 +20,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt};
 
+use crate::machine::SimMachine;
 use crate::schedule::Schedule;
 
 /// How long gRPC's own way over a Unix socket takes, at most.
@@ -32,9 +33,11 @@ pub struct Driver {
 }
 
 struct Inner {
-    name: &'static str,
+    name: String,
     args: Args,
     environment: Environment,
+    /// The node that it runs on, where it serves one.
+    machine: Option<SimMachine>,
     schedule: Schedule,
     running: Mutex<Option<Running>>,
 }
@@ -54,13 +57,20 @@ struct Running {
 }
 
 impl Driver {
-    /// A process that has not been started.
-    pub fn new(name: &'static str, args: Args, environment: Environment, schedule: Schedule) -> Self {
+    /// A process that has not been started; `machine` is the node that it serves, if it does.
+    pub fn new(
+        name: String,
+        args: Args,
+        environment: Environment,
+        machine: Option<SimMachine>,
+        schedule: Schedule,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 name,
                 args,
                 environment,
+                machine,
                 schedule,
                 running: Mutex::default(),
             }),
@@ -68,14 +78,17 @@ impl Driver {
     }
 
     /// Its name in the trace.
-    pub fn name(&self) -> &'static str {
-        self.inner.name
+    pub fn name(&self) -> &str {
+        &self.inner.name
     }
 
     /// Starts it; one that runs is killed first.
     pub fn start(&self) {
         self.kill();
-        let environment = self.inner.environment.clone();
+        let mut environment = self.inner.environment.clone();
+        if let Some(machine) = &self.inner.machine {
+            environment.machine = Arc::new(machine.process());
+        }
         let shutdown = CancellationToken::new();
         match Process::new(&self.inner.args, environment, &shutdown) {
             Ok(process) => {
@@ -98,6 +111,9 @@ impl Driver {
         if let Some(running) = self.running().take() {
             self.inner.schedule.note(&format!("{} is killed", self.inner.name));
             running.killed.cancel();
+            if let Some(machine) = &self.inner.machine {
+                machine.kill_process();
+            }
         }
     }
 

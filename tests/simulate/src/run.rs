@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cinder_csi_driver::Environment;
 use csi_sources::Sources;
-use openstack_sim::{Latencies, ServerSpec, Sim, SimConfig};
+use openstack_sim::{CloudState, Latencies, ServerSpec, Sim, SimConfig};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -90,9 +90,10 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
             ..Environment::default()
         };
         Driver::new(
-            name,
+            name.to_owned(),
             controller_args(folder, &cloud_conf),
             environment,
+            None,
             schedule.clone(),
         )
     });
@@ -100,6 +101,10 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     for driver in &cluster.controllers {
         driver.start();
     }
+    for server in cluster.sim.state().servers {
+        cluster.add_node(&server.spec.id);
+    }
+    tokio::spawn(follow(cluster.clone()));
     tokio::select! {
         biased;
         () = schedule.ended() => {}
@@ -107,6 +112,9 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     }
     for driver in &cluster.controllers {
         driver.kill();
+    }
+    for node in cluster.nodes() {
+        node.driver().kill();
     }
     let (trace, digest) = schedule.trace();
     Ok(Report {
@@ -116,6 +124,16 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
         trace,
         digest,
     })
+}
+
+/// Lets the storage follow the cloud.
+async fn follow(cluster: Arc<Cluster>) {
+    let never = Duration::from_hours(24 * 365);
+    let each = |state: &CloudState| {
+        cluster.backend.follow(state);
+        false
+    };
+    cluster.sim.wait_until(never, each).await;
 }
 
 /// Faults, then a calm in which everything comes to its end.

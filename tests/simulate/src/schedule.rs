@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use csi_sources::Sources;
@@ -26,6 +26,7 @@ struct Inner {
     /// Keep the whole trace, and not only its end.
     whole: bool,
     state: Mutex<State>,
+    calm: OnceLock<Instant>,
     ended: CancellationToken,
 }
 
@@ -46,6 +47,7 @@ impl Schedule {
                 began: Instant::now(),
                 whole,
                 state: Mutex::default(),
+                calm: OnceLock::new(),
                 ended: CancellationToken::new(),
             }),
         }
@@ -126,6 +128,16 @@ impl Schedule {
         let span = longest.saturating_sub(shortest).as_millis();
         let span = u64::try_from(span).unwrap_or(u64::MAX);
         shortest + Duration::from_millis(self.below(span.saturating_add(1)))
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn set_calm(&self) {
+        self.inner.calm.get_or_init(Instant::now);
+    }
+
+    /// How long nothing has gone wrong; nothing while something may.
+    pub fn calm(&self) -> Option<Duration> {
+        self.inner.calm.get().map(Instant::elapsed)
     }
 
     /// Since the run began.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use csi_proto::csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use tonic::Code;
 
-use crate::cluster::{Backoff, Cluster, Sidecar, capability};
+use crate::cluster::{Backoff, Cluster, Sidecar, VolumeMode};
 use crate::ledger::Attached;
 
 /// Asks for an attachment until it is made or no longer wanted. To drop the future is to delete the VolumeAttachment: the
@@ -15,7 +15,7 @@ pub(super) async fn attach(
     cluster: &Cluster,
     volume: &str,
     server: &str,
-    fs_type: &str,
+    mode: VolumeMode,
     limit: Duration,
 ) -> BTreeMap<String, String> {
     let schedule = &cluster.schedule;
@@ -26,7 +26,7 @@ pub(super) async fn attach(
         let request = ControllerPublishVolumeRequest {
             volume_id: volume.to_owned(),
             node_id: server.to_owned(),
-            volume_capability: Some(capability(fs_type)),
+            volume_capability: Some(mode.capability()),
             ..ControllerPublishVolumeRequest::default()
         };
         let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
-use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, VolumeContentSource};
+use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, Volume, VolumeContentSource};
 
-use crate::cluster::{Backoff, Cluster, Sidecar, capability};
+use crate::cluster::{Backoff, Cluster, Sidecar, VolumeMode};
 use crate::judge::ends_creation;
 use crate::ledger::Known;
 
@@ -22,7 +22,7 @@ pub(super) enum Source {
 pub(super) struct Order {
     pub(super) name: String,
     pub(super) bytes: i64,
-    pub(super) fs_type: &'static str,
+    pub(super) mode: VolumeMode,
     pub(super) source: Source,
     /// How long one call may take.
     pub(super) limit: Duration,
@@ -45,7 +45,7 @@ impl Order {
                 required_bytes: self.bytes,
                 limit_bytes: 0,
             }),
-            volume_capabilities: vec![capability(self.fs_type)],
+            volume_capabilities: vec![self.mode.capability()],
             volume_content_source: source.map(|source| VolumeContentSource { r#type: Some(source) }),
             ..CreateVolumeRequest::default()
         }
@@ -56,7 +56,7 @@ impl Order {
 /// any more once the last answer was final, and where it was not, the volume is made first, to be deleted.
 ///
 /// Nothing where there is no volume in the end.
-pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn() -> bool) -> Option<String> {
+pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn() -> bool) -> Option<Volume> {
     let schedule = &cluster.schedule;
     let mut backoff = Backoff::new();
     cluster.ledger.book().volumes.insert(order.name.clone(), Known::Asked);
@@ -76,7 +76,7 @@ pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn
                     .created(&order.name, &volume.volume_id, volume.capacity_bytes);
                 let known = Known::Made(volume.volume_id.clone());
                 cluster.ledger.book().volumes.insert(order.name.clone(), known);
-                return Some(volume.volume_id);
+                return Some(volume);
             }
             Err(status) => {
                 schedule.note(&format!(

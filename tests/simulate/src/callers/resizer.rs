@@ -5,10 +5,16 @@ use std::time::Duration;
 use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest};
 use tonic::Code;
 
-use crate::cluster::{Backoff, Cluster, Sidecar, capability};
+use crate::cluster::{Backoff, Cluster, Sidecar, VolumeMode};
 
-/// Grows a volume. Gives its new size, or nothing where it cannot be grown.
-pub(super) async fn expand(cluster: &Cluster, volume: &str, bytes: i64, fs_type: &str, limit: Duration) -> Option<i64> {
+/// Grows a volume. Gives its new size where its node has to grow it as well, and nothing where that is not so or it cannot be grown.
+pub(super) async fn expand(
+    cluster: &Cluster,
+    volume: &str,
+    bytes: i64,
+    mode: VolumeMode,
+    limit: Duration,
+) -> Option<i64> {
     let schedule = &cluster.schedule;
     let mut backoff = Backoff::new();
     loop {
@@ -18,7 +24,7 @@ pub(super) async fn expand(cluster: &Cluster, volume: &str, bytes: i64, fs_type:
                 required_bytes: bytes,
                 limit_bytes: 0,
             }),
-            volume_capability: Some(capability(fs_type)),
+            volume_capability: Some(mode.capability()),
             ..ControllerExpandVolumeRequest::default()
         };
         let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
@@ -28,7 +34,7 @@ pub(super) async fn expand(cluster: &Cluster, volume: &str, bytes: i64, fs_type:
             Ok(answer) => {
                 schedule.note(&format!("volume {volume} has {} bytes", answer.capacity_bytes));
                 cluster.judge.expanded(volume, bytes, answer.capacity_bytes);
-                return Some(answer.capacity_bytes);
+                return answer.node_expansion_required.then_some(answer.capacity_bytes);
             }
             Err(status) => {
                 schedule.note(&format!(

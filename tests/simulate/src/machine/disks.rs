@@ -14,6 +14,8 @@ use super::medium::Medium;
 use super::state::{By, Disk, Link, Opening, State};
 use super::{Node, SimMachine, fail};
 
+/// What Cinder counts in.
+const GIB: u64 = 1 << 30;
 /// Where virtio cuts a serial.
 const SERIAL: usize = 20;
 /// How long udev takes, and how long where it is slow.
@@ -33,8 +35,13 @@ impl SimMachine {
         let is_free = |index: &u32| state.disks.values().all(|disk| disk.index != *index);
         let index = (1..u32::MAX).find(is_free).unwrap_or(u32::MAX);
         let id = state.number();
-        let half = bytes / 4096 / 2 * 4096;
-        let shown = if self.node.happens(500_000) { half } else { 0 };
+        // Nothing yet, or what it had before Cinder extended it.
+        let before = bytes.saturating_sub(GIB);
+        let shown = if bytes.is_multiple_of(GIB) && self.node.happens(500_000) {
+            before
+        } else {
+            0
+        };
         let late = self.node.late(&state, shown);
         let disk = Disk {
             volume_id: volume_id.to_owned(),

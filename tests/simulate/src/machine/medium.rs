@@ -55,6 +55,12 @@ impl Medium {
         contents.holds_data || contents.was_mounted
     }
 
+    /// Whether a node can use it as a file system: it is blank, or has a whole one.
+    pub fn is_mountable(&self) -> bool {
+        let is_blank = lock(&self.0).blocks.is_empty();
+        is_blank || self.filesystem().is_some_and(|found| !found.in_progress)
+    }
+
     /// What is at `offset`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) {
         lock(&self.0).read_at(buffer, offset);

@@ -99,6 +99,24 @@ impl SimMachine {
         shown.map(|mount| mount.target.clone()).collect()
     }
 
+    /// Whether something of this node still uses the volume's disk: a mount, a program, a pod. Another mount namespace does not count.
+    pub fn is_used(&self, volume_id: &str) -> bool {
+        let state = self.node.state();
+        let Some(disk) = state.disk_of_volume(volume_id) else {
+            return false;
+        };
+        let is_open = |opening: &Opening| opening.disk == disk && !matches!(opening.by, By::Process(_));
+        let superblock = state.superblock_of(disk).and_then(|id| state.superblocks.get(&id));
+        superblock.is_some_and(|found| !found.is_elsewhere) || state.openings.values().any(is_open)
+    }
+
+    /// The volumes whose disks this node has.
+    pub fn volumes(&self) -> Vec<String> {
+        let state = self.node.state();
+        let plugged = state.disks.values().filter(|disk| disk.plugged);
+        plugged.map(|disk| disk.volume_id.clone()).collect()
+    }
+
     /// Another mount namespace takes a copy of the mounts of a volume, as that of an agent does which begins now: when it is unmounted
     /// here its device stays in use, until [`SimMachine::unmount_elsewhere`] or a reboot. Nothing mounted is fine.
     pub fn mount_elsewhere(&self, volume_id: &str) {

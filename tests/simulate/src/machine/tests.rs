@@ -545,11 +545,11 @@ async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
     let mut seen = false;
     for index in 0..8 {
         let volume_id = format!("{index}{}", &OTHER[1..]);
-        machine.plug(&volume_id, Medium::blank(), GIB);
-        let whole = host.find_device(&volume_id, Some(GIB), Duration::ZERO).await;
+        machine.plug(&volume_id, Medium::blank(), 2 * GIB);
+        let whole = host.find_device(&volume_id, Some(2 * GIB), Duration::ZERO).await;
         let early = host.find_device(&volume_id, None, Duration::ZERO).await;
         match (whole, early) {
-            // The kernel shows half of it.
+            // The kernel shows what it had before.
             (Err(DeviceError::TooSmall { .. }), Ok(device)) => {
                 host.prepare_filesystem(&device, Prepare::default())
                     .await
@@ -559,8 +559,8 @@ async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
             (Err(DeviceError::NoSize { .. }), Err(DeviceError::NoSize { .. })) => {}
             other => panic!("{other:?}"),
         }
-        let device = host.find_device(&volume_id, Some(GIB), LIMIT).await;
-        assert_eq!(device.expect("it is whole in the end").size_bytes, GIB);
+        let device = host.find_device(&volume_id, Some(2 * GIB), LIMIT).await;
+        assert_eq!(device.expect("it is whole in the end").size_bytes, 2 * GIB);
     }
     assert!(seen);
     let seen = violations.list();

@@ -28,7 +28,7 @@ impl fmt::Display for Violation {
 
 /// Who follows what nodes do. It is called within the node's lock, so it asks the node nothing.
 pub trait Observer: Debug + Send + Sync {
-    /// A call of the driver runs: one event of the simulation.
+    /// A call of the driver runs.
     fn call(&self, node: &str) {
         let _ = node;
     }

@@ -1,0 +1,440 @@
+//! The kubelet: one volume on one node for one pod, from NodeStageVolume to the OK of NodeUnstageVolume.
+//!
+//! It repeats itself as the real one does, remembers what may be mounted, and takes a final error for a promise that nothing is.
+//! After a restart it knows no more than its directories tell: everything that was begun may be there.
+
+mod pod;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_host::Machine;
+use csi_proto::csi::v1::{
+    CapacityRange, NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
+};
+use tokio::sync::OwnedMutexGuard;
+use tonic::Status;
+
+use crate::callers::Claim;
+use crate::cluster::{Backoff, Cluster, VolumeMode};
+use crate::judge::ends_snapshot;
+use crate::machine::SimMachine;
+use crate::node::Node;
+
+const PODS: &str = "/var/lib/kubelet/pods";
+const PLUGINS: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi";
+/// What a file system may be smaller than its device.
+const UNUSED: u64 = 32 << 20;
+
+/// What the kubelet knows of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// Nothing is there.
+    Absent,
+    /// It was asked for, and no final answer has come.
+    Uncertain,
+    /// The same before the kubelet was started: no error says any more that nothing is there.
+    Reconstructed,
+    /// It is there.
+    Present,
+}
+
+impl Presence {
+    fn begin(&mut self) {
+        if *self == Self::Absent {
+            *self = Self::Uncertain;
+        }
+    }
+
+    fn restart(&mut self) {
+        if *self != Self::Absent {
+            *self = Self::Reconstructed;
+        }
+    }
+
+    /// Whether an error that is final now says that nothing is there.
+    fn fail(&mut self, status: &Status) -> bool {
+        // `isFinalError` of the kubelet's CSI client, which is that of external-snapshotter.
+        let is_absent = *self == Self::Uncertain && ends_snapshot(status.code());
+        if is_absent {
+            *self = Self::Absent;
+        }
+        is_absent
+    }
+}
+
+/// A place where a pod has the volume.
+#[derive(Debug)]
+struct Target {
+    path: PathBuf,
+    is_read_only: bool,
+    presence: Presence,
+}
+
+/// What a mount does not survive: how often the disk was taken away and the machine has booted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Since {
+    removals: u64,
+    boot: u64,
+}
+
+/// A volume on a node.
+#[derive(Debug)]
+pub struct Mounting {
+    cluster: Arc<Cluster>,
+    node: Node,
+    claim: Arc<Claim>,
+    /// What ControllerPublishVolume has answered.
+    context: BTreeMap<String, String>,
+    staging: PathBuf,
+    staged: Presence,
+    targets: Vec<Target>,
+    since: Since,
+    /// Keys that pods have written and not synced.
+    cached: BTreeSet<u64>,
+    has_read: bool,
+    /// Keeps other pods of this volume off this node.
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Mounting {
+    /// A volume that is at no place yet.
+    pub fn new(cluster: Arc<Cluster>, node: Node, claim: Arc<Claim>) -> Self {
+        let schedule = cluster.schedule.clone();
+        let volume = &claim.volume;
+        let staging = match claim.mode {
+            VolumeMode::Filesystem(_) => format!("{PLUGINS}/cinder.csi.openstack.org/{volume}/globalmount"),
+            VolumeMode::Block => format!("{PLUGINS}/volumeDevices/staging/{volume}"),
+        };
+        let target = || {
+            let pod = schedule.sources().uuid();
+            let path = match claim.mode {
+                VolumeMode::Filesystem(_) => format!("{PODS}/{pod}/volumes/kubernetes.io~csi/{}/mount", claim.name),
+                VolumeMode::Block => format!("{PLUGINS}/volumeDevices/publish/{}/{pod}", claim.name),
+            };
+            Target {
+                path: path.into(),
+                is_read_only: schedule.chance(150),
+                presence: Presence::Absent,
+            }
+        };
+        // Pods of one node share a volume at times.
+        let pods = if schedule.chance(200) { 2 } else { 1 };
+        Self {
+            targets: (0..pods).map(|_| target()).collect(),
+            staging: staging.into(),
+            cluster,
+            node,
+            claim,
+            context: BTreeMap::new(),
+            staged: Presence::Absent,
+            since: Since::default(),
+            cached: BTreeSet::new(),
+            has_read: false,
+            turn: None,
+        }
+    }
+
+    /// Whether a pod has run and has read all that it must find.
+    pub fn has_read(&self) -> bool {
+        self.has_read
+    }
+
+    /// Stages and publishes an attached volume, lets its pods do `acts` things, and returns. To drop the future is to delete the pods;
+    /// [`Mounting::stop`] follows.
+    pub async fn run(&mut self, context: BTreeMap<String, String>, acts: u64) {
+        let node = self.node.clone();
+        self.context = context;
+        self.turn = Some(node.turn(&self.claim.volume).await);
+        loop {
+            node.ready().await;
+            let run = node.condition().run;
+            tokio::select! {
+                biased;
+                () = node.restarted(run) => {}
+                () = self.start(acts) => return,
+            }
+            self.note("is found by a new kubelet");
+            self.staged.restart();
+            self.targets.iter_mut().for_each(|target| target.presence.restart());
+        }
+    }
+
+    async fn start(&mut self, acts: u64) {
+        let mut backoff = Backoff::of_kubelet();
+        while self.stage().await.is_err() {
+            backoff.pause(&self.cluster.schedule, &self.claim.volume).await;
+        }
+        self.expand().await;
+        for at in 0..self.targets.len() {
+            let mut backoff = Backoff::of_kubelet();
+            while self.publish(at).await.is_err() {
+                backoff.pause(&self.cluster.schedule, &self.claim.volume).await;
+            }
+        }
+        self.live(acts).await;
+    }
+
+    /// Ends the pods, and takes the volume from every place, until nothing of it can be left. Waits for a node that does not report.
+    pub async fn stop(&mut self) {
+        let schedule = self.cluster.schedule.clone();
+        if self.turn.is_none() {
+            // It has never had its turn.
+            return;
+        }
+        for at in 0..self.targets.len() {
+            // A container that does not end keeps its files open.
+            if schedule.chance(50) {
+                let time = schedule.between(Duration::ZERO, Duration::from_mins(1));
+                schedule
+                    .event(time, || format!("a container of {} ends at last", self.claim.volume))
+                    .await;
+            }
+            let mut backoff = Backoff::of_kubelet();
+            self.node.machine().release(&self.targets[at].path);
+            while self.targets[at].presence != Presence::Absent {
+                self.node.ready().await;
+                if self.unpublish(at).await.is_err() {
+                    backoff.pause(&schedule, &self.claim.volume).await;
+                }
+            }
+        }
+        let mut backoff = Backoff::of_kubelet();
+        while self.staged != Presence::Absent {
+            self.node.ready().await;
+            if self.unstage().await.is_err() {
+                backoff.pause(&schedule, &self.claim.volume).await;
+            }
+        }
+        self.turn = None;
+    }
+
+    async fn stage(&mut self) -> Result<(), Status> {
+        if self.staged == Presence::Absent || self.since.boot != self.now().boot {
+            self.since = self.now();
+            self.cached.clear();
+        }
+        // It is there, or the driver says why it cannot make it.
+        let _ = self.machine().create_directories(&self.staging, 0o750);
+        self.staged.begin();
+        let request = NodeStageVolumeRequest {
+            volume_id: self.claim.volume.clone(),
+            publish_context: self.context.clone(),
+            staging_target_path: self.staging.display().to_string(),
+            volume_capability: Some(self.claim.mode.capability()),
+            volume_context: self.claim.context.clone(),
+            ..NodeStageVolumeRequest::default()
+        };
+        let call = |mut client: Client, request| async move { client.node_stage_volume(request).await };
+        let answer = self.node.call(request, call).await;
+        if let Err(status) = answer {
+            self.note(&format!("is not staged: {:?}: {}", status.code(), status.message()));
+            if self.staged.fail(&status) && self.is_mounted(&self.staging) {
+                self.wrong(&format!(
+                    "NodeStageVolume ended with {:?}, and it is mounted at the staging path",
+                    status.code()
+                ));
+            }
+            return Err(status);
+        }
+        self.note("is staged");
+        self.staged = Presence::Present;
+        if self.claim.mode != VolumeMode::Block {
+            self.check_shown(&self.staging, "NodeStageVolume");
+        }
+        Ok(())
+    }
+
+    async fn publish(&mut self, at: usize) -> Result<(), Status> {
+        let target = &mut self.targets[at];
+        target.presence.begin();
+        let path = target.path.clone();
+        if let Some(parent) = path.parent() {
+            let _ = self.machine().create_directories(parent, 0o750);
+        }
+        let request = NodePublishVolumeRequest {
+            volume_id: self.claim.volume.clone(),
+            publish_context: self.context.clone(),
+            staging_target_path: self.staging.display().to_string(),
+            target_path: path.display().to_string(),
+            volume_capability: Some(self.claim.mode.capability()),
+            readonly: self.targets[at].is_read_only,
+            volume_context: self.claim.context.clone(),
+            ..NodePublishVolumeRequest::default()
+        };
+        let call = |mut client: Client, request| async move { client.node_publish_volume(request).await };
+        let answer = self.node.call(request, call).await;
+        if let Err(status) = answer {
+            self.note(&format!("is not published: {:?}: {}", status.code(), status.message()));
+            if self.targets[at].presence.fail(&status) && self.is_mounted(&path) {
+                self.wrong(&format!(
+                    "NodePublishVolume ended with {:?}, and it is mounted at the target",
+                    status.code()
+                ));
+            }
+            return Err(status);
+        }
+        self.note(if self.targets[at].is_read_only {
+            "is published read-only"
+        } else {
+            "is published"
+        });
+        self.targets[at].presence = Presence::Present;
+        self.check_shown(&path, "NodePublishVolume");
+        // The pod has files open. Where nothing is, that was said above.
+        let _ = self.machine().hold(&path);
+        Ok(())
+    }
+
+    async fn unpublish(&mut self, at: usize) -> Result<(), Status> {
+        let path = self.targets[at].path.clone();
+        let request = NodeUnpublishVolumeRequest {
+            volume_id: self.claim.volume.clone(),
+            target_path: path.display().to_string(),
+        };
+        let call = |mut client: Client, request| async move { client.node_unpublish_volume(request).await };
+        if let Err(status) = self.node.call(request, call).await {
+            self.note(&format!(
+                "is not unpublished: {:?}: {}",
+                status.code(),
+                status.message()
+            ));
+            return Err(status);
+        }
+        self.note("is unpublished");
+        self.targets[at].presence = Presence::Absent;
+        if self.is_mounted(&path) {
+            self.wrong("NodeUnpublishVolume answered OK, and it is mounted at the target");
+        }
+        if self.machine().exists(&path) {
+            self.wrong("NodeUnpublishVolume answered OK, and the target is there");
+        }
+        Ok(())
+    }
+
+    async fn unstage(&mut self) -> Result<(), Status> {
+        let volume = self.claim.volume.clone();
+        let request = NodeUnstageVolumeRequest {
+            volume_id: volume.clone(),
+            staging_target_path: self.staging.display().to_string(),
+        };
+        let call = |mut client: Client, request| async move { client.node_unstage_volume(request).await };
+        if let Err(status) = self.node.call(request, call).await {
+            self.note(&format!("is not unstaged: {:?}: {}", status.code(), status.message()));
+            return Err(status);
+        }
+        self.note("is unstaged");
+        self.staged = Presence::Absent;
+        if let Some(place) = self.machine().places(&volume).first() {
+            self.wrong(&format!(
+                "NodeUnstageVolume answered OK, and it is mounted at {}",
+                place.display()
+            ));
+        }
+        if self.machine().is_used(&volume) {
+            self.wrong("NodeUnstageVolume answered OK, and its disk is in use");
+        }
+        if self.since == self.now() {
+            // An unmount writes back.
+            self.cluster.backend.keep(&volume, std::mem::take(&mut self.cached));
+        }
+        Ok(())
+    }
+
+    /// Lets the node see that the volume has grown, if it has.
+    async fn expand(&mut self) {
+        let Some(required) = self.claim.missing_growth() else {
+            return;
+        };
+        let shown = self.targets.iter().find(|target| target.presence == Presence::Present);
+        let path = match (shown, self.claim.mode) {
+            (Some(target), _) => target.path.clone(),
+            (None, VolumeMode::Filesystem(_)) => self.staging.clone(),
+            (None, VolumeMode::Block) => return,
+        };
+        let request = NodeExpandVolumeRequest {
+            volume_id: self.claim.volume.clone(),
+            volume_path: path.display().to_string(),
+            capacity_range: Some(CapacityRange {
+                required_bytes: required,
+                limit_bytes: 0,
+            }),
+            staging_target_path: self.staging.display().to_string(),
+            volume_capability: Some(self.claim.mode.capability()),
+            ..NodeExpandVolumeRequest::default()
+        };
+        let call = |mut client: Client, request| async move { client.node_expand_volume(request).await };
+        let answer = match self.node.call(request, call).await {
+            Ok(answer) => answer,
+            Err(status) => {
+                self.note(&format!("has not grown: {:?}: {}", status.code(), status.message()));
+                return;
+            }
+        };
+        self.note(&format!("has grown to {} bytes", answer.capacity_bytes));
+        self.claim.set_grown(required);
+        let required = u64::try_from(required).unwrap_or_default();
+        let answered = u64::try_from(answer.capacity_bytes).unwrap_or_default();
+        let is_whole = |bytes: u64| bytes + UNUSED > required;
+        let usage = self.machine().statvfs(&path);
+        let has_grown = match (self.claim.mode, usage) {
+            (VolumeMode::Filesystem(_), Ok(usage)) => is_whole(usage.bytes_total) || self.is_excused(),
+            (VolumeMode::Filesystem(_), Err(_)) => self.is_excused(),
+            (VolumeMode::Block, _) => true,
+        };
+        if !is_whole(answered) || !has_grown {
+            self.wrong(&format!(
+                "NodeExpandVolume to {required} answered OK with {answered}, and the file system has not grown"
+            ));
+        }
+    }
+
+    /// After an OK the volume is at this path, unless it was taken away since.
+    fn check_shown(&self, path: &std::path::Path, call: &str) {
+        let shown = self.machine().volume_at(path);
+        let is_shown = shown.as_ref().is_ok_and(|volume| *volume == self.claim.volume);
+        if !is_shown && !self.is_excused() {
+            self.wrong(&format!("{call} answered OK, and at {} is {shown:?}", path.display()));
+        }
+    }
+
+    fn is_mounted(&self, path: &std::path::Path) -> bool {
+        self.machine()
+            .places(&self.claim.volume)
+            .iter()
+            .any(|place| place == path)
+    }
+
+    /// Whether mounts may be dead or gone without anyone's fault: the disk was taken away or the machine has booted.
+    fn is_excused(&self) -> bool {
+        self.since != self.now() || !self.machine().has(&self.claim.volume)
+    }
+
+    fn now(&self) -> Since {
+        Since {
+            removals: self.cluster.backend.removals(self.node.server(), &self.claim.volume),
+            boot: self.node.condition().boot,
+        }
+    }
+
+    fn machine(&self) -> &SimMachine {
+        self.node.machine()
+    }
+
+    fn note(&self, what: &str) {
+        let (node, volume) = (self.node.name(), &self.claim.volume);
+        self.cluster.schedule.note(&format!("{node}: volume {volume} {what}"));
+    }
+
+    fn wrong(&self, what: &str) {
+        let (node, volume) = (self.node.name(), &self.claim.volume);
+        self.cluster
+            .schedule
+            .violation(&format!("{node}, volume {volume}: {what}"));
+    }
+}
+
+type Client = csi_proto::csi::v1::node_client::NodeClient<crate::process::Channel>;
