@@ -57,7 +57,9 @@ struct Contents {
 #[derive(Debug)]
 struct Disk {
     attachment: String,
+    /// What it has, and what it had when it was attached.
     bytes: u64,
+    first_bytes: u64,
     is_plugged: bool,
 }
 
@@ -177,6 +179,7 @@ impl Backend {
                     let disk = Disk {
                         attachment: attachment.clone(),
                         bytes,
+                        first_bytes: bytes,
                         is_plugged: false,
                     };
                     state.disks.insert(pair.clone(), disk);
@@ -205,12 +208,11 @@ impl Backend {
             let (server, volume) = &pair;
             let found = (disk, state.machines.get(server), state.contents.get(volume));
             if let (Some(disk), Some(machine), Some(contents)) = found {
-                if disk.is_plugged {
-                    machine.resize(volume, disk.bytes);
-                } else {
+                if !disk.is_plugged {
                     disk.is_plugged = true;
-                    machine.plug(volume, contents.medium.clone(), disk.bytes);
+                    machine.plug(volume, contents.medium.clone(), disk.first_bytes);
                 }
+                machine.resize(volume, disk.bytes);
             }
         });
     }

@@ -11,7 +11,6 @@ use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use openstack_sim::Sim;
-use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
@@ -22,6 +21,7 @@ use crate::network::Network;
 use crate::node::{Node, Trace};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
+use crate::watched::Watched;
 
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
@@ -66,16 +66,16 @@ pub struct Cluster {
     violations: Violations,
     /// By server, those that are gone among them.
     nodes: Mutex<BTreeMap<String, Node>>,
-    leaders: [watch::Sender<usize>; 4],
+    leaders: [Watched<usize>; 4],
     /// Set when no new claims are made.
-    pub closing: watch::Sender<bool>,
+    pub closing: Watched<bool>,
 }
 
 impl Cluster {
     /// A cluster whose drivers do not run yet.
     pub fn new(schedule: Schedule, sim: Arc<Sim>, network: Network, controllers: [Driver; 2]) -> Self {
         let ledger = Ledger::default();
-        let leaders = [0, 1, 0, 1].map(watch::Sender::new);
+        let leaders = [0, 1, 0, 1].map(Watched::new);
         let backend = Backend::new(schedule.clone());
         Self {
             judge: Judge::new(sim.clone(), ledger.clone(), schedule.clone()),
@@ -88,17 +88,17 @@ impl Cluster {
             nodes: Mutex::default(),
             schedule,
             leaders,
-            closing: watch::Sender::new(false),
+            closing: Watched::new(false),
         }
     }
 
     /// Takes the lead from the one of this sidecar: what it was calling is left alone.
     pub fn elect(&self, sidecar: Sidecar) {
         let leader = &self.leaders[sidecar as usize];
-        let next = 1 - *leader.borrow();
+        let next = 1 - leader.get();
         self.schedule
             .note(&format!("{sidecar:?} leads beside {}", self.controllers[next].name()));
-        leader.send_replace(next);
+        leader.change(|leader| *leader = next);
     }
 
     /// Makes a server a node.
@@ -149,7 +149,7 @@ impl Cluster {
 
     /// Whether the cluster is about to end.
     pub fn is_closing(&self) -> bool {
-        *self.closing.borrow()
+        self.closing.get()
     }
 
     /// Calls the Controller service beside the leader of a sidecar.
@@ -187,15 +187,13 @@ impl Cluster {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let mut leader = self.leaders[sidecar as usize].subscribe();
-        let driver = self.controllers[*leader.borrow_and_update()].clone();
-        let lost = tokio::select! {
+        let leaders = &self.leaders[sidecar as usize];
+        let leader = leaders.get();
+        tokio::select! {
             biased;
-            answer = call(driver) => return answer,
-            lost = leader.changed() => lost,
-        };
-        // The sender lives as long as `self`.
-        drop(lost);
+            answer = call(self.controllers[leader].clone()) => return answer,
+            () = leaders.wait_for(|now| *now != leader) => {}
+        }
         self.schedule
             .event(LEASE, || format!("{sidecar:?} has a new leader"))
             .await;

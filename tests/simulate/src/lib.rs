@@ -26,3 +26,4 @@ pub mod node;
 pub mod process;
 pub mod run;
 pub mod schedule;
+pub mod watched;

@@ -9,13 +9,14 @@ use std::time::Duration;
 use cinder_csi_driver::Environment;
 use cinder_csi_driver::args::Args;
 use csi_proto::csi::v1::node_client::NodeClient;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::OwnedMutexGuard;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
 use crate::machine::{Observer, SimMachine, Violation, Violations};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
+use crate::watched::Watched;
 
 /// How long the kubelet waits for an answer of a CSI driver.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -36,7 +37,7 @@ struct Inner {
     driver: Driver,
     schedule: Schedule,
     backend: Backend,
-    condition: watch::Sender<Condition>,
+    condition: Watched<Condition>,
     /// Who has a volume on this node: the kubelet does one thing to it at a time.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -122,7 +123,7 @@ impl Node {
             driver,
             schedule,
             backend,
-            condition: watch::Sender::new(condition),
+            condition: Watched::new(condition),
             turns: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -150,7 +151,7 @@ impl Node {
 
     /// How it is now.
     pub fn condition(&self) -> Condition {
-        *self.inner.condition.borrow()
+        self.inner.condition.get()
     }
 
     /// The kubelet calls the driver, once it runs. Its end is the end of the call.
@@ -229,13 +230,12 @@ impl Node {
     }
 
     async fn wait_for(&self, is_so: impl Fn(&Condition) -> bool) {
-        // The sender lives as long as `self`.
-        let _ = self.inner.condition.subscribe().wait_for(is_so).await;
+        self.inner.condition.wait_for(is_so).await;
     }
 
     fn change(&self, what: &str, change: impl FnOnce(&mut Condition)) {
         self.inner.schedule.note(&format!("{}: {what}", self.name()));
-        self.inner.condition.send_modify(change);
+        self.inner.condition.change(change);
     }
 
     /// Ends the kubelet: what it was calling is left alone.

@@ -160,7 +160,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
     }
     schedule.note("the faults end");
     chaos::calm(&cluster);
-    cluster.closing.send_replace(true);
+    cluster.closing.change(|closing| *closing = true);
     let rest = async {
         while let Some(ended) = claims.join_next().await {
             complain(&schedule, Some(ended));

@@ -88,12 +88,10 @@ pub async fn live(cluster: Arc<Cluster>) {
     let is_deleted = || deleted.load(Ordering::Relaxed);
     let create = provisioner::create(&cluster, &order, is_deleted);
     let user = async {
-        let mut closing = cluster.closing.subscribe();
         tokio::select! {
             biased;
             () = schedule.event(patience, || format!("claim {} is deleted if it has no volume", order.name)) => {}
-            // The sender lives as long as the cluster.
-            _ = closing.wait_for(|closing| *closing) => {}
+            () = cluster.closing.wait_for(|closing| *closing) => {}
         }
         deleted.store(true, Ordering::Relaxed);
         std::future::pending::<()>().await;

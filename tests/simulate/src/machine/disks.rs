@@ -98,7 +98,9 @@ impl SimMachine {
         let Some(id) = state.disk_of_volume(volume_id) else {
             return;
         };
-        let before = state.disks.get(&id).map(Disk::size).unwrap_or_default();
+        let Some(before) = state.disks.get(&id).filter(|disk| disk.bytes != bytes).map(Disk::size) else {
+            return;
+        };
         let late = self.node.late(&state, before);
         if let Some(disk) = state.disks.get_mut(&id) {
             disk.bytes = bytes;
