@@ -57,7 +57,7 @@ mod tests {
         assert!(!lately.has(&volume, &server));
 
         lately.remember(&volume, &server);
-        tokio::time::sleep(NEW - Duration::from_millis(1)).await;
+        tokio::time::sleep(NEW.saturating_sub(Duration::from_millis(1))).await;
         assert!(lately.has(&volume, &server));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(!lately.has(&volume, &server));
