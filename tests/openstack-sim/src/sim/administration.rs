@@ -16,7 +16,7 @@ impl Sim {
     }
 
     /// Takes a server away as an administrator's force-delete does: it is gone, and Cinder's records of its attachments
-    /// stay behind when `leave_attachments` is set.
+    /// stay behind when `leave_attachments` is set. Else those go, too, for which Nova has no record yet.
     pub fn remove_server(&self, id: &str, leave_attachments: bool) {
         crate::admin::remove_server(&self.cloud, id, leave_attachments);
     }
@@ -118,6 +118,20 @@ impl Sim {
     pub fn add_attachment(&self, volume: &str, server: Option<&str>, status: AttachmentStatus) -> Option<String> {
         self.cloud
             .change(|world| world.add_attachment(volume, server, status).ok())
+    }
+
+    /// Reserves a volume for a server that is not there yet, as Nova's API does before it builds a server with a volume that exists. Gives
+    /// the attachment's id; nothing where Cinder refuses. [`Sim::build_with`] goes on.
+    pub fn reserve(&self, volume: &str, server: &str) -> Option<String> {
+        let reserved = (self.cloud).change(|world| world.reserve(volume, Some(server)));
+        reserved.ok().map(|attachment| attachment.id)
+    }
+
+    /// Attaches what was reserved, as the host does that the scheduler has found: Nova's record comes first. False where the attachment or
+    /// its server is not there.
+    pub fn build_with(&self, attachment: &str) -> bool {
+        let recorded = self.cloud.change(|world| world.record_reserved(attachment));
+        recorded.map(|mapping| work::attach(&self.cloud, mapping, None)).is_ok()
     }
 
     /// Leaves Nova's record of an attachment without Cinder's; false when there is no such volume, or no place for it.

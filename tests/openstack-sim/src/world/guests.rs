@@ -3,7 +3,7 @@
 use super::World;
 use crate::api::Fault;
 use crate::microversion::Version;
-use crate::state::{AttachmentStatus, LoopDevice, Mapping, Server, VolumeStatus};
+use crate::state::{Attachment, AttachmentStatus, LoopDevice, Mapping, Server, VolumeStatus};
 
 /// States of a server in which Nova attaches and detaches volumes.
 const ATTACHABLE: [&str; 7] = [
@@ -108,6 +108,27 @@ impl World {
         Ok(Begun::OnHost(mapping))
     }
 
+    /// Nova's record of an attachment that was reserved before the server had a host.
+    pub(crate) fn record_reserved(&mut self, attachment_id: &str) -> Result<Mapping, Fault> {
+        let attachment = self.attachment(attachment_id)?.clone();
+        let server_id = attachment.server_id.unwrap_or_default();
+        self.server(&server_id)?;
+        let mapping = Mapping {
+            id: self.new_id(),
+            volume_id: attachment.volume_id,
+            attachment_id: attachment.id,
+            device: self.pick_device(&server_id, None)?,
+            server_id,
+            tag: None,
+            delete_on_termination: false,
+            detaching: false,
+            loop_device: None,
+        };
+        let mappings = self.mappings.entry(mapping.volume_id.clone()).or_default();
+        mappings.push(mapping.clone());
+        Ok(mapping)
+    }
+
     /// The guest has the device: the volume is `in-use`.
     pub(crate) fn end_attach(&mut self, mapping: &Mapping, loop_device: Option<LoopDevice>) {
         if let Some(known) = self.mapping_mut(&mapping.id) {
@@ -200,8 +221,12 @@ impl World {
         let gone: Vec<Mapping> = self.mappings_on(id).cloned().collect();
         for mapping in &gone {
             self.remove_mapping(mapping);
-            if !leave_attachments {
-                let _ = self.disconnect(&mapping.attachment_id);
+        }
+        if !leave_attachments {
+            let of_server = |attachment: &&Attachment| attachment.server_id.as_deref() == Some(id);
+            let all = self.attachments.values().flatten().filter(of_server);
+            for attachment in all.map(|attachment| attachment.id.clone()).collect::<Vec<_>>() {
+                let _ = self.disconnect(&attachment);
             }
         }
         gone

@@ -1,6 +1,6 @@
 //! Servers in states in which Nova refuses, and attachments that stopped half-way.
 
-use openstack_sim::{AttachmentStatus, VolumeStatus, VolumeType};
+use openstack_sim::{AttachmentStatus, ServerSpec, VolumeStatus, VolumeType};
 use reqwest::Method;
 use serde_json::json;
 
@@ -186,6 +186,33 @@ async fn half_made_attachments_are_seen_in_one_service_and_can_be_cleared() {
     );
     client.sim.set_volume_status(&id, VolumeStatus::Error);
     assert!(client.sim.settled(PATIENCE).await);
+}
+
+#[tokio::test]
+async fn a_server_that_is_built_with_a_volume_has_it_reserved_before_nova_has_a_record() {
+    let client = Client::new(|_| {}).await;
+    let id = client.volume("data").await;
+    let spec = ServerSpec::new(client.sim.sources().uuid());
+    let server = spec.id.clone();
+    let attachment = client.sim.reserve(&id, &server).unwrap();
+    assert_eq!(client.sim.reserve(&id, NODE), None);
+    assert_eq!(client.sim.state().volume(&id).unwrap().status, VolumeStatus::Reserved);
+    assert!(!client.sim.build_with(&attachment), "there is no server yet");
+    client.sim.add_server(spec.clone());
+    client.sim.set_server_state(&server, "building", Some("scheduling"));
+    let path = format!("/servers/{server}/os-volume_attachments/{id}");
+    client.nova(Method::GET, &path, None, None).await.expect(404);
+    assert!(client.sim.build_with(&attachment));
+    client.nova(Method::GET, &path, None, None).await.expect(200);
+    client.reaches(&id, VolumeStatus::InUse).await;
+    client.sim.remove_server(&server, false);
+    client.reaches(&id, VolumeStatus::Available).await;
+
+    client.sim.reserve(&id, &server).unwrap();
+    client.sim.add_server(spec);
+    client.sim.remove_server(&server, false);
+    client.reaches(&id, VolumeStatus::Available).await;
+    assert!(client.sim.state().attachments.is_empty());
 }
 
 #[tokio::test]
