@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openstack_sim::{Effect, Fault, GroupStatus, ServerSpec, SnapshotStatus, VolumeStatus};
+use openstack_sim::{BackupStatus, Effect, Fault, GroupStatus, ServerSpec, SnapshotStatus, Volume, VolumeStatus};
 
-use crate::cluster::{Cluster, Sidecar};
+use crate::cluster::{Cluster, ENCRYPTED, Sidecar};
+use crate::ledger::Known;
 use crate::node::Node;
 
 /// Between two looks.
@@ -68,6 +69,8 @@ pub async fn reign(cluster: Arc<Cluster>) {
                     "detach_volume",
                     "create_snapshot",
                     "delete_snapshot",
+                    "create_backup",
+                    "delete_backup",
                 ];
                 let operation = cluster.schedule.one_of(&work);
                 cluster
@@ -120,7 +123,17 @@ pub async fn reign(cluster: Arc<Cluster>) {
             }
         }
     };
-    tokio::join!(kills, elections, keystone, backend, servers, hands, nodes, outages);
+    let builds = async {
+        loop {
+            cluster.schedule.event(LOOK, || "a user comes by".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().builds) {
+                build(&cluster).await;
+            }
+        }
+    };
+    tokio::join!(
+        kills, elections, keystone, backend, servers, hands, nodes, outages, builds
+    );
 }
 
 /// Something short happens to a node.
@@ -247,6 +260,53 @@ async fn trouble(cluster: &Cluster) {
     }
 }
 
+/// A user builds a server with a volume of the cluster and deletes it again. At first Cinder's attachment is all that there is: the server
+/// can be seen a little later, and Nova's record when a host is found.
+async fn build(cluster: &Cluster) {
+    let (schedule, state) = (&cluster.schedule, cluster.sim.state());
+    let free = |volume: &&Volume| {
+        let book = cluster.ledger.book();
+        let mut known = book.volumes.values();
+        volume.status == VolumeStatus::Available && known.any(|known| *known == Known::Made(volume.id.clone()))
+    };
+    let free: Vec<_> = state.volumes.iter().filter(free).collect();
+    let at = usize::try_from(schedule.below(free.len() as u64)).unwrap_or_default();
+    let Some(volume) = free.get(at).map(|volume| volume.id.clone()) else {
+        return;
+    };
+    let spec = ServerSpec::new(schedule.sources().uuid());
+    let server = spec.id.clone();
+    {
+        let mut book = cluster.ledger.book();
+        book.touched.insert(volume.clone(), schedule.steps());
+        book.foreign.insert(server.clone());
+    }
+    let Some(attachment) = cluster.sim.reserve(&volume, &server) else {
+        return;
+    };
+    schedule.note(&format!("a user builds server {server} with volume {volume}"));
+    let later = |longest| schedule.between(Duration::ZERO, Duration::from_secs(longest));
+    schedule
+        .event(later(3), || format!("server {server} can be seen"))
+        .await;
+    cluster.sim.add_server(spec);
+    cluster.sim.set_server_state(&server, "building", Some("scheduling"));
+    schedule
+        .event(later(120), || format!("server {server} has a host"))
+        .await;
+    if !cluster.sim.build_with(&attachment) {
+        return schedule.violation(&format!(
+            "attachment {attachment} of volume {volume} was removed, and server {server} is being built with it"
+        ));
+    }
+    schedule.event(later(20), || format!("server {server} is active")).await;
+    cluster.sim.set_server_state(&server, "active", None);
+    schedule
+        .event(later(120), || format!("server {server} is deleted"))
+        .await;
+    cluster.sim.remove_server(&server, false);
+}
+
 /// An administrator does something to a volume by hand.
 fn meddle(cluster: &Cluster) {
     let (schedule, state) = (&cluster.schedule, cluster.sim.state());
@@ -269,7 +329,9 @@ fn meddle(cluster: &Cluster) {
             "an administrator {how} volume {} from {}",
             mapping.volume_id, mapping.server_id
         ));
-    } else if let Some(volume) = state.volumes.get(pick(state.volumes.len())) {
+    } else if let Some(volume) = state.volumes.get(pick(state.volumes.len()))
+        && volume.volume_type != ENCRYPTED
+    {
         touch(&volume.id);
         let other = if volume.volume_type == "fast" { "slow" } else { "fast" };
         schedule.note(&format!("an administrator retypes volume {} to {other}", volume.id));
@@ -285,6 +347,9 @@ pub fn calm(cluster: &Cluster) {
     cluster.network.set_faults(faults);
     cluster.network.set_keystone_away(false);
     cluster.sim.clear_faults();
+    for server in cluster.ledger.book().foreign.clone() {
+        cluster.sim.remove_server(&server, false);
+    }
     for server in cluster.sim.state().servers {
         cluster.sim.set_server_down(&server.spec.id, false);
         cluster.sim.set_server_state(&server.spec.id, "active", None);
@@ -337,6 +402,14 @@ pub fn repair(cluster: &Cluster) {
                 snapshot.id
             ));
             cluster.sim.set_snapshot_status(&snapshot.id, SnapshotStatus::Available);
+        }
+    }
+    for backup in &state.backups {
+        if backup.status == BackupStatus::ErrorDeleting {
+            cluster
+                .schedule
+                .note(&format!("an administrator resets backup {} to available", backup.id));
+            cluster.sim.set_backup_status(&backup.id, BackupStatus::Available);
         }
     }
     for group in &state.groups {

@@ -11,7 +11,7 @@ use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use openstack_sim::Sim;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::backend::Backend;
 use crate::judge::Judge;
@@ -23,8 +23,18 @@ use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
 use crate::watched::Watched;
 
+/// A client of the Controller service.
+pub type Controller = ControllerClient<Channel>;
+/// A client of the GroupController service.
+pub type GroupController = GroupControllerClient<Channel>;
+
+/// What came of a call: the answer, or the code and the message of a refusal.
+pub type Answer<T> = Result<T, (Code, String)>;
+
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
+/// The volume type whose volumes are encrypted.
+pub const ENCRYPTED: &str = "encrypted";
 /// A new leader holds its Lease no sooner than the old one's has run out.
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -158,7 +168,7 @@ impl Cluster {
         sidecar: Sidecar,
         limit: Duration,
         message: M,
-        call: impl FnOnce(ControllerClient<Channel>, Request<M>) -> F,
+        call: impl FnOnce(Controller, Request<M>) -> F,
     ) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -174,13 +184,38 @@ impl Cluster {
         &self,
         limit: Duration,
         message: M,
-        call: impl FnOnce(GroupControllerClient<Channel>, Request<M>) -> F,
+        call: impl FnOnce(GroupController, Request<M>) -> F,
     ) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let call = |driver: Driver| within(limit, message, move |request| call(driver.group_controller(), request));
         self.led(Sidecar::Snapshotter, call).await
+    }
+
+    /// Calls, notes a refusal, and pauses as a work queue does, until `end` takes an answer for the end. `what` is its name in the trace.
+    pub async fn repeat<T, R, F>(
+        &self,
+        what: &str,
+        call: impl Fn() -> F,
+        mut end: impl FnMut(Answer<T>) -> Option<R>,
+    ) -> R
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let mut backoff = Backoff::new();
+        loop {
+            let answer = call()
+                .await
+                .map_err(|status| (status.code(), status.message().to_owned()));
+            if let Err((code, message)) = &answer {
+                self.schedule.note(&format!("{what}: {code:?}: {message}"));
+            }
+            if let Some(end) = end(answer) {
+                return end;
+            }
+            backoff.pause(&self.schedule, what).await;
+        }
     }
 
     async fn led<T, F>(&self, sidecar: Sidecar, call: impl FnOnce(Driver) -> F) -> Result<T, Status>
@@ -244,7 +279,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// Before the first failure.
-    pub fn new() -> Self {
+    fn new() -> Self {
         Self {
             next: Duration::from_secs(1),
             longest: Duration::from_mins(5),
@@ -264,11 +299,5 @@ impl Backoff {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
         schedule.event(pause, || format!("{what} tries again")).await;
-    }
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -51,6 +51,8 @@ pub struct Faults {
     pub outages: u64,
     /// What goes wrong on nodes.
     pub machine: machine::Faults,
+    /// A user builds a server with a volume of the cluster, at each look.
+    pub builds: u64,
 }
 
 impl Faults {
@@ -97,6 +99,7 @@ impl Faults {
                 mkfs_fails: draw(50_000),
                 late_size: draw(50_000),
             },
+            builds: draw(4),
         }
     }
 

@@ -1,10 +1,16 @@
 //! What must hold after each step, and of each answer.
 
+mod snapshots;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Sim, VolumeStatus};
+use cinder_cloud::marks;
+use cinder_csi_driver::parameters::PUBLISH_SIZE;
+use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Sim, Snapshot, VolumeStatus};
 use tonic::Code;
 
+use crate::cluster::ENCRYPTED;
 use crate::ledger::{Known, Ledger};
 use crate::schedule::Schedule;
 
@@ -66,11 +72,21 @@ impl Judge {
                 || book
                     .snapshots
                     .get(name)
-                    .is_some_and(|known| known.id().is_none_or(|id| id == snapshot.id));
+                    .is_some_and(|known| known.id().is_none_or(|id| id == snapshot.id) || freezes(snapshot));
             if !is_known {
                 return self.wrong(&format!(
                     "snapshot {} ({name}, {}) is known to no caller",
                     snapshot.id, snapshot.status
+                ));
+            }
+        }
+        for backup in &state.backups {
+            let name = backup.name.as_deref().unwrap_or_default();
+            let known = book.snapshots.get(name);
+            if known.is_none_or(|known| known.id().is_some_and(|id| id != backup.id)) {
+                return self.wrong(&format!(
+                    "backup {} ({name}, {}) is known to no caller",
+                    backup.id, backup.status
                 ));
             }
         }
@@ -135,6 +151,7 @@ impl Judge {
         let left = [
             ("volumes", state.volumes.len()),
             ("snapshots", state.snapshots.len()),
+            ("backups", state.backups.len()),
             ("group snapshots", state.group_snapshots.len()),
             ("groups", state.groups.len()),
             ("attachments", state.attachments.len()),
@@ -179,11 +196,7 @@ impl Judge {
                 volume.id, volume.status
             ));
         }
-        if code == Code::AlreadyExists {
-            self.wrong(&format!(
-                "CreateVolume of {name} answered ALREADY_EXISTS, and the request has never changed: {message}"
-            ));
-        }
+        self.unchanged("CreateVolume", name, code, message);
     }
 
     /// DeleteVolume answered OK.
@@ -196,57 +209,30 @@ impl Judge {
         }
     }
 
-    /// CreateSnapshot answered OK.
-    pub fn cut(&self, name: &str, id: &str, ready: bool) {
-        let state = self.sim.state();
-        let Some(snapshot) = state.snapshot(id) else {
-            return self.wrong(&format!(
-                "CreateSnapshot of {name} answered OK with {id}, which does not exist"
-            ));
-        };
-        if ready && snapshot.status != openstack_sim::SnapshotStatus::Available {
-            self.wrong(&format!(
-                "CreateSnapshot of {name} says that {id} is ready, and it is {}",
-                snapshot.status
-            ));
-        }
-    }
-
-    /// CreateSnapshot was refused for good.
-    pub fn refused_snapshot(&self, name: &str, code: Code, message: &str) {
-        let state = self.sim.state();
-        if let Some(snapshot) = state
-            .snapshots
-            .iter()
-            .find(|snapshot| snapshot.name.as_deref() == Some(name))
-        {
-            self.wrong(&format!(
-                "CreateSnapshot of {name} ended with {code:?}, and snapshot {} of that name is {}: {message}",
-                snapshot.id, snapshot.status
-            ));
-        }
+    /// A call that is repeated as it was is no call for something else.
+    fn unchanged(&self, call: &str, name: &str, code: Code, message: &str) {
         if code == Code::AlreadyExists {
             self.wrong(&format!(
-                "CreateSnapshot of {name} answered ALREADY_EXISTS, and the request has never changed: {message}"
+                "{call} of {name} answered ALREADY_EXISTS, and the request has never changed: {message}"
             ));
         }
     }
 
-    /// DeleteSnapshot answered OK.
-    pub fn deleted_snapshot(&self, id: &str) {
-        if let Some(snapshot) = self.sim.state().snapshot(id) {
-            self.wrong(&format!(
-                "DeleteSnapshot of {id} answered OK, and the snapshot is {}",
-                snapshot.status
-            ));
+    /// ControllerPublishVolume answered OK. The guest sees less of an encrypted volume than Cinder does, so nodes must not be told its size.
+    pub fn published(&self, volume: &str, server: &str, context: &BTreeMap<String, String>) {
+        let state = self.sim.state();
+        if self.is_touched(volume) {
+            return;
         }
-    }
-
-    /// ControllerPublishVolume answered OK.
-    pub fn published(&self, volume: &str, server: &str) {
-        if !is_attached(&self.sim.state(), volume, server) && !self.is_touched(volume) {
-            self.wrong(&format!(
+        if !is_attached(&state, volume, server) {
+            return self.wrong(&format!(
                 "ControllerPublishVolume of {volume} to {server} answered OK, and it is not attached"
+            ));
+        }
+        let found = state.volume(volume);
+        if found.is_some_and(|found| found.volume_type == ENCRYPTED) && context.contains_key(PUBLISH_SIZE) {
+            self.wrong(&format!(
+                "ControllerPublishVolume of {volume} to {server} told the size of an encrypted volume"
             ));
         }
     }
@@ -314,6 +300,11 @@ impl Judge {
     fn wrong(&self, what: &str) {
         self.schedule.violation(what);
     }
+}
+
+/// Whether a snapshot only freezes the data for the backup of its name.
+fn freezes(snapshot: &Snapshot) -> bool {
+    snapshot.metadata.contains_key(marks::TEMPORARY_FOR)
 }
 
 /// Whether Nova and Cinder agree that a volume is attached to a server.

@@ -1,6 +1,6 @@
 //! What the callers know: which volumes, snapshots and attachments they have asked for and not seen the end of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A thing that a caller asked for, by the name that it gave.
@@ -43,6 +43,8 @@ pub struct Book {
     pub members: BTreeMap<String, Vec<String>>,
     /// Volume and server: between the first ControllerPublishVolume and the OK of ControllerUnpublishVolume.
     pub attachments: BTreeMap<(String, String), Attached>,
+    /// Servers that are no nodes of the cluster.
+    pub foreign: BTreeSet<String>,
     /// Volumes that were changed beside the callers, and at which step.
     pub touched: BTreeMap<String, u64>,
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use cinder_csi_driver::Environment;
 use csi_sources::Sources;
-use openstack_sim::{CloudState, Latencies, ServerSpec, Sim, SimConfig};
+use openstack_sim::{CloudState, Latencies, ServerSpec, Sim, SimConfig, VolumeType};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::callers;
 use crate::chaos;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ENCRYPTED};
 use crate::faults::Faults;
 use crate::network::Network;
 use crate::process::{Driver, controller_args};
@@ -22,8 +22,8 @@ use crate::schedule::Schedule;
 /// How long everything that is under way may take once nothing goes wrong any more: the longest pause of a work queue, the
 /// longest operation, and a deletion that waits for what depends on the volume.
 const REST: Duration = Duration::from_hours(3);
-/// Claims that live at once.
-const CLAIMS: usize = 6;
+/// Claims that live at once, at least and at most.
+const CLAIMS: (u64, u64) = (4, 14);
 /// Servers at the start.
 const NODES: usize = 3;
 
@@ -75,6 +75,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
         latencies: Latencies::real(),
         spread: u16::try_from(1 + schedule.below(8)).unwrap_or(1),
         longest_lag: faults.longest_lag + Duration::from_secs(1),
+        volume_types: vec![VolumeType::new("fast"), VolumeType::new("slow"), encrypted()],
         servers: (1..=NODES).map(|_| ServerSpec::new(sources.uuid())).collect(),
         token_lifetime: Duration::from_mins(30),
         ..SimConfig::default()
@@ -140,11 +141,13 @@ async fn follow(cluster: Arc<Cluster>) {
 async fn whole(cluster: Arc<Cluster>, steps: u64) {
     let schedule = cluster.schedule.clone();
     let mut claims = JoinSet::new();
+    let (fewest, most) = CLAIMS;
+    let at_once = fewest + schedule.below(most - fewest + 1);
     {
         let storm = chaos::reign(cluster.clone());
         let life = async {
             while schedule.steps() < steps {
-                while claims.len() < CLAIMS {
+                while (claims.len() as u64) < at_once {
                     claims.spawn(callers::live(cluster.clone()));
                 }
                 tokio::select! {
@@ -185,6 +188,13 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
     }
     cluster.sim.settled(Duration::from_mins(10)).await;
     cluster.judge.look_at_rest();
+}
+
+fn encrypted() -> VolumeType {
+    VolumeType {
+        encrypted: true,
+        ..VolumeType::new(ENCRYPTED)
+    }
 }
 
 /// Polls `beside` for as long as `work` lasts.

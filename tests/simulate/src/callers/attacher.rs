@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use csi_proto::csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use csi_proto::csi::v1::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+};
 use tonic::Code;
 
-use crate::cluster::{Backoff, Cluster, Sidecar, VolumeMode};
+use crate::cluster::{Answer, Cluster, Controller, Sidecar, VolumeMode};
 use crate::ledger::Attached;
 
 /// Asks for an attachment until it is made or no longer wanted. To drop the future is to delete the VolumeAttachment: the
@@ -18,76 +20,63 @@ pub(super) async fn attach(
     mode: VolumeMode,
     limit: Duration,
 ) -> BTreeMap<String, String> {
-    let schedule = &cluster.schedule;
     let pair = (volume.to_owned(), server.to_owned());
     cluster.ledger.book().attachments.insert(pair.clone(), Attached::Asked);
-    let mut backoff = Backoff::new();
-    loop {
+    let publish = || {
         let request = ControllerPublishVolumeRequest {
             volume_id: volume.to_owned(),
             node_id: server.to_owned(),
             volume_capability: Some(mode.capability()),
             ..ControllerPublishVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
-            client.controller_publish_volume(request).await
-        };
-        match cluster.controller(Sidecar::Attacher, limit, request, call).await {
-            Ok(answer) => {
-                schedule.note(&format!("volume {volume} is attached to {server}"));
-                cluster.judge.published(volume, server);
-                cluster.ledger.book().attachments.insert(pair, Attached::Made);
-                return answer.publish_context;
-            }
-            Err(status) => {
-                schedule.note(&format!(
-                    "attachment of {volume} to {server}: {:?}: {}",
-                    status.code(),
-                    status.message()
-                ));
-                if status.code() == Code::NotFound {
-                    cluster
-                        .judge
-                        .not_found("ControllerPublishVolume", volume, Some(server), status.message());
-                }
-            }
+        let call = async |mut client: Controller, request| client.controller_publish_volume(request).await;
+        cluster.controller(Sidecar::Attacher, limit, request, call)
+    };
+    let end = |answer: Answer<ControllerPublishVolumeResponse>| match answer {
+        Ok(ControllerPublishVolumeResponse { publish_context }) => {
+            let schedule = &cluster.schedule;
+            schedule.note(&format!("volume {volume} is attached to {server}"));
+            cluster.judge.published(volume, server, &publish_context);
+            let mut book = cluster.ledger.book();
+            book.attachments.insert(pair.clone(), Attached::Made);
+            Some(publish_context)
         }
-        backoff.pause(schedule, volume).await;
-    }
+        Err((Code::NotFound, message)) => {
+            let judge = &cluster.judge;
+            judge.not_found("ControllerPublishVolume", volume, Some(server), &message);
+            None
+        }
+        Err(_) => None,
+    };
+    let what = format!("attachment of {volume} to {server}");
+    cluster.repeat(&what, publish, end).await
 }
 
 /// Takes an attachment away, however far it is.
 pub(super) async fn detach(cluster: &Cluster, volume: &str, server: &str, limit: Duration) {
-    let schedule = &cluster.schedule;
     let pair = (volume.to_owned(), server.to_owned());
     cluster
         .ledger
         .book()
         .attachments
         .insert(pair.clone(), Attached::Leaving);
-    let mut backoff = Backoff::new();
-    loop {
+    let unpublish = || {
         let request = ControllerUnpublishVolumeRequest {
             volume_id: volume.to_owned(),
             node_id: server.to_owned(),
             ..ControllerUnpublishVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
-            client.controller_unpublish_volume(request).await
-        };
-        match cluster.controller(Sidecar::Attacher, limit, request, call).await {
-            Ok(_) => {
-                schedule.note(&format!("volume {volume} is detached from {server}"));
-                cluster.judge.unpublished(volume, server);
-                cluster.ledger.book().attachments.remove(&pair);
-                return;
-            }
-            Err(status) => schedule.note(&format!(
-                "detachment of {volume} from {server}: {:?}: {}",
-                status.code(),
-                status.message()
-            )),
-        }
-        backoff.pause(schedule, volume).await;
-    }
+        let call = async |mut client: Controller, request| client.controller_unpublish_volume(request).await;
+        cluster.controller(Sidecar::Attacher, limit, request, call)
+    };
+    let end = |answer: Answer<_>| {
+        answer.ok()?;
+        let schedule = &cluster.schedule;
+        schedule.note(&format!("volume {volume} is detached from {server}"));
+        cluster.judge.unpublished(volume, server);
+        cluster.ledger.book().attachments.remove(&pair);
+        Some(())
+    };
+    let what = format!("detachment of {volume} from {server}");
+    cluster.repeat(&what, unpublish, end).await;
 }

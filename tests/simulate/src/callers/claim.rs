@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::provisioner::{Order, Source};
 use super::{attacher, provisioner, resizer, snapshotter};
-use crate::cluster::{Cluster, GIB, VolumeMode};
+use crate::cluster::{Cluster, ENCRYPTED, GIB, VolumeMode};
 use crate::kubelet::Mounting;
 use crate::ledger::Known;
 
@@ -63,7 +63,7 @@ pub async fn live(cluster: Arc<Cluster>) {
         VolumeMode::Filesystem("btrfs"),
         VolumeMode::Block,
     ];
-    let order = Order {
+    let mut order = Order {
         name: format!("pvc-{}", schedule.sources().uuid()),
         // Not always whole GiB: Cinder makes whole ones.
         bytes: GIB * i64::from(u8::try_from(1 + schedule.below(3)).unwrap_or(1)) - schedule.one_of(&[0, 0, 1 << 20]),
@@ -72,9 +72,13 @@ pub async fn live(cluster: Arc<Cluster>) {
             Source::Nothing => schedule.one_of(&modes),
             Source::Snapshot(id) | Source::Volume(id) => cluster.backend.mode(id).unwrap_or_default(),
         },
+        volume_type: None,
         source,
         limit,
     };
+    // Cinder copies into the type of the source only.
+    let is_encrypted = order.source == Source::Nothing && schedule.chance(200);
+    order.volume_type = is_encrypted.then_some(ENCRYPTED);
     schedule.note(&format!(
         "claim {} of {} bytes, {:?}",
         order.name, order.bytes, order.source
@@ -220,8 +224,9 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
                 }
             }
             2 | 3 => {
-                let name = format!("snapshot-{}", schedule.sources().uuid());
-                if let Some(id) = snapshotter::cut(cluster, &name, volume, limit).await {
+                let kind = schedule.one_of(&["snapshot", "snapshot", "backup"]);
+                let name = format!("{kind}-{}", schedule.sources().uuid());
+                if let Some(id) = snapshotter::cut(cluster, &name, volume, kind, limit).await {
                     let time = schedule.between(Duration::ZERO, Duration::from_mins(1));
                     schedule.event(time, || format!("snapshot {name} is deleted")).await;
                     snapshotter::delete(cluster, &name, &id, limit).await;

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
-use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, Volume, VolumeContentSource};
+use csi_proto::csi::v1::{
+    CapacityRange, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, Volume, VolumeContentSource,
+};
 
-use crate::cluster::{Backoff, Cluster, Sidecar, VolumeMode};
+use crate::cluster::{Answer, Cluster, Controller, Sidecar, VolumeMode};
 use crate::judge::ends_creation;
 use crate::ledger::Known;
 
@@ -23,6 +25,8 @@ pub(super) struct Order {
     pub(super) name: String,
     pub(super) bytes: i64,
     pub(super) mode: VolumeMode,
+    /// The type of the volume; Cinder's default, or that of the source, without one.
+    pub(super) volume_type: Option<&'static str>,
     pub(super) source: Source,
     /// How long one call may take.
     pub(super) limit: Duration,
@@ -46,6 +50,9 @@ impl Order {
                 limit_bytes: 0,
             }),
             volume_capabilities: vec![self.mode.capability()],
+            parameters: (self.volume_type.map(|name| ("type".to_owned(), name.to_owned())))
+                .into_iter()
+                .collect(),
             volume_content_source: source.map(|source| VolumeContentSource { r#type: Some(source) }),
             ..CreateVolumeRequest::default()
         }
@@ -57,75 +64,55 @@ impl Order {
 ///
 /// Nothing where there is no volume in the end.
 pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn() -> bool) -> Option<Volume> {
-    let schedule = &cluster.schedule;
-    let mut backoff = Backoff::new();
-    cluster.ledger.book().volumes.insert(order.name.clone(), Known::Asked);
-    loop {
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
-            client.create_volume(request).await
-        };
-        let answer = cluster
-            .controller(Sidecar::Provisioner, order.limit, order.request(), call)
-            .await;
-        match answer {
-            Ok(answer) => {
-                let volume = answer.volume.unwrap_or_default();
-                schedule.note(&format!("claim {} has volume {}", order.name, volume.volume_id));
-                cluster
-                    .judge
-                    .created(&order.name, &volume.volume_id, volume.capacity_bytes);
-                let known = Known::Made(volume.volume_id.clone());
-                cluster.ledger.book().volumes.insert(order.name.clone(), known);
-                return Some(volume);
-            }
-            Err(status) => {
-                schedule.note(&format!(
-                    "claim {}: {:?}: {}",
-                    order.name,
-                    status.code(),
-                    status.message()
-                ));
-                if ends_creation(status.code()) {
-                    cluster
-                        .judge
-                        .refused_volume(&order.name, status.code(), status.message());
-                    if is_deleted() {
-                        cluster.ledger.book().volumes.remove(&order.name);
-                        return None;
-                    }
-                }
-            }
+    let name = &order.name;
+    cluster.ledger.book().volumes.insert(name.clone(), Known::Asked);
+    let create = || {
+        let call = async |mut client: Controller, request| client.create_volume(request).await;
+        cluster.controller(Sidecar::Provisioner, order.limit, order.request(), call)
+    };
+    let end = |answer: Answer<CreateVolumeResponse>| match answer {
+        Ok(CreateVolumeResponse { volume }) => {
+            let volume = volume.unwrap_or_default();
+            let id = &volume.volume_id;
+            cluster.schedule.note(&format!("claim {name} has volume {id}"));
+            cluster.judge.created(name, id, volume.capacity_bytes);
+            let known = Known::Made(id.clone());
+            cluster.ledger.book().volumes.insert(name.clone(), known);
+            Some(Some(volume))
         }
-        backoff.pause(schedule, &order.name).await;
-    }
+        Err((code, message)) if ends_creation(code) => {
+            cluster.judge.refused_volume(name, code, &message);
+            is_deleted().then(|| {
+                cluster.ledger.book().volumes.remove(name);
+                None
+            })
+        }
+        Err(_) => None,
+    };
+    cluster.repeat(&format!("claim {name}"), create, end).await
 }
 
 /// Deletes a volume.
 pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Duration) {
-    let schedule = &cluster.schedule;
-    let mut backoff = Backoff::new();
     cluster
         .ledger
         .book()
         .volumes
         .insert(name.to_owned(), Known::Deleting(id.to_owned()));
-    loop {
+    let delete = || {
         let request = DeleteVolumeRequest {
             volume_id: id.to_owned(),
             ..DeleteVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
-            client.delete_volume(request).await
-        };
-        match cluster.controller(Sidecar::Provisioner, limit, request, call).await {
-            Ok(_) => {
-                schedule.note(&format!("volume {id} of {name} is deleted"));
-                cluster.judge.deleted(id);
-                cluster.ledger.book().volumes.remove(name);
-                return;
-            }
-            Err(status) => schedule.note(&format!("deletion of {id}: {:?}: {}", status.code(), status.message())),
-        }
-        backoff.pause(schedule, name).await;
-    }
+        let call = async |mut client: Controller, request| client.delete_volume(request).await;
+        cluster.controller(Sidecar::Provisioner, limit, request, call)
+    };
+    let end = |answer: Answer<_>| {
+        answer.ok()?;
+        cluster.schedule.note(&format!("volume {id} of {name} is deleted"));
+        cluster.judge.deleted(id);
+        cluster.ledger.book().volumes.remove(name);
+        Some(())
+    };
+    cluster.repeat(&format!("deletion of {id}"), delete, end).await;
 }

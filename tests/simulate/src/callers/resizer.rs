@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest};
+use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};
 use tonic::Code;
 
-use crate::cluster::{Backoff, Cluster, Sidecar, VolumeMode};
+use crate::cluster::{Answer, Cluster, Controller, Sidecar, VolumeMode};
 
 /// Grows a volume. Gives its new size where its node has to grow it as well, and nothing where that is not so or it cannot be grown.
 pub(super) async fn expand(
@@ -15,9 +15,7 @@ pub(super) async fn expand(
     mode: VolumeMode,
     limit: Duration,
 ) -> Option<i64> {
-    let schedule = &cluster.schedule;
-    let mut backoff = Backoff::new();
-    loop {
+    let expand = || {
         let request = ControllerExpandVolumeRequest {
             volume_id: volume.to_owned(),
             capacity_range: Some(CapacityRange {
@@ -27,33 +25,23 @@ pub(super) async fn expand(
             volume_capability: Some(mode.capability()),
             ..ControllerExpandVolumeRequest::default()
         };
-        let call = async |mut client: csi_proto::csi::v1::controller_client::ControllerClient<_>, request| {
-            client.controller_expand_volume(request).await
-        };
-        match cluster.controller(Sidecar::Resizer, limit, request, call).await {
-            Ok(answer) => {
-                schedule.note(&format!("volume {volume} has {} bytes", answer.capacity_bytes));
-                cluster.judge.expanded(volume, bytes, answer.capacity_bytes);
-                return answer.node_expansion_required.then_some(answer.capacity_bytes);
-            }
-            Err(status) => {
-                schedule.note(&format!(
-                    "expansion of {volume}: {:?}: {}",
-                    status.code(),
-                    status.message()
-                ));
-                match status.code() {
-                    Code::NotFound => {
-                        cluster
-                            .judge
-                            .not_found("ControllerExpandVolume", volume, None, status.message());
-                        return None;
-                    }
-                    Code::InvalidArgument | Code::OutOfRange => return None,
-                    _ => {}
-                }
-            }
+        let call = async |mut client: Controller, request| client.controller_expand_volume(request).await;
+        cluster.controller(Sidecar::Resizer, limit, request, call)
+    };
+    let end = |answer: Answer<ControllerExpandVolumeResponse>| match answer {
+        Ok(answer) => {
+            let (schedule, size) = (&cluster.schedule, answer.capacity_bytes);
+            schedule.note(&format!("volume {volume} has {size} bytes"));
+            cluster.judge.expanded(volume, bytes, size);
+            Some(answer.node_expansion_required.then_some(size))
         }
-        backoff.pause(schedule, volume).await;
-    }
+        Err((Code::NotFound, message)) => {
+            let judge = &cluster.judge;
+            judge.not_found("ControllerExpandVolume", volume, None, &message);
+            Some(None)
+        }
+        Err((Code::InvalidArgument | Code::OutOfRange, _)) => Some(None),
+        Err(_) => None,
+    };
+    cluster.repeat(&format!("expansion of {volume}"), expand, end).await
 }
