@@ -37,6 +37,8 @@ struct State {
     machines: BTreeMap<String, SimMachine>,
     /// By server and volume.
     disks: BTreeMap<(String, String), Disk>,
+    /// What a volume had when it was attached, by the attachment: a server that is started again has the same one.
+    promised: BTreeMap<String, u64>,
     /// How often a disk was taken away, by server and volume.
     removals: BTreeMap<(String, String), u64>,
     last_key: u64,
@@ -158,6 +160,10 @@ impl Backend {
             let is_attached =
                 records.any(|record| record.id == mapping.attachment_id && record.status == AttachmentStatus::Attached);
             let volume = cloud.volume(&mapping.volume_id).filter(|_| is_attached);
+            if let Some(volume) = volume {
+                let attachment = mapping.attachment_id.clone();
+                state.promised.entry(attachment).or_insert_with(|| bytes_of(volume));
+            }
             if let Some(volume) = volume.filter(|_| state.machines.contains_key(&mapping.server_id)) {
                 let pair = (mapping.server_id.clone(), mapping.volume_id.clone());
                 wanted.insert(pair, (mapping.attachment_id.clone(), bytes_of(volume)));
@@ -176,10 +182,11 @@ impl Backend {
         for (pair, (attachment, bytes)) in wanted {
             match state.disks.get_mut(&pair) {
                 None => {
+                    let first_bytes = state.promised.get(&attachment).copied().unwrap_or(bytes);
                     let disk = Disk {
                         attachment: attachment.clone(),
                         bytes,
-                        first_bytes: bytes,
+                        first_bytes,
                         is_plugged: false,
                     };
                     state.disks.insert(pair.clone(), disk);
