@@ -208,9 +208,8 @@ async fn make_writable(host: &Host, device: &Device) -> Result<Device, NodeError
 /// The answer to a stage or publish that failed. One that says that nothing was mounted is given only where that is so:
 /// after it the kubelet never unmounts, and the volume is detached below the mount.
 async fn failed(host: &Host, path: &Path, error: &NodeError) -> Status {
-    let look = async { Ok::<_, MountError>(host.mounts().await?.at(&host.resolve(path).await?).is_some()) };
     // What cannot be looked at may be mounted.
-    if look.await.unwrap_or(true) {
+    if host.is_mounted(path).await.unwrap_or(true) {
         status::node_while_mounted(error)
     } else {
         status::node(error)

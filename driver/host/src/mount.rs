@@ -54,6 +54,20 @@ pub enum MountError {
         /// The error number.
         source: io::Error,
     },
+    /// The kernel took another disk for the device.
+    #[error(
+        "{} was to be mounted at {} as btrfs, and the kernel shows {source_name} for it: they have one UUID, as a clone and its source \
+         have, and only kernels from 6.7 on mount both; end the pods of the other volume on this node, or use another node",
+        device.display(), target.display()
+    )]
+    OtherDisk {
+        /// The device.
+        device: PathBuf,
+        /// Where.
+        target: PathBuf,
+        /// What the kernel shows, as it names it.
+        source_name: String,
+    },
     /// The kernel refused to show a file system at another place.
     #[error("cannot bind {} to {}", from.display(), target.display())]
     Bind {
@@ -156,7 +170,8 @@ impl Host {
 
     /// Mounts the file system of `device` at `target`, which exists and has nothing mounted on it. Bounded by 10 min.
     ///
-    /// Dropping the future leaves the mount going on; the list of mounts tells how it ended.
+    /// Dropping the future leaves the mount going on; the list of mounts tells how it ended. A btrfs that fails may leave a draft, as
+    /// [`Host::is_mounted`] tells.
     pub async fn mount(
         &self,
         device: &Device,
@@ -164,9 +179,14 @@ impl Host {
         fs_type: FsType,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let (device, target, options) = (device.path.clone(), target.to_owned(), options.clone());
-        let what = format!("mounting {} at {}", device.display(), target.display());
-        let machine = self.inner.machine.clone();
+        let what = format!("mounting {} at {}", device.path.display(), target.display());
+        let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
+        let (disk, target, options) = (device.clone(), target.to_owned(), options.clone());
+        if fs_type == FsType::Btrfs {
+            let call = move || mount_btrfs(&*machine, &proc, &disk, &target, &options);
+            return self.inner.calls.run(what, MOUNT_LIMIT, call).await?;
+        }
+        let device = disk.path;
         let call = move || match mount(&*machine, &device, &target, fs_type, &options) {
             // A clone has its source's UUID, and xfs refuses to mount the same one twice on a node unless it is told not
             // to look. The kernel says no more than «invalid».
@@ -266,6 +286,13 @@ impl Host {
         self.inner.calls.run(what, UNMOUNT_LIMIT, call).await?
     }
 
+    /// Whether something is mounted at `path`, or is left beside it of what was to be mounted there. Bounded by 20 s.
+    pub async fn is_mounted(&self, path: &Path) -> Result<bool, MountError> {
+        let (place, draft) = (self.resolve(path).await?, self.resolve(&draft_of(path)).await?);
+        let mounts = self.mounts().await?;
+        Ok([place, draft].iter().any(|place| mounts.at(place).is_some()))
+    }
+
     /// The device number of the block device at `path`, or nothing if there is no block device. Bounded by 10 s.
     pub async fn device_number(&self, path: &Path) -> Result<Option<(u32, u32)>, MountError> {
         let (machine, target) = (self.inner.machine.clone(), path.to_owned());
@@ -313,6 +340,37 @@ fn mount(
         reason: refusal::explain(refusal.errno, fs_type, &refusal.messages),
         source: refusal.errno.into(),
     })
+}
+
+/// The kernel knows a btrfs by its UUID, whichever disk is named, and a clone has its source's: where that is mounted, it is shown instead.
+/// So what is seen is looked at beside the target, where another volume's data never are, wherever this process ends.
+fn mount_btrfs(
+    machine: &dyn Machine,
+    proc: &Path,
+    device: &Device,
+    target: &Path,
+    options: &MountOptions,
+) -> Result<(), MountError> {
+    let draft = draft_of(target);
+    discard_draft(machine, proc, &draft)?;
+    create_place(machine, &draft, Place::Directory, 0o700)?;
+    let mounted = mount(machine, &device.path, &draft, FsType::Btrfs, options).and_then(|()| {
+        let mounts = MountTable::read(machine, proc)?;
+        let found = mounts.at(&mountinfo::resolve(machine, &draft));
+        match found.filter(|mount| !mount.is_of(device)) {
+            Some(other) => Err(MountError::OtherDisk {
+                device: device.path.clone(),
+                target: target.to_owned(),
+                source_name: other.source.display().to_string(),
+            }),
+            None => bind(machine, &draft, target),
+        }
+    });
+    // What is left of the draft takes nothing away from the target: the next mount or unmount there clears it.
+    if let Err(error) = discard_draft(machine, proc, &draft) {
+        tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next call");
+    }
+    mounted
 }
 
 fn bind(machine: &dyn Machine, from: &Path, target: &Path) -> Result<(), MountError> {

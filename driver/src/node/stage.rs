@@ -173,18 +173,6 @@ impl Stage {
         progress.set("mounting the file system");
         host.create_place(&path, Place::Directory, 0o750).await?;
         host.mount(device, &path, fs_type, &options).await?;
-        // A btrfs is mounted by its UUID in the end, and a clone has its source's: what is seen has to be this disk.
-        let mounts = host.mounts().await?;
-        if let Some(other) = mounts.at(&path).filter(|mount| !mount.is_of(device)) {
-            let source_name = other.source.display().to_string();
-            host.unmount(&path).await?;
-            return Err(NodeError::StagedOther {
-                volume_id: self.volume_id.clone(),
-                path: self.path.clone(),
-                source_name,
-                device: device.path.display().to_string(),
-            });
-        }
         tracing::info!(volume = self.volume_id, device = %device.path.display(), %fs_type, "staged");
         self.grow_mounted(host, device, fs_type, &options, &path, progress)
             .await

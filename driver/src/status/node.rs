@@ -106,7 +106,7 @@ fn mount(error: &MountError) -> Code {
     match error {
         MountError::Option(_) => Code::InvalidArgument,
         MountError::Busy { .. } | MountError::NoAnswer(_) => Code::Unavailable,
-        MountError::NotEmpty { .. } => Code::FailedPrecondition,
+        MountError::NotEmpty { .. } | MountError::OtherDisk { .. } => Code::FailedPrecondition,
         MountError::List(_)
         | MountError::Mount { .. }
         | MountError::Bind { .. }

@@ -37,8 +37,8 @@ struct State {
     machines: BTreeMap<String, SimMachine>,
     /// By server and volume.
     disks: BTreeMap<(String, String), Disk>,
-    /// What a volume had when it was attached, by the attachment: a server that is started again has the same one.
-    promised: BTreeMap<String, u64>,
+    /// What volumes had when they were attached, by attachment.
+    first_bytes: BTreeMap<String, u64>,
     /// How often a disk was taken away, by server and volume.
     removals: BTreeMap<(String, String), u64>,
     last_key: u64,
@@ -59,9 +59,7 @@ struct Contents {
 #[derive(Debug)]
 struct Disk {
     attachment: String,
-    /// What it has, and what it had when it was attached.
     bytes: u64,
-    first_bytes: u64,
     is_plugged: bool,
 }
 
@@ -159,16 +157,18 @@ impl Backend {
             let mut records = cloud.attachments.iter();
             let is_attached =
                 records.any(|record| record.id == mapping.attachment_id && record.status == AttachmentStatus::Attached);
-            let volume = cloud.volume(&mapping.volume_id).filter(|_| is_attached);
-            if let Some(volume) = volume {
-                let attachment = mapping.attachment_id.clone();
-                state.promised.entry(attachment).or_insert_with(|| bytes_of(volume));
-            }
-            if let Some(volume) = volume.filter(|_| state.machines.contains_key(&mapping.server_id)) {
+            let Some(volume) = cloud.volume(&mapping.volume_id).filter(|_| is_attached) else {
+                continue;
+            };
+            let (attachment, bytes) = (mapping.attachment_id.clone(), bytes_of(volume));
+            state.first_bytes.entry(attachment.clone()).or_insert(bytes);
+            if state.machines.contains_key(&mapping.server_id) {
                 let pair = (mapping.server_id.clone(), mapping.volume_id.clone());
-                wanted.insert(pair, (mapping.attachment_id.clone(), bytes_of(volume)));
+                wanted.insert(pair, (attachment, bytes));
             }
         }
+        let is_known = |id: &String| cloud.attachments.iter().any(|record| record.id == *id);
+        state.first_bytes.retain(|attachment, _| is_known(attachment));
         let is_wanted =
             |pair: &(String, String), disk: &Disk| wanted.get(pair).is_some_and(|(of, _)| *of == disk.attachment);
         let disks = state.disks.iter();
@@ -182,11 +182,9 @@ impl Backend {
         for (pair, (attachment, bytes)) in wanted {
             match state.disks.get_mut(&pair) {
                 None => {
-                    let first_bytes = state.promised.get(&attachment).copied().unwrap_or(bytes);
                     let disk = Disk {
                         attachment: attachment.clone(),
                         bytes,
-                        first_bytes,
                         is_plugged: false,
                     };
                     state.disks.insert(pair.clone(), disk);
@@ -217,7 +215,9 @@ impl Backend {
             if let (Some(disk), Some(machine), Some(contents)) = found {
                 if !disk.is_plugged {
                     disk.is_plugged = true;
-                    machine.plug(volume, contents.medium.clone(), disk.first_bytes);
+                    // The controller may have told the size of then.
+                    let first = state.first_bytes.get(&attachment).copied().unwrap_or(disk.bytes);
+                    machine.plug(volume, contents.medium.clone(), first);
                 }
                 machine.resize(volume, disk.bytes);
             }
