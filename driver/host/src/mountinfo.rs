@@ -43,7 +43,8 @@ impl Mount {
         self.is_of_disk(name, number) || self.root.file_name() == Some(OsStr::new(name))
     }
 
-    fn is_of_disk(&self, name: &str, number: Option<(u32, u32)>) -> bool {
+    /// Whether this is of the disk's file system.
+    pub(crate) fn is_of_disk(&self, name: &str, number: Option<(u32, u32)>) -> bool {
         Some(self.device) == number
             || (self.fs_type == FsType::Btrfs.name() && self.source.file_name() == Some(OsStr::new(name)))
     }

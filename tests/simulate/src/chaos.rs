@@ -371,8 +371,11 @@ pub fn calm(cluster: &Cluster) {
     repair(cluster);
 }
 
-/// Takes volumes out of states that no user can end.
+/// Takes volumes out of states that no user can end, and puts the links of the nodes right, as an error of the driver asks for.
 pub fn repair(cluster: &Cluster) {
+    for node in cluster.nodes() {
+        node.machine().trigger_udev();
+    }
     let state = cluster.sim.state();
     for volume in &state.volumes {
         let text = volume.status.to_string();

@@ -34,7 +34,8 @@ fn other_volume_at(
     let sys = &paths.sys;
     for mount in mounts.iter().filter(|mount| mount.target == place) {
         let mut disks = slots::names(machine, &sys.join("block")).into_iter();
-        let disk = disks.find(|name| mount.shows(name, slots::number(machine, sys, name)));
+        // A raw device is shown by its name, which another disk has after a detachment: that proves nothing, and the place has to go.
+        let disk = disks.find(|name| mount.is_of_disk(name, slots::number(machine, sys, name)));
         if let Some(disk) = disk
             && slots::is_volume(machine, sys, &disk)
             && !is_named(machine, sys, &disk, volume_id)

@@ -92,6 +92,21 @@ impl SimMachine {
         state.forget_unplugged();
     }
 
+    /// Has udev look at all disks again, as `udevadm trigger` does: afterwards there are the links of those that are there.
+    pub fn trigger_udev(&self) {
+        let mut state = self.node.state();
+        state.links.clear();
+        let ids: Vec<u64> = state
+            .disks
+            .iter()
+            .filter(|(_, disk)| disk.plugged)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.node.link(&mut state, id);
+        }
+    }
+
     /// The attached volume has another size. virtio tells the kernel at once.
     pub fn resize(&self, volume_id: &str, bytes: u64) {
         let mut state = self.node.state();
