@@ -100,7 +100,7 @@ fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> O
 }
 
 /// Whether a disk has partitions, bears a mounted file system, or is a part of another block device. sysfs shows that for the whole
-/// machine, also where this process has a mount namespace of its own; and to ask keeps nobody from using the disk, as a claim does.
+/// machine, also where this process has a mount namespace of its own; and unlike a claim it keeps no one from using the disk.
 fn is_in_use(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     let disk = sys.join("block").join(name);
     let has_partitions = || {

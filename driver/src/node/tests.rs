@@ -244,7 +244,7 @@ async fn a_volume_is_not_unstaged_while_its_device_cannot_be_looked_at() {
     let machine = Machine::new();
     let serial = machine.at("sys/block/vda/serial");
     fs::remove_file(&serial).expect("it is ours");
-    // Nobody writes to it, so that to read it takes for ever.
+    // Nothing writes to it, so that to read it takes for ever.
     mknodat(CWD, &serial, FileType::Fifo, Bits::RUSR, 0).expect("a named pipe");
     let error = machine.unstage().await.expect_err("nothing is known");
     assert_eq!(error.code(), Code::Unavailable, "{error}");

@@ -48,7 +48,7 @@ impl Case<'_> {
         }
     }
 
-    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder let go of before. `false`: Nova knows
+    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova knows
     /// the server no more, and its deletion may have cut the detachment short.
     pub(super) async fn follow_detachment(
         &mut self,

@@ -151,7 +151,7 @@ impl Inner {
         age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
     }
 
-    /// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in somebody else's.
+    /// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in one that is not ours.
     ///
     /// # Errors
     ///
