@@ -3,7 +3,8 @@
 //! An RPC that changes something starts a task, or joins the one that already runs for the same volume and the same
 //! request, and waits for it until shortly before its caller gives up. What follows from that:
 //!
-//! * A caller that times out or goes away never cancels the work; its retry joins what goes on.
+//! * A caller that times out or goes away never cancels the work; its retry joins what goes on. Only a creation that would ask Cinder
+//!   for the first time after a wait ends instead when all its callers are gone ([`Awaited`]).
 //! * A *different* request for a volume that is being worked on is answered `ABORTED`, never interleaved.
 //! * A result goes to those who waited for it and is then forgotten. There is no cache: the next call looks at the world
 //!   anew, so that a killed and restarted process gives the same answers as one that lived on.
@@ -20,7 +21,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cinder_cloud::LastFailure;
+use cinder_cloud::{Awaited, LastFailure};
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -327,6 +328,10 @@ impl Operations {
         let progress = Progress::new();
         let since = Instant::now();
         let (sender, outcome) = watch::channel(None);
+        let sender = Arc::new(sender);
+        // One receiver is the table's. The sender itself goes with its task, so that those who wait learn of that end.
+        let weak = Arc::downgrade(&sender);
+        let awaited = Awaited::new(move || weak.upgrade().is_some_and(|sender| sender.receiver_count() > 1));
         vacant.insert(Running {
             rpc,
             since,
@@ -347,8 +352,8 @@ impl Operations {
         let work = AssertUnwindSafe(work(progress.clone())).catch_unwind();
         let last_failure = progress.last_failure.clone();
         let task = async move {
-            let result = last_failure
-                .during(work)
+            let result = awaited
+                .during(last_failure.during(work))
                 .await
                 .unwrap_or_else(|_| Err(status::operation_panicked(rpc)));
             // First out of the table, then the answer: whoever comes after this line starts anew.

@@ -21,6 +21,7 @@ use futures::StreamExt;
 use futures::stream;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::awaited;
 use crate::block_storage::{
     BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
 };
@@ -133,7 +134,10 @@ impl Inner {
                 "this Cinder has no groups of volumes (they take microversion 3.25)",
             ));
         }
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
+            if round > 0 {
+                awaited::check("group_snapshot_create", &new.name)?;
+            }
             let Some(found) = self.group_snapshot_named(&new.name).await? else {
                 self.refuse_taken_one_by_one(&new.name).await?;
                 return self.make_group_snapshot(new, deadline).await;

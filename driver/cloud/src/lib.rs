@@ -14,6 +14,7 @@
 
 mod attachments;
 mod auth;
+mod awaited;
 mod backups;
 mod block_storage;
 mod cached;
@@ -51,6 +52,7 @@ mod transport;
 mod volumes;
 mod watch;
 
+pub use awaited::Awaited;
 pub use block_storage::{
     Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source, Volume,
     VolumeAttachment, VolumeStatus, VolumeType,

@@ -56,8 +56,9 @@ pub enum MountError {
     },
     /// The kernel took another disk for the device.
     #[error(
-        "{} was to be mounted at {} as btrfs, and the kernel shows {source_name} for it: they have one UUID, as a clone and its source \
-         have, and only kernels from 6.7 on mount both; end the pods of the other volume on this node, or use another node",
+        "{} was to be mounted at {} as btrfs, and the kernel shows {source_name} for it: they have one UUID, and only kernels from 6.7 on \
+         mount both; if it is a clone or its source, end the pods of the other volume on this node; if that device is gone, end the process \
+         that still has this volume mounted from before; or use another node",
         device.display(), target.display()
     )]
     OtherDisk {

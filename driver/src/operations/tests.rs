@@ -156,6 +156,33 @@ async fn a_caller_that_goes_away_does_not_cancel_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_can_ask_whether_a_caller_waits_for_it() {
+    let operations = operations();
+    let asked: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let work = |length: u64| {
+        let asked = asked.clone();
+        move |_| async move {
+            for _ in 0..length {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                lock(&asked).push(Awaited::is_work_of_task());
+            }
+            Ok(0)
+        }
+    };
+    let call = |seconds: u64| {
+        let deadline = Deadline::within(Duration::from_millis(seconds * 1000 + 500));
+        operations.run("Create", volume(), (), deadline, work(4))
+    };
+    let first: Result<u32, _> = call(1).await;
+    assert_eq!(first.expect_err("it is still running").code(), Code::DeadlineExceeded);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // A later caller joins it.
+    call(3).await.expect("done");
+    assert_eq!(*lock(&asked), [true, false, true, true]);
+    assert!(Awaited::is_work_of_task(), "what is no operation has no callers");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_result_that_nobody_waited_for_is_not_kept() {
     let operations = operations();
     let call = operations.run("Create", volume(), (), later(), |_| async { Ok(1) });

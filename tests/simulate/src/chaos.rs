@@ -375,6 +375,7 @@ pub fn calm(cluster: &Cluster) {
 pub fn repair(cluster: &Cluster) {
     for node in cluster.nodes() {
         node.machine().trigger_udev();
+        node.machine().unmount_all_elsewhere();
     }
     let state = cluster.sim.state();
     for volume in &state.volumes {

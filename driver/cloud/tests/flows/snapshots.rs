@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cinder_cloud::{
-    AttachOptions, CloudError, NewSnapshot, PointInTime, ServerId, SnapshotStatus, Source, Volume, VolumeId,
+    AttachOptions, Awaited, CloudError, NewSnapshot, PointInTime, ServerId, SnapshotStatus, Source, Volume, VolumeId,
 };
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 
@@ -235,6 +235,37 @@ async fn a_snapshot_of_nothing_is_not_made() {
             .await
             .expect_err("no volume");
         assert!(matches!(error, CloudError::NotFound { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_to_wait_is_not_asked_for_when_no_caller_is_left() {
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.delete = Duration::from_millis(300)),
+        ..SimConfig::default()
+    })
+    .await;
+    let volume = stage.create("pvc-1").await;
+    for (is_awaited, creations) in [(false, 1), (true, 2)] {
+        let create = || stage.cloud.create_snapshot(snapshot("snap-1", &volume), None);
+        let earlier = create().await.expect("made").id;
+        let (deleted, made) = tokio::join!(
+            stage.cloud.delete_point_in_time(earlier.as_str()),
+            // Once the deletion is under way.
+            async {
+                while stage.sim.count("delete_snapshot") == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Awaited::new(move || is_awaited).during(create()).await
+            }
+        );
+        deleted.expect("deleted");
+        assert_eq!(stage.sim.count("create_snapshot"), creations, "{made:?}");
+        match made {
+            Ok(made) => assert_ne!((made.id, is_awaited), (earlier, false)),
+            Err(error) => assert!(!is_awaited && matches!(error, CloudError::Conflict(_)), "{error:?}"),
+        }
+        stage.sim.clear_log();
     }
 }
 

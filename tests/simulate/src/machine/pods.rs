@@ -128,6 +128,17 @@ impl SimMachine {
         self.set_elsewhere(volume_id, false);
     }
 
+    /// No other mount namespace is left.
+    pub fn unmount_all_elsewhere(&self) {
+        let volumes: BTreeSet<String> = {
+            let state = self.node.state();
+            state.disks.values().map(|disk| disk.volume_id.clone()).collect()
+        };
+        for volume in volumes {
+            self.unmount_elsewhere(&volume);
+        }
+    }
+
     fn set_elsewhere(&self, volume_id: &str, is_elsewhere: bool) {
         let mut state = self.node.state();
         let disks: Vec<u64> = state
