@@ -247,7 +247,7 @@ async fn trouble(cluster: &Cluster) {
             cluster.power_on(node);
         }
         _ => {
-            let leave = schedule.chance(300);
+            let leave = schedule.chance(500);
             let how = if leave { " by force" } else { "" };
             schedule.note(&format!("server {server} is deleted{how}"));
             cluster.sim.remove_server(server, leave);

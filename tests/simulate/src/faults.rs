@@ -84,7 +84,7 @@ impl Faults {
             kills: draw(15),
             keystone: draw(4),
             elections: draw(10),
-            servers: draw(4),
+            servers: draw(16),
             administrator: draw(4),
             nodes: draw(30),
             outages: draw(5),
@@ -99,7 +99,7 @@ impl Faults {
                 mkfs_fails: draw(50_000),
                 late_size: draw(50_000),
             },
-            builds: draw(4),
+            builds: draw(16),
         }
     }
 

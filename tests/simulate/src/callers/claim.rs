@@ -233,8 +233,8 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
                 }
             }
             _ => {
-                let mut volumes = vec![volume.to_owned()];
-                volumes.extend(others(cluster, volume));
+                let mut volumes = others(cluster, volume);
+                volumes.push(volume.to_owned());
                 let name = format!("groupsnapshot-{}", schedule.sources().uuid());
                 snapshotter::cut_group(cluster, &name, &volumes, limit).await;
             }
@@ -242,11 +242,18 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
     }
 }
 
-/// Another volume that is there, if there is one.
-fn others(cluster: &Cluster, volume: &str) -> Option<String> {
+/// Up to three other volumes that are there.
+fn others(cluster: &Cluster, volume: &str) -> Vec<String> {
     let book = cluster.ledger.book();
-    book.volumes.values().find_map(|known| match known {
+    let made = |known: &Known| match known {
         Known::Made(id) if id != volume => Some(id.clone()),
         _ => None,
-    })
+    };
+    let mut others: Vec<String> = book.volumes.values().filter_map(made).collect();
+    let most = usize::try_from(cluster.schedule.below(4)).unwrap_or_default();
+    while others.len() > most {
+        let at = usize::try_from(cluster.schedule.below(others.len() as u64)).unwrap_or_default();
+        others.swap_remove(at);
+    }
+    others
 }
