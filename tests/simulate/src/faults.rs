@@ -86,8 +86,8 @@ impl Faults {
             elections: draw(10),
             servers: draw(16),
             administrator: draw(4),
-            nodes: draw(30),
-            outages: draw(5),
+            nodes: draw(60),
+            outages: draw(8),
             machine: machine::Faults {
                 hang: draw(300),
                 hang_limit: Duration::from_secs(1 + schedule.below(90)),

@@ -38,6 +38,8 @@ struct Inner {
     schedule: Schedule,
     backend: Backend,
     condition: Watched<Condition>,
+    /// How often the kubelet has called the driver.
+    calls: Watched<u64>,
     /// Who has a volume on this node: the kubelet does one thing to it at a time.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -124,6 +126,7 @@ impl Node {
             schedule,
             backend,
             condition: Watched::new(condition),
+            calls: Watched::default(),
             turns: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -165,6 +168,7 @@ impl Node {
     {
         self.wait_for(|condition| condition.is_up).await;
         let run = self.condition().run;
+        self.inner.calls.change(|calls| *calls += 1);
         let is_calm = self.inner.schedule.calm().is_some_and(|calm| calm > CALM);
         let mut is_answered = true;
         let answer = within(LIMIT, message, |request| async {
@@ -187,6 +191,12 @@ impl Node {
             self.inner.schedule.violation(&what);
         }
         answer
+    }
+
+    /// Waits for the kubelet's next call of the driver.
+    pub async fn called(&self) {
+        let before = self.inner.calls.get();
+        self.inner.calls.wait_for(|calls| *calls != before).await;
     }
 
     /// Waits until the kubelet runs and hears of what is wanted.

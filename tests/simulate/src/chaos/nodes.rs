@@ -1,0 +1,229 @@
+//! What happens to nodes and to the servers that they are.
+
+use std::time::Duration;
+
+use openstack_sim::{ServerSpec, Volume, VolumeStatus};
+use tokio::time::{sleep, timeout};
+
+use super::LOOK;
+use crate::cluster::Cluster;
+use crate::ledger::Known;
+use crate::node::Node;
+
+/// Goes on until it is dropped.
+pub(super) async fn reign(cluster: &Cluster) {
+    let servers = async {
+        loop {
+            cluster
+                .schedule
+                .event(LOOK, || "the servers are looked at".into())
+                .await;
+            if cluster.schedule.chance(cluster.network.faults().servers) {
+                trouble(cluster).await;
+            }
+        }
+    };
+    let outages = async {
+        loop {
+            cluster.schedule.event(LOOK, || "the racks are looked at".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().outages) {
+                cut_off(cluster).await;
+            }
+        }
+    };
+    let builds = async {
+        loop {
+            cluster.schedule.event(LOOK, || "a user comes by".into()).await;
+            if cluster.schedule.chance(cluster.network.faults().builds) {
+                build(cluster).await;
+            }
+        }
+    };
+    // Two at once.
+    tokio::join!(servers, outages, builds, disturb_some(cluster), disturb_some(cluster));
+}
+
+async fn disturb_some(cluster: &Cluster) {
+    loop {
+        cluster.schedule.event(LOOK, || "the nodes are looked at".into()).await;
+        if cluster.schedule.chance(cluster.network.faults().nodes)
+            && let Some(node) = pick(cluster)
+        {
+            disturb(cluster, &node).await;
+        }
+    }
+}
+
+/// Something short happens to a node.
+async fn disturb(cluster: &Cluster, node: &Node) {
+    let schedule = &cluster.schedule;
+    if schedule.chance(800) {
+        // Amid a call: after a moment, or some seconds, in which a volume may be formatted.
+        let _ = timeout(Duration::from_mins(1), node.called()).await;
+        sleep(Duration::from_millis(schedule.below(1 << schedule.below(14)))).await;
+    }
+    let pause = |longest: u64| schedule.between(Duration::ZERO, Duration::from_secs(longest));
+    match schedule.below(8) {
+        0..4 => {
+            node.driver().kill();
+            schedule
+                .event(pause(40), || format!("the driver of {} comes back", node.name()))
+                .await;
+            node.start_driver();
+        }
+        4 => {
+            node.stop_kubelet();
+            schedule
+                .event(pause(60), || format!("the kubelet of {} comes back", node.name()))
+                .await;
+            node.start_kubelet();
+        }
+        5 | 6 => {
+            node.power_off();
+            schedule
+                .event(pause(120), || format!("{} has rebooted", node.name()))
+                .await;
+            cluster.power_on(node);
+        }
+        _ => {
+            let volumes = node.machine().volumes();
+            if volumes.is_empty() {
+                return;
+            }
+            let volume = &volumes[usize::try_from(schedule.below(volumes.len() as u64)).unwrap_or_default()];
+            schedule.note(&format!(
+                "{}: an agent takes a copy of the mounts of {volume}",
+                node.name()
+            ));
+            node.machine().mount_elsewhere(volume);
+            schedule
+                .event(pause(180), || format!("{}: the agent ends", node.name()))
+                .await;
+            node.machine().unmount_elsewhere(volume);
+        }
+    }
+}
+
+/// A node is away for minutes.
+async fn cut_off(cluster: &Cluster) {
+    let (schedule, Some(node)) = (&cluster.schedule, pick(cluster)) else {
+        return;
+    };
+    let time = schedule.between(Duration::from_secs(30), Duration::from_mins(15));
+    if schedule.chance(500) {
+        node.power_off();
+        schedule
+            .event(time, || format!("{} has power again", node.name()))
+            .await;
+        cluster.power_on(&node);
+    } else {
+        node.set_reports(false);
+        schedule
+            .event(time, || format!("{} is reached again", node.name()))
+            .await;
+        node.set_reports(true);
+    }
+}
+
+fn pick(cluster: &Cluster) -> Option<Node> {
+    let mut nodes = cluster.nodes();
+    nodes.retain(|node| node.condition().is_on());
+    let at = usize::try_from(cluster.schedule.below(nodes.len() as u64)).unwrap_or_default();
+    nodes.get(at).cloned()
+}
+
+/// One server is in trouble for a while, or for good.
+async fn trouble(cluster: &Cluster) {
+    let schedule = &cluster.schedule;
+    let nodes = cluster.nodes();
+    let at = usize::try_from(schedule.below(nodes.len() as u64)).unwrap_or_default();
+    let Some(node) = nodes.get(at) else { return };
+    let server = node.server();
+    let time = schedule.between(Duration::from_secs(5), Duration::from_mins(5));
+    match schedule.below(4) {
+        0 => {
+            schedule.note(&format!("the host of server {server} goes down"));
+            cluster.sim.set_server_down(server, true);
+            // Where only Nova's service ends, the guest goes on.
+            if schedule.chance(500) {
+                node.power_off();
+            }
+            schedule
+                .event(time, || format!("the host of server {server} is up again"))
+                .await;
+            cluster.sim.set_server_down(server, false);
+            cluster.power_on(node);
+        }
+        1 | 2 => {
+            let state = schedule.one_of(&["shelved_offloaded", "error"]);
+            schedule.note(&format!("server {server} is {state}"));
+            cluster.sim.set_server_state(server, state, None);
+            if state != "error" || schedule.chance(500) {
+                node.power_off();
+            }
+            schedule
+                .event(time, || format!("server {server} is active again"))
+                .await;
+            cluster.sim.set_server_state(server, "active", None);
+            cluster.power_on(node);
+        }
+        _ => {
+            let leave = schedule.chance(500);
+            let how = if leave { " by force" } else { "" };
+            schedule.note(&format!("server {server} is deleted{how}"));
+            cluster.sim.remove_server(server, leave);
+            node.delete();
+            let spec = ServerSpec::new(schedule.sources().uuid());
+            let id = spec.id.clone();
+            cluster.sim.add_server(spec);
+            cluster.add_node(&id);
+        }
+    }
+}
+
+/// A user builds a server with a volume of the cluster and deletes it again. At first Cinder's attachment is all that there is: the server
+/// can be seen a little later, and Nova's record when a host is found.
+async fn build(cluster: &Cluster) {
+    let (schedule, state) = (&cluster.schedule, cluster.sim.state());
+    let free = |volume: &&Volume| {
+        let book = cluster.ledger.book();
+        let mut known = book.volumes.values();
+        volume.status == VolumeStatus::Available && known.any(|known| *known == Known::Made(volume.id.clone()))
+    };
+    let free: Vec<_> = state.volumes.iter().filter(free).collect();
+    let at = usize::try_from(schedule.below(free.len() as u64)).unwrap_or_default();
+    let Some(volume) = free.get(at).map(|volume| volume.id.clone()) else {
+        return;
+    };
+    let spec = ServerSpec::new(schedule.sources().uuid());
+    let server = spec.id.clone();
+    {
+        let mut book = cluster.ledger.book();
+        book.touched.insert(volume.clone(), schedule.steps());
+        book.foreign.insert(server.clone());
+    }
+    let Some(attachment) = cluster.sim.reserve(&volume, &server) else {
+        return;
+    };
+    schedule.note(&format!("a user builds server {server} with volume {volume}"));
+    let later = |longest| schedule.between(Duration::ZERO, Duration::from_secs(longest));
+    schedule
+        .event(later(3), || format!("server {server} can be seen"))
+        .await;
+    cluster.sim.add_server(spec);
+    cluster.sim.set_server_state(&server, "building", Some("scheduling"));
+    schedule
+        .event(later(120), || format!("server {server} has a host"))
+        .await;
+    if !cluster.sim.build_with(&attachment) {
+        return schedule.violation(&format!(
+            "attachment {attachment} of volume {volume} was removed, and server {server} is being built with it"
+        ));
+    }
+    schedule.event(later(20), || format!("server {server} is active")).await;
+    cluster.sim.set_server_state(&server, "active", None);
+    schedule
+        .event(later(120), || format!("server {server} is deleted"))
+        .await;
+    cluster.sim.remove_server(&server, false);
+}
