@@ -3,8 +3,8 @@
 //! An RPC that changes something starts a task, or joins the one that already runs for the same volume and the same
 //! request, and waits for it until shortly before its caller gives up. What follows from that:
 //!
-//! * A caller that times out or goes away never cancels the work; its retry joins what goes on. Only a creation that would ask Cinder
-//!   for the first time after a wait ends instead when all its callers are gone ([`Awaited`]).
+//! * A caller that times out or goes away never cancels the work; its retry joins what goes on. Only what would make
+//!   something ends instead while it has no caller ([`Awaited`]).
 //! * A *different* request for a volume that is being worked on is answered `ABORTED`, never interleaved.
 //! * A result goes to those who waited for it and is then forgotten. There is no cache: the next call looks at the world
 //!   anew, so that a killed and restarted process gives the same answers as one that lived on.

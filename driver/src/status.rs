@@ -61,6 +61,7 @@ fn code(act: Act, error: &CloudError) -> Code {
         | CloudError::NoEndpoint { .. }
         | CloudError::Setup(_)
         | CloudError::Throttled { .. }
+        | CloudError::Unawaited(_)
         | CloudError::Unreachable { .. } => Code::Unavailable,
         // Brought by the request's secrets: the specification has a code for it. It is a final one to the provisioner, and nobody could
         // look whether an earlier try has made something.

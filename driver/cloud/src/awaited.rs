@@ -1,14 +1,12 @@
 //! Whether a caller still waits for what an operation makes.
 //!
-//! An operation outlives its callers. One that has waited, for a volume to be free or for its forerunner to be gone, goes on at the same
-//! moment as that of another process whose callers came there since: both look by name, find nothing, and ask Cinder. So what nobody
-//! waits for any longer ends instead of asking. A caller that comes back begins again, and has lost nothing but the looks.
+//! An operation outlives its callers, and they may go on with another process, whose looks show nothing of it. One that has waited, for its
+//! turn or for a volume to be free, would make what no caller knows: a second snapshot of the name, or an attachment that was taken back
+//! elsewhere. So a request that makes something is sent only as long as a caller waits. Who comes back begins again, and has lost
+//! nothing but looks.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-
-use crate::error::{CloudError, Failure};
 
 tokio::task_local! {
     static OF_TASK: Awaited;
@@ -24,7 +22,7 @@ impl Awaited {
         Self(Arc::new(is_awaited))
     }
 
-    /// Does `work`, which ends after a wait when nobody waits for it. What it hands over to other tasks counts as awaited.
+    /// Does `work`, which makes nothing while no caller waits for it. What it hands over to other tasks counts as awaited.
     pub async fn during<F: Future>(&self, work: F) -> F::Output {
         OF_TASK.scope(self.clone(), work).await
     }
@@ -39,23 +37,4 @@ impl fmt::Debug for Awaited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Awaited").field(&(self.0)()).finish()
     }
-}
-
-/// To be called between a wait and the request of a creation.
-///
-/// # Errors
-///
-/// [`CloudError::Conflict`] where nobody waits for the work of this task.
-pub(crate) fn check(operation: &'static str, name: &str) -> Result<(), CloudError> {
-    if Awaited::is_work_of_task() {
-        return Ok(());
-    }
-    Err(CloudError::Conflict(Failure {
-        operation,
-        object: name.to_owned(),
-        status: None,
-        fault: "not asked for: its caller went away while something else had to end first".to_owned(),
-        request_id: None,
-        elapsed: Duration::ZERO,
-    }))
 }

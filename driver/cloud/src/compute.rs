@@ -145,6 +145,7 @@ impl<'a> Compute<'a> {
             pair(server, volume),
         );
         request.version = version;
+        request.makes = true;
         request.body = Some(json!({ "volumeAttachment": { "volumeId": volume } }));
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;

@@ -51,6 +51,9 @@ pub enum CloudError {
     /// OpenStack does not accept the request as it is.
     #[error("{0}")]
     BadRequest(Failure),
+    /// No caller waits any longer for what the request would make, so it was not sent: see [`crate::Awaited`].
+    #[error("{0}; it was not sent, a later call does it")]
+    Unawaited(Failure),
     /// OpenStack asked for fewer requests, for longer than a call may wait.
     #[error("[throttled] {failure}")]
     Throttled {
@@ -453,7 +456,7 @@ impl CloudError {
     pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::Server(_) | Self::Throttled { .. } | Self::Decode(_)
+            Self::Unreachable { .. } | Self::Server(_) | Self::Throttled { .. } | Self::Decode(_) | Self::Unawaited(_)
         )
     }
 
@@ -467,6 +470,7 @@ impl CloudError {
             | Self::BadRequest(failure)
             | Self::Server(failure)
             | Self::Decode(failure)
+            | Self::Unawaited(failure)
             | Self::Throttled { failure, .. }
             | Self::Unreachable { failure, .. }
             | Self::VolumeHasDependents { failure, .. }

@@ -21,7 +21,6 @@ use futures::StreamExt;
 use futures::stream;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::awaited;
 use crate::block_storage::{
     BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
 };
@@ -134,10 +133,7 @@ impl Inner {
                 "this Cinder has no groups of volumes (they take microversion 3.25)",
             ));
         }
-        for round in 0..ROUNDS {
-            if round > 0 {
-                awaited::check("group_snapshot_create", &new.name)?;
-            }
+        for _ in 0..ROUNDS {
             let Some(found) = self.group_snapshot_named(&new.name).await? else {
                 self.refuse_taken_one_by_one(&new.name).await?;
                 return self.make_group_snapshot(new, deadline).await;
@@ -267,8 +263,11 @@ impl Inner {
         }
     }
 
-    /// Whether Cinder may be at the snapshot although its creation ended with this error.
+    /// Whether Cinder may be at the snapshot although its creation ended with this error, or another process at its group.
     async fn may_be_cut(&self, new: &NewGroupSnapshot, error: &CloudError) -> bool {
+        if matches!(error, CloudError::Unawaited(_)) {
+            return true;
+        }
         let is_other = matches!(
             error,
             CloudError::Busy {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::auth::{Keystone, Token};
+use crate::awaited::Awaited;
 use crate::catalog;
 use crate::connection::Connection;
 use crate::error::{CloudError, Failure};
@@ -40,6 +41,8 @@ pub(crate) struct Request<'a> {
     pub(crate) version: Option<MicroVersion>,
     /// Whether the service's own 404 is an answer like any other, rather than an error.
     pub(crate) may_be_missing: bool,
+    /// Whether this makes something, which has to be known to a caller in the end: it is sent only as long as one waits ([`Awaited`]).
+    pub(crate) makes: bool,
     /// Whether this asks the API version itself, above the project, rather than `path`.
     version_root: bool,
 }
@@ -62,6 +65,7 @@ impl<'a> Request<'a> {
             body: None,
             version: None,
             may_be_missing: false,
+            makes: false,
             version_root: false,
         }
     }
@@ -211,6 +215,9 @@ impl Transport {
             let token = connection.keystone().token().await?;
             let slot = self.throttle.turn(request.service.index(), deadline).await;
             let slot = slot.map_err(|held| held_back(held, request, started))?;
+            if request.makes && !Awaited::is_work_of_task() {
+                return Err(unawaited(request, started));
+            }
             let answer = self.attempt(&connection, request, &token, started).await;
             drop(slot);
             let error = match answer {
@@ -383,6 +390,17 @@ fn held_back(held: Held, request: &Request<'_>, started: Instant) -> CloudError 
         },
         retry_after,
     }
+}
+
+fn unawaited(request: &Request<'_>, started: Instant) -> CloudError {
+    CloudError::Unawaited(Failure {
+        operation: request.operation,
+        object: request.object.clone(),
+        status: None,
+        fault: "its caller went away while something else had to end first".to_owned(),
+        request_id: None,
+        elapsed: started.elapsed(),
+    })
 }
 
 /// What a version's address answers: Cinder a list, Nova a single one.

@@ -153,9 +153,7 @@ pub fn calm(cluster: &Cluster) {
     }
     for node in cluster.nodes() {
         node.machine().set_faults(faults.machine);
-        for volume in node.machine().volumes() {
-            node.machine().unmount_elsewhere(&volume);
-        }
+        node.machine().unmount_all_elsewhere();
         node.set_reports(true);
         cluster.power_on(&node);
     }
@@ -167,7 +165,6 @@ pub fn calm(cluster: &Cluster) {
 pub fn repair(cluster: &Cluster) {
     for node in cluster.nodes() {
         node.machine().trigger_udev();
-        node.machine().unmount_all_elsewhere();
     }
     let state = cluster.sim.state();
     for volume in &state.volumes {

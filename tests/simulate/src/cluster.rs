@@ -77,6 +77,8 @@ pub struct Cluster {
     /// By server, those that are gone among them.
     nodes: Mutex<BTreeMap<String, Node>>,
     leaders: [Watched<usize>; 4],
+    /// How many pods have come, and the volume of the last one.
+    pub pods: Watched<(u64, String)>,
     /// Set when no new claims are made.
     pub closing: Watched<bool>,
 }
@@ -98,6 +100,7 @@ impl Cluster {
             nodes: Mutex::default(),
             schedule,
             leaders,
+            pods: Watched::default(),
             closing: Watched::new(false),
         }
     }

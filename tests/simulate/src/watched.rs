@@ -13,7 +13,7 @@ pub struct Watched<T> {
     changed: Notify,
 }
 
-impl<T: Copy + Debug> Watched<T> {
+impl<T: Clone + Debug> Watched<T> {
     /// This value.
     pub fn new(value: T) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl<T: Copy + Debug> Watched<T> {
 
     /// What it is now.
     pub fn get(&self) -> T {
-        *self.value()
+        self.value().clone()
     }
 
     /// Changes it. Who waits looks at it in the order in which the waits began.

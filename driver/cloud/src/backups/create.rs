@@ -5,7 +5,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use std::time::Duration;
 
-use crate::awaited;
 use crate::block_storage::{Backup, BackupStatus, BlockStorage, NewBackup, NewSnapshot, Snapshot, SnapshotStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -30,9 +29,6 @@ impl Inner {
         let mut rounds = 0;
         loop {
             rounds += 1;
-            if rounds > 1 {
-                awaited::check("backup_create", &new.name)?;
-            }
             let Some(found) = self.find_backup(new).await? else {
                 let id = self.make_backup(new).await?;
                 let made = cinder.backup(&id).await?.ok_or_else(|| no_backup(&id))?;
@@ -140,8 +136,6 @@ impl Inner {
     async fn make_backup(&self, new: &NewBackup) -> Result<BackupId, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         let frozen = self.freeze(new).await?;
-        // Its snapshot stays for the next call, which may be under way in another process.
-        awaited::check("backup_create", &new.name)?;
         let mut answer = cinder.create_backup(new, &frozen.id).await;
         if let Err(CloudError::BadRequest(failure)) = &answer
             && new.incremental
@@ -164,6 +158,8 @@ impl Inner {
                 // The snapshot stays: the backup may be read from it. The next call finds both by their name.
                 return self.look_up_backup(new, error).await;
             }
+            // The snapshot may be the one that another process goes on with.
+            Err(error @ CloudError::Unawaited(_)) => return Err(error),
             Err(error) => error,
         };
         // Refused: nobody comes back for the snapshot if this was final.

@@ -256,6 +256,7 @@ impl BlockStorage<'_> {
     ) -> Result<Option<BackupId>, CloudError> {
         let object = format!("backup {} of volume {}", new.name, new.volume_id);
         let mut request = Self::request("backup_create", Method::POST, &["backups"], object);
+        request.makes = true;
         request.version = if new.availability_zone.is_some() {
             Some(ZONE)
         } else {

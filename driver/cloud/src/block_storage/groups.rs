@@ -186,6 +186,7 @@ impl BlockStorage<'_> {
         }
         let object = format!("group {}", new.name);
         let mut request = Self::request("group_create", Method::POST, &["groups"], object);
+        request.makes = true;
         request.version = Some(GROUP_SNAPSHOTS);
         let mut group = json!({
             "name": new.name,
@@ -280,6 +281,7 @@ impl BlockStorage<'_> {
         }
         let object = format!("group snapshot {name}");
         let mut request = Self::request("group_snapshot_create", Method::POST, &["group_snapshots"], object);
+        request.makes = true;
         request.version = Some(GROUP_SNAPSHOTS);
         request.body = Some(json!({
             "group_snapshot": {"group_id": group, "name": name, "description": description}

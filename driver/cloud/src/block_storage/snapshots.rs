@@ -247,6 +247,7 @@ impl BlockStorage<'_> {
     pub(crate) async fn create_snapshot(&self, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
         let object = format!("snapshot {} of volume {}", new.name, new.volume_id);
         let mut request = Self::request("snapshot_create", Method::POST, &["snapshots"], object);
+        request.makes = true;
         request.body = Some(json!({ "snapshot": new }));
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;

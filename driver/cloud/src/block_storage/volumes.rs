@@ -337,6 +337,7 @@ impl BlockStorage<'_> {
             body["OS-SCH-HNT:scheduler_hints"] = hints.into();
         }
         request.body = Some(body);
+        request.makes = true;
         request.may_be_missing = true;
         let answer = match (self.transport.send(request).await, filling) {
             (Err(CloudError::BadRequest(failure)), Filling::Backup(id)) if failure.status == Some(NO_SUCH_VERSION) => {

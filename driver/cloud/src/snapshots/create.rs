@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{ROUNDS, joined};
-use crate::awaited;
 use crate::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -38,9 +37,6 @@ impl Inner {
         let mut rounds = 0;
         loop {
             rounds += 1;
-            if rounds > 1 {
-                awaited::check("snapshot_create", &new.name)?;
-            }
             let started = Instant::now();
             let until = patience.map(|patience| started + patience);
             let Some(found) = self.find_snapshot(new).await? else {

@@ -6,7 +6,6 @@ use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
 use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, several};
-use crate::awaited;
 use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -33,9 +32,6 @@ impl Inner {
         let mut rounds = 0;
         loop {
             rounds += 1;
-            if rounds > 1 {
-                awaited::check("volume_create", &new.name)?;
-            }
             let started = Instant::now();
             let Some(mut volume) = self.find(new).await? else {
                 self.check_type(new).await?;

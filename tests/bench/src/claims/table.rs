@@ -7,7 +7,7 @@ use super::{Claims, Figures, Step};
 use crate::Kind;
 use crate::measure::{Roles, percentile};
 use crate::process::{Memory, Processor};
-use crate::table::{Goal, Row, calls, count, mib, ms, table};
+use crate::table::{ALONE, CROWD, Goal, Goals, Row, calls, count, mib, ms, table};
 
 /// Fewer claims than this have no longest time of their own.
 const FEW: u32 = 10;
@@ -53,12 +53,12 @@ impl Rows<'_> {
     }
 
     /// What is told of one claim and of a crowd alike.
-    fn claims(&mut self, who: &str, most: f64, of: impl Fn(&Figures) -> Option<&Claims>) {
+    fn claims(&mut self, who: &str, goals: Goals, of: impl Fn(&Figures) -> Option<&Claims>) {
         let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());
         self.add(
             &format!("{who}: the driver's OpenStack calls each"),
             "",
-            Some(Goal::AtMost(most)),
+            Some(goals.calls),
             |figures| Some(of(figures)?.lives.requests_each()),
         );
         let none = Some(Goal::AtMost(0.0));
@@ -105,20 +105,20 @@ impl Rows<'_> {
             self.add(
                 &format!("{who}: {what} is told late by, median"),
                 "ms",
-                Some(Goal::AtMost(200.0)),
+                Some(goals.late[0]),
                 |figures| late(figures, 50),
             );
             self.add(
                 &format!("{who}: the same, 99th percentile"),
                 "ms",
-                Some(Goal::AtMost(1000.0)),
+                Some(goals.late[1]),
                 |figures| late(figures, 99),
             );
         }
         self.add(
             &format!("{who}: processor time each"),
             "ms",
-            Some(Goal::Share(4.0)),
+            Some(goals.processor),
             |figures| Some(ms(of(figures)?.lives.processor_each())),
         );
         let part = |figures: &Figures, part: fn(Roles<Processor>) -> Processor| {
@@ -155,8 +155,8 @@ impl Rows<'_> {
         );
     }
 
-    fn role(&mut self, name: &str, parts: f64, of: fn(Roles<Memory>) -> Memory) {
-        let goal = Some(Goal::Share(parts));
+    fn role(&mut self, name: &str, most: f64, of: fn(Roles<Memory>) -> Memory) {
+        let goal = Some(Goal::AtMost(most));
         for (when, memory) in [
             (
                 "after the start",
@@ -185,14 +185,14 @@ fn rows(ours: &Figures, go: &Figures) -> Vec<Row> {
         go,
         taken: Vec::new(),
     };
-    rows.claims("one claim", 12.0, |figures| Some(&figures.alone));
+    rows.claims("one claim", ALONE, |figures| Some(&figures.alone));
     if let Some(crowd) = &ours.crowd {
         let who = format!("{} at once", crowd.lives.count);
-        rows.claims(&who, 7.0, |figures| figures.crowd.as_ref());
+        rows.claims(&who, CROWD, |figures| figures.crowd.as_ref());
         rows.crowd(&who);
     }
-    rows.role("controller", 4.0, |roles| roles.controller);
-    rows.role("node", 7.0, |roles| roles.node);
+    rows.role("controller", 13.0, |roles| roles.controller);
+    rows.role("node", 8.0, |roles| roles.node);
     rows.add("controllers: processor time of an idle minute", "ms", None, |figures| {
         Some(ms(figures.minute?.controller))
     });

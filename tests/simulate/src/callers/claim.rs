@@ -165,6 +165,9 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     let Some(node) = cluster.pick_node() else { return };
     let (volume, server) = (claim.volume.as_str(), node.server());
     schedule.note(&format!("a pod of {volume} comes to {}", node.name()));
+    cluster
+        .pods
+        .change(|(count, last)| (*count, *last) = (*count + 1, volume.to_owned()));
     // A user who does not wait, or one who does until it runs.
     let patience = match schedule.chance(200) {
         _ if is_last => RUNS,

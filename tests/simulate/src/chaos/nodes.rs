@@ -33,9 +33,11 @@ pub(super) async fn reign(cluster: &Cluster) {
     };
     let builds = async {
         loop {
-            cluster.schedule.event(LOOK, || "a user comes by".into()).await;
-            if cluster.schedule.chance(cluster.network.faults().builds) {
-                build(cluster).await;
+            let volume = next_volume(cluster).await;
+            if cluster.schedule.chance(cluster.network.faults().builds)
+                && let Some(volume) = volume
+            {
+                build(cluster, &volume).await;
             }
         }
     };
@@ -181,30 +183,43 @@ async fn trouble(cluster: &Cluster) {
     }
 }
 
-/// A user builds a server with a volume of the cluster and deletes it again. At first Cinder's attachment is all that there is: the server
-/// can be seen a little later, and Nova's record when a host is found.
-async fn build(cluster: &Cluster) {
-    let (schedule, state) = (&cluster.schedule, cluster.sim.state());
+/// The volume that a user may take next: that of a pod which comes, or any that is free.
+async fn next_volume(cluster: &Cluster) -> Option<String> {
+    let schedule = &cluster.schedule;
+    if schedule.chance(700) {
+        let (before, _) = cluster.pods.get();
+        let came = cluster.pods.wait_for(|(count, _)| *count != before);
+        timeout(LOOK, came).await.ok()?;
+        let (_, volume) = cluster.pods.get();
+        sleep(Duration::from_millis(schedule.below(1 << schedule.below(10)))).await;
+        return Some(volume);
+    }
+    schedule.event(LOOK, || "a user comes by".into()).await;
+    let state = cluster.sim.state();
+    let book = cluster.ledger.book();
     let free = |volume: &&Volume| {
-        let book = cluster.ledger.book();
         let mut known = book.volumes.values();
         volume.status == VolumeStatus::Available && known.any(|known| *known == Known::Made(volume.id.clone()))
     };
     let free: Vec<_> = state.volumes.iter().filter(free).collect();
     let at = usize::try_from(schedule.below(free.len() as u64)).unwrap_or_default();
-    let Some(volume) = free.get(at).map(|volume| volume.id.clone()) else {
-        return;
-    };
+    free.get(at).map(|volume| volume.id.clone())
+}
+
+/// A user builds a server with a volume of the cluster and deletes it again. At first Cinder's attachment is all that there is: the server
+/// can be seen a little later, and Nova's record when a host is found.
+async fn build(cluster: &Cluster, volume: &str) {
+    let schedule = &cluster.schedule;
     let spec = ServerSpec::new(schedule.sources().uuid());
     let server = spec.id.clone();
-    {
-        let mut book = cluster.ledger.book();
-        book.touched.insert(volume.clone(), schedule.steps());
-        book.foreign.insert(server.clone());
-    }
-    let Some(attachment) = cluster.sim.reserve(&volume, &server) else {
+    let Some(attachment) = cluster.sim.reserve(volume, &server) else {
         return;
     };
+    {
+        let mut book = cluster.ledger.book();
+        book.touched.insert(volume.to_owned(), schedule.steps());
+        book.foreign.insert(server.clone());
+    }
     schedule.note(&format!("a user builds server {server} with volume {volume}"));
     let later = |longest| schedule.between(Duration::ZERO, Duration::from_secs(longest));
     schedule
