@@ -102,11 +102,14 @@ impl Judge {
         }
         for snapshot in &state.group_snapshots {
             let name = snapshot.name.as_deref().unwrap_or_default();
+            if book.contested.contains(name) {
+                continue;
+            }
             let is_taken = |volume: &String| {
                 let mut members = state.snapshots.iter();
                 members.any(|one| one.group_snapshot_id.as_ref() == Some(&snapshot.id) && one.volume_id == *volume)
             };
-            // Until a volume is in the group it may be deleted, and may get into another one at the same moment.
+            // Until a volume is in the group it may be deleted.
             let was_free = |volume: &String| {
                 let is_free = |found: &openstack_sim::Volume| {
                     found.group_id.is_none() && matches!(found.status, VolumeStatus::Available | VolumeStatus::InUse)

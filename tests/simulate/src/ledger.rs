@@ -41,6 +41,9 @@ pub struct Book {
     pub group_snapshots: BTreeMap<String, Known>,
     /// Volumes of group snapshots, by the name of each, once it was asked for.
     pub members: BTreeMap<String, Vec<String>>,
+    /// The group snapshots with a volume that another one has had as well. Cinder refuses a volume that is in a group, and not one that two
+    /// groups get at the same moment.
+    pub contested: BTreeSet<String>,
     /// Volume and server: between the first ControllerPublishVolume and the OK of ControllerUnpublishVolume.
     pub attachments: BTreeMap<(String, String), Attached>,
     /// Servers that are no nodes of the cluster.

@@ -219,7 +219,8 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Seen::Missing => match volume.status {
             VolumeStatus::Reserved | VolumeStatus::Attaching => match strays(view, |server| server == view.server) {
                 Ok(Some(step)) | Err(step) => step,
-                Ok(None) => Step::Done(None),
+                // A server that cannot be seen yet is nobody's node: this one is gone.
+                Ok(None) => cut_short(view, volume),
             },
             VolumeStatus::Detaching => cut_short(view, volume),
             _ => Step::Done(None),
@@ -228,14 +229,16 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
     }
 }
 
-/// Nova has no record, and Cinder is at a detachment, whose attachment it lists among the half-made ones only. It may be another server's,
-/// or one of ours that the server's deletion cut short.
+/// Nova has no record, and Cinder is at an attachment or a detachment that it lists among the half-made ones only. It may be another
+/// server's, or one of ours that the server's deletion cut short.
 fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
     match view.attachments {
         Seen::Not => Step::Look(Source::Attachments),
-        Seen::There(all) if all.iter().any(|one| one.instance.as_ref() == Some(view.server)) => {
-            unknown_to_nova(view, volume)
-        }
+        Seen::There(all) if all.iter().any(|one| one.instance.as_ref() == Some(view.server)) => match view.host {
+            // Nova may be about to end it.
+            Seen::There(_) => settle(view, Obstacle::Stuck),
+            _ => unknown_to_nova(view, volume),
+        },
         Seen::Missing | Seen::There(_) => Step::Done(None),
     }
 }

@@ -236,10 +236,21 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64) {
                 }
             }
             _ => {
-                let mut volumes = others(cluster, volume);
-                volumes.push(volume.to_owned());
-                let name = format!("groupsnapshot-{}", schedule.sources().uuid());
-                snapshotter::cut_group(cluster, &name, &volumes, limit).await;
+                let cut = async || {
+                    let mut volumes = others(cluster, volume);
+                    volumes.push(volume.to_owned());
+                    let name = format!("groupsnapshot-{}", schedule.sources().uuid());
+                    snapshotter::cut_group(cluster, &name, &volumes, limit).await;
+                };
+                let another = async {
+                    if schedule.chance(400) {
+                        let time = schedule.between(Duration::ZERO, Duration::from_secs(5));
+                        let what = || format!("another group with {volume} is wanted");
+                        schedule.event(time, what).await;
+                        cut().await;
+                    }
+                };
+                tokio::join!(cut(), another);
             }
         }
     }

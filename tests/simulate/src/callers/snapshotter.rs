@@ -88,6 +88,15 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, limit: Durat
 pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String], limit: Duration) {
     {
         let mut book = cluster.ledger.book();
+        let others = book.group_snapshots.keys().filter(|other| {
+            let members = book.members.get(*other).into_iter().flatten();
+            members.into_iter().any(|member| volumes.contains(member))
+        });
+        let others: Vec<String> = others.cloned().collect();
+        if !others.is_empty() {
+            book.contested.insert(name.to_owned());
+            book.contested.extend(others);
+        }
         book.group_snapshots.insert(name.to_owned(), Known::Asked);
         book.members.insert(name.to_owned(), volumes.to_vec());
     }
