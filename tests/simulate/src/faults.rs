@@ -84,7 +84,7 @@ impl Faults {
             kills: draw(15),
             keystone: draw(4),
             elections: draw(10),
-            servers: draw(16),
+            servers: draw(40),
             administrator: draw(4),
             nodes: draw(60),
             outages: draw(8),

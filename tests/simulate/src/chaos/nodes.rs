@@ -142,7 +142,7 @@ async fn trouble(cluster: &Cluster) {
     let Some(node) = nodes.get(at) else { return };
     let server = node.server();
     let time = schedule.between(Duration::from_secs(5), Duration::from_mins(5));
-    match schedule.below(4) {
+    match schedule.below(6) {
         0 => {
             schedule.note(&format!("the host of server {server} goes down"));
             cluster.sim.set_server_down(server, true);
@@ -170,7 +170,7 @@ async fn trouble(cluster: &Cluster) {
             cluster.power_on(node);
         }
         _ => {
-            let leave = schedule.chance(500);
+            let leave = schedule.chance(600);
             let how = if leave { " by force" } else { "" };
             schedule.note(&format!("server {server} is deleted{how}"));
             cluster.sim.remove_server(server, leave);
