@@ -96,7 +96,24 @@ pub async fn reign(cluster: Arc<Cluster>) {
             }
         }
     };
-    tokio::join!(kills, elections, keystone, backend, hands, nodes::reign(&cluster));
+    let pauses = async {
+        loop {
+            cluster
+                .schedule
+                .event(LOOK, || "the workloads are looked at".into())
+                .await;
+            if cluster.schedule.chance(cluster.network.faults().pauses) {
+                cluster.schedule.note("all workloads are scaled to zero");
+                cluster.scaled_down.change(|down| *down = true);
+                let time = cluster.schedule.between(Duration::ZERO, Duration::from_mins(2));
+                let what = || "all workloads are scaled up again".into();
+                cluster.schedule.event(time, what).await;
+                cluster.scaled_down.change(|down| *down = false);
+            }
+        }
+    };
+    let nodes = nodes::reign(&cluster);
+    tokio::join!(kills, elections, keystone, backend, hands, pauses, nodes);
 }
 
 /// An administrator does something to a volume by hand.
@@ -139,6 +156,7 @@ pub fn calm(cluster: &Cluster) {
     cluster.network.set_faults(faults);
     cluster.network.set_keystone_away(false);
     cluster.sim.clear_faults();
+    cluster.scaled_down.change(|down| *down = false);
     for server in cluster.ledger.book().foreign.clone() {
         cluster.sim.remove_server(&server, false);
     }

@@ -79,6 +79,8 @@ pub struct Cluster {
     leaders: [Watched<usize>; 4],
     /// How many pods have come, and the volume of the last one.
     pub pods: Watched<(u64, String)>,
+    /// Set while all workloads are scaled to zero.
+    pub scaled_down: Watched<bool>,
     /// Set when no new claims are made.
     pub closing: Watched<bool>,
 }
@@ -101,6 +103,7 @@ impl Cluster {
             schedule,
             leaders,
             pods: Watched::default(),
+            scaled_down: Watched::default(),
             closing: Watched::new(false),
         }
     }

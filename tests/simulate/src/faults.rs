@@ -53,6 +53,8 @@ pub struct Faults {
     pub machine: machine::Faults,
     /// A user builds a server with a volume of the cluster, at each look.
     pub builds: u64,
+    /// All workloads are scaled to zero and back, at each look.
+    pub pauses: u64,
 }
 
 impl Faults {
@@ -100,6 +102,7 @@ impl Faults {
                 late_size: draw(50_000),
             },
             builds: draw(16),
+            pauses: schedule.below(200),
         }
     }
 

@@ -23,27 +23,30 @@ impl Inner {
         loop {
             rounds += 1;
             // Looked at first: it alone tells which snapshot it was made from.
-            let Some(backup) = cinder.backup(id).await? else {
-                return Ok(());
-            };
-            match &backup.status {
-                BackupStatus::Deleting => {
-                    self.thaw(&backup).await?;
-                    return self.wait_backup_gone(id, deadline).await;
+            let seen = cinder.backup(id).await?;
+            if let Some(backup) = &seen {
+                match &backup.status {
+                    BackupStatus::Deleting => {
+                        self.thaw(backup).await?;
+                        return self.wait_backup_gone(id, deadline).await;
+                    }
+                    BackupStatus::ErrorDeleting => return Err(self.backup_not_deleted(backup).await),
+                    BackupStatus::Creating | BackupStatus::Restoring if rounds < ROUNDS => {
+                        self.settle_backup(backup, deadline).await?;
+                        continue;
+                    }
+                    BackupStatus::Creating | BackupStatus::Restoring => return Err(busy(backup)),
+                    _ if backup.has_dependent_backups => return Err(self.needed_backup(backup, "").await),
+                    _ => {}
                 }
-                BackupStatus::ErrorDeleting => return Err(self.backup_not_deleted(&backup).await),
-                BackupStatus::Creating | BackupStatus::Restoring if rounds < ROUNDS => {
-                    self.settle_backup(&backup, deadline).await?;
-                    continue;
-                }
-                BackupStatus::Creating | BackupStatus::Restoring => return Err(busy(&backup)),
-                _ if backup.has_dependent_backups => return Err(self.needed_backup(&backup, "").await),
-                _ => {}
+                // Before the backup, which alone tells of it: whoever is killed in between is followed by one who sees the backup still.
+                self.thaw(backup).await?;
             }
-            // Before the backup, which alone tells of it: whoever is killed in between is followed by one who sees the backup still.
-            self.thaw(&backup).await?;
             let refusal = match cinder.delete_backup(id).await {
+                // Only this says that it is gone: an API node whose database lags does not show what was just made.
                 Ok(answer) if answer.missing() => return Ok(()),
+                // Its snapshot is still to be found.
+                Ok(_) if seen.is_none() && rounds < ROUNDS => continue,
                 Ok(_) => return self.wait_backup_gone(id, deadline).await,
                 Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
                 Err(error) if error.is_uncertain() => error,
@@ -58,7 +61,7 @@ impl Inner {
                     Some(now) if now.has_dependent_backups => {
                         return Err(self.needed_backup(&now, &refusal.to_string()).await);
                     }
-                    Some(now) if now.status == backup.status => return Err(refusal),
+                    Some(now) if seen.as_ref().is_some_and(|seen| now.status == seen.status) => return Err(refusal),
                     _ => {}
                 }
             }

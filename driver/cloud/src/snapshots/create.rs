@@ -182,7 +182,12 @@ impl Inner {
         }
         let message = self.words(now.id.as_str()).await;
         let removal = if is_ours(&now, new) {
-            match timeout(CLEAN_UP_LIMIT, self.delete_snapshot(&now.id)).await {
+            // So young that an API node whose database lags may not show it yet: only a second deletion says that it is gone.
+            let removed = async {
+                self.delete_snapshot(&now.id).await?;
+                self.delete_snapshot(&now.id).await
+            };
+            match timeout(CLEAN_UP_LIMIT, removed).await {
                 Ok(Ok(())) => String::new(),
                 Ok(Err(error)) => format!("its removal failed: {error}"),
                 Err(_) => "its removal is not finished".to_owned(),

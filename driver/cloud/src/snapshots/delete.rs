@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{ROUNDS, joined};
+use super::{PointInTime, ROUNDS, joined};
 use crate::block_storage::{BlockStorage, Snapshot, SnapshotStatus, Volume};
 use crate::cloud::Inner;
 use crate::dependents::or_unknown;
@@ -22,17 +22,24 @@ impl Inner {
             return Ok(());
         }
         // Looked at first: it alone tells whether it is one of several that go together only.
-        if let Some(found) = BlockStorage::new(&self.transport).snapshot(&snapshot).await? {
-            if let Some(group) = found.group() {
-                return Err(CloudError::MemberOfGroup {
-                    group: group.to_owned(),
-                    snapshot,
-                });
-            }
-            return self.delete_snapshot(&snapshot).await;
+        let found = self.point_in_time(id).await?;
+        let snapshot_found = match &found {
+            Some(PointInTime::Snapshot(found)) => Some(found),
+            Some(PointInTime::Backup(_)) => return self.delete_backup(&BackupId::new(id)).await,
+            None => None,
+        };
+        if let Some(group) = snapshot_found.and_then(Snapshot::group) {
+            return Err(CloudError::MemberOfGroup {
+                group: group.to_owned(),
+                snapshot,
+            });
         }
-        // Only a 404 says that it is no snapshot.
-        self.delete_backup(&BackupId::new(id)).await
+        self.delete_snapshot(&snapshot).await?;
+        if found.is_none() {
+            // An API node whose database lags does not show what was just made: only the answer to its deletion says that it is not there.
+            self.delete_backup(&BackupId::new(id)).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a snapshot; one that is not there is deleted.
@@ -52,7 +59,12 @@ impl Inner {
             };
             // Refused, or the answer was lost: the snapshot tells why.
             let Some(snapshot) = cinder.snapshot(id).await? else {
-                return Ok(());
+                // Only the answer to its deletion says that it is gone.
+                if rounds >= ROUNDS {
+                    return Err(refusal);
+                }
+                sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
+                continue;
             };
             match &snapshot.status {
                 SnapshotStatus::Deleting => {

@@ -35,7 +35,12 @@ impl Inner {
             };
             // Refused, or the answer was lost: the volume tells why.
             let Some(volume) = cinder.volume(id).await? else {
-                return Ok(());
+                // An API node whose database lags does not show what was just made: only the answer to its deletion says that it is gone.
+                if rounds >= ROUNDS {
+                    return Err(refusal);
+                }
+                sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
+                continue;
             };
             match &volume.status {
                 VolumeStatus::Deleting => return self.wait_gone(id, started, deadline).await,

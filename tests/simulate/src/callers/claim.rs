@@ -162,6 +162,7 @@ fn source(cluster: &Cluster) -> Source {
 /// One pod on one node. The last one, when nothing goes wrong any more, has to run, and reads what all before it have written.
 async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftovers: &mut JoinSet<()>) {
     let schedule = &cluster.schedule;
+    cluster.scaled_down.wait_for(|down| !down).await;
     let Some(node) = cluster.pick_node() else { return };
     let (volume, server) = (claim.volume.as_str(), node.server());
     schedule.note(&format!("a pod of {volume} comes to {}", node.name()));
@@ -185,6 +186,7 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
         () = life => {}
         () = node.lost() => schedule.note(&format!("{} is lost with a pod of {volume}", node.name())),
         () = schedule.event(patience, || format!("the pod of {volume} is deleted")) => {}
+        () = cluster.scaled_down.wait_for(|down| *down), if !is_last => {}
     }
     if is_last && !mounting.has_read() && cluster.backend.is_mountable(volume) {
         schedule.violation(&format!(
