@@ -150,7 +150,11 @@ pub(super) fn next_step(wish: Wish, view: &View<'_>) -> Step {
     };
     match wish {
         Wish::Attach { exclusive } => attach(view, refusal, volume, exclusive),
-        Wish::Detach => detach(view, refusal, volume),
+        Wish::Detach => match detach(view, refusal, volume) {
+            // An API node whose database lags may not show an attachment of a moment ago: the answer to the request does.
+            Step::Done(None) if refusal == Refusal::Uncertain => Step::Request,
+            step => step,
+        },
     }
 }
 

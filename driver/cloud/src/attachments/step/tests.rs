@@ -240,6 +240,21 @@ fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attac
 }
 
 #[test]
+fn after_a_lost_answer_only_another_request_says_that_there_is_nothing_to_detach() {
+    for (refusal, step) in [
+        (Refusal::Uncertain, Step::Request),
+        (Refusal::NotFound, Step::Done(None)),
+    ] {
+        let known = Known {
+            refusal: Some(refusal),
+            record: Seen::Missing,
+            ..Known::volume("available", false, &[])
+        };
+        assert_eq!(known.next(Wish::Detach), step, "{refusal:?}");
+    }
+}
+
+#[test]
 fn what_is_stuck_is_named_and_not_waited_for_without_end() {
     for (status, wish, record) in [
         ("reserved", ATTACH, Seen::There(())),
