@@ -19,7 +19,7 @@ pub const READ_ONLY_AT: &str = "cinder.csi.openstack.org.read-only-at.";
 pub(crate) const READ_ONLY_AT_BEFORE: &str = "cinder.csi.openstack.org/read-only-at.";
 /// On a snapshot: it only freezes the data for the backup of this name, and goes when that is made.
 pub const TEMPORARY_FOR: &str = "cinder.csi.openstack.org/temporary-for-backup";
-/// On a backup that failed: `true` once its id was answered again after that. Only then the failure is.
+/// On a backup that failed: how often its id was answered after that. Only then the failure is.
 pub const FAILURE_SEEN: &str = "cinder.csi.openstack.org/failure-seen";
 /// On a snapshot that was taken one by one with others: the id of the group snapshot that they make up.
 pub const GROUP_SNAPSHOT: &str = "cinder.csi.openstack.org/group-snapshot";

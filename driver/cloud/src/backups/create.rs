@@ -15,6 +15,8 @@ use crate::retry::jitter;
 use crate::snapshots::{LOOKUPS, ROUNDS, joined};
 use crate::watch::Wait;
 
+/// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
+const ANSWERS_OF_FAILED: u32 = 3;
 /// How long the removal of a backup that failed to be made may take.
 const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
@@ -88,12 +90,14 @@ impl Inner {
     }
 
     /// A backup of ours that failed after its id may have been answered. The answer with the failure ends what its caller may have begun,
-    /// so it has to have the id by then: the id is answered once more before, incomplete, in case no earlier answer arrived.
+    /// so it has to have the id by then: the id is answered a few times more before, incomplete, in case no earlier answer arrived.
     async fn answer_failed(&self, mut backup: Backup) -> Result<Backup, CloudError> {
         if let Err(error) = self.thaw(&backup).await {
             tracing::warn!(%error, backup = %backup.id, "the snapshot of a backup that failed stays until the backup is deleted");
         }
-        if backup.metadata.contains_key(marks::FAILURE_SEEN) {
+        let answered = backup.metadata.get(marks::FAILURE_SEEN);
+        let answered = answered.map_or(0, |count| count.parse().unwrap_or(1_u32));
+        if answered >= ANSWERS_OF_FAILED {
             let words = joined(&backup.fail_reason, &self.words(backup.id.as_str()).await);
             return Err(CloudError::Broken {
                 kind: ObjectKind::Backup,
@@ -105,7 +109,7 @@ impl Inner {
         tracing::warn!(backup = %backup.id, name = %backup.name, reason = backup.fail_reason, "a backup failed after its id was answered");
         backup
             .metadata
-            .insert(marks::FAILURE_SEEN.to_owned(), "true".to_owned());
+            .insert(marks::FAILURE_SEEN.to_owned(), (answered + 1).to_string());
         let cinder = BlockStorage::new(&self.transport);
         if let Err(error) = cinder.set_backup_metadata(&backup.id, &backup.metadata).await {
             // To answer the id is never wrong.

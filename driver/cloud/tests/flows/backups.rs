@@ -153,9 +153,11 @@ async fn a_backup_whose_id_was_answered_is_never_replaced_and_its_failure_comes_
     assert_eq!(early.status, BackupStatus::Creating);
     assert!(stage.sim.settled(Duration::from_secs(10)).await);
     // By a process that knows nothing of the answer.
-    let again = stage.another().create_backup(backup("b-1", &volume)).await;
-    let again = again.expect("the id once more");
-    assert_eq!((&again.id, &again.status), (&early.id, &BackupStatus::Error));
+    for _ in 0..3 {
+        let again = stage.another().create_backup(backup("b-1", &volume)).await;
+        let again = again.expect("the id, for each answer may be lost");
+        assert_eq!((&again.id, &again.status), (&early.id, &BackupStatus::Error));
+    }
     assert!(stage.sim.state().snapshots.is_empty(), "nothing is frozen any more");
     for cloud in [&stage.cloud, &stage.another()] {
         let error = cloud.create_backup(backup("b-1", &volume)).await.expect_err("failed");
@@ -182,7 +184,8 @@ async fn while_the_failure_of_a_backup_cannot_be_noted_its_id_is_answered() {
     assert!(stage.sim.settled(Duration::from_secs(10)).await);
     let refused = Fault::on("update_backup").times(2).effect(Effect::status(403));
     stage.sim.fault(refused).expect("rule");
-    for _ in 0..3 {
+    // Those that could not be noted do not count.
+    for _ in 0..2 + 3 {
         let found = stage.cloud.create_backup(backup("b-1", &volume)).await;
         assert_eq!(found.expect("the id").id, early.id);
     }
