@@ -19,7 +19,7 @@ impl Inner {
     pub(crate) async fn delete_backup(&self, id: &BackupId) -> Result<(), CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         let deadline = Instant::now() + self.options.operation_timeout;
-        let mut rounds = 0;
+        let (mut rounds, mut missed) = (0, false);
         loop {
             rounds += 1;
             // Looked at first: it alone tells which snapshot it was made from.
@@ -43,7 +43,7 @@ impl Inner {
                 self.thaw(backup).await?;
             }
             let refusal = match cinder.delete_backup(id).await {
-                // Only this says that it is gone: an API node whose database lags does not show what was just made.
+                // As for volumes: this tells, or two looks.
                 Ok(answer) if answer.missing() => return Ok(()),
                 // Its snapshot is still to be found.
                 Ok(_) if seen.is_none() && rounds < ROUNDS => continue,
@@ -55,6 +55,9 @@ impl Inner {
             if rounds >= ROUNDS {
                 return Err(refusal);
             }
+            if refusal.is_uncertain() && seen.is_none() && std::mem::replace(&mut missed, true) {
+                return Ok(());
+            }
             if !refusal.is_uncertain() {
                 // An incremental one may have come since the look.
                 match cinder.backup(id).await? {
@@ -65,7 +68,7 @@ impl Inner {
                     _ => {}
                 }
             }
-            sleep(jitter(Duration::from_millis(500), &self.options.sources)).await;
+            sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
         }
     }
 

@@ -46,7 +46,7 @@ impl Inner {
     pub(crate) async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         let deadline = Instant::now() + self.options.operation_timeout;
-        let mut rounds = 0;
+        let (mut rounds, mut missed) = (0, false);
         loop {
             rounds += 1;
             let started = Instant::now();
@@ -59,9 +59,11 @@ impl Inner {
             };
             // Refused, or the answer was lost: the snapshot tells why.
             let Some(snapshot) = cinder.snapshot(id).await? else {
-                // Only the answer to its deletion says that it is gone.
-                if rounds >= ROUNDS {
-                    return Err(refusal);
+                // As for volumes: a single look may be wrong.
+                match refusal {
+                    refusal if refusal.is_uncertain() && missed => return Ok(()),
+                    refusal if rounds >= ROUNDS => return Err(refusal),
+                    _ => missed = true,
                 }
                 sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
                 continue;

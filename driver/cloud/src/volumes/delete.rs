@@ -22,7 +22,7 @@ impl Inner {
         }
         let cinder = BlockStorage::new(&self.transport);
         let deadline = Instant::now() + self.options.operation_timeout;
-        let mut rounds = 0;
+        let (mut rounds, mut missed) = (0, false);
         loop {
             rounds += 1;
             let started = Instant::now();
@@ -35,9 +35,11 @@ impl Inner {
             };
             // Refused, or the answer was lost: the volume tells why.
             let Some(volume) = cinder.volume(id).await? else {
-                // An API node whose database lags does not show what was just made: only the answer to its deletion says that it is gone.
-                if rounds >= ROUNDS {
-                    return Err(refusal);
+                // An API node whose database lags does not show what was just made. The answer to the deletion tells; without one, a later look.
+                match refusal {
+                    refusal if refusal.is_uncertain() && missed => return Ok(()),
+                    refusal if rounds >= ROUNDS => return Err(refusal),
+                    _ => missed = true,
                 }
                 sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
                 continue;
