@@ -52,6 +52,7 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[rstest]
 // Keystone 401, an expired application credential.
 #[case(CloudError::Auth(failure("login", Some(401))), &EVERY_ACT, Code::Unavailable)]
+#[case(CloudError::Unawaited(failure("volume_create", None)), &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Create, Act::Snapshot], Code::Unavailable)]
 #[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Expand, Act::Modify, Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Unauthenticated)]
 #[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new() }, &EVERY_ACT, Code::Unavailable)]
