@@ -349,7 +349,8 @@ impl Operations {
         drop(running);
 
         // Called outside the lock: `work` is the caller's code.
-        let work = AssertUnwindSafe(work(progress.clone())).catch_unwind();
+        // In a box: each of the futures around it has room for what it is given and for what it makes of that.
+        let work = Box::pin(AssertUnwindSafe(work(progress.clone())).catch_unwind());
         let last_failure = progress.last_failure.clone();
         let task = async move {
             let result = awaited
