@@ -110,7 +110,7 @@ impl<'a> Case<'a> {
     fn view(&self) -> View<'_> {
         View {
             server: self.server,
-            is_last_round: self.rounds >= ROUNDS,
+            rounds_left: ROUNDS.saturating_sub(self.rounds),
             refusal: self.refused.as_ref().and_then(|(refusal, _)| *refusal),
             volume: as_ref(&self.volume),
             record: self.record,

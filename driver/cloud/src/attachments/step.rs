@@ -71,8 +71,8 @@ impl Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) server: &'a ServerId,
-    /// Whether no further request may be made.
-    pub(super) is_last_round: bool,
+    /// How many further requests may be made.
+    pub(super) rounds_left: u32,
     /// Why the last request was refused; `None` before the first one.
     pub(super) refusal: Option<Refusal>,
     /// Cinder's volume.
@@ -155,7 +155,7 @@ pub(super) fn next_step(wish: Wish, view: &View<'_>) -> Step {
         Wish::Detach => match detach(view, refusal, volume) {
             // An API node whose database lags may not show an attachment of a moment ago. The answer to a request tells; without one, looks
             // that show nothing for a while.
-            Step::Done(None) if refusal == Refusal::Uncertain && !view.is_last_round => Step::Pause,
+            Step::Done(None) if refusal == Refusal::Uncertain && view.rounds_left > 0 => Step::Pause,
             step => step,
         },
     }

@@ -41,7 +41,7 @@ fn ids(id: &str) -> Vec<AttachmentId> {
 
 /// A case whose views are all there unless a test says otherwise.
 struct Known {
-    is_last_round: bool,
+    rounds_left: u32,
     refusal: Option<Refusal>,
     volume: Seen<Volume>,
     record: Seen<()>,
@@ -57,7 +57,7 @@ struct Known {
 impl Known {
     fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Self {
         Self {
-            is_last_round: false,
+            rounds_left: 1,
             refusal: Some(Refusal::Bad),
             volume: Seen::There(volume(status, multiattach, servers)),
             record: Seen::Missing,
@@ -75,7 +75,7 @@ impl Known {
         let here = ServerId::new(HERE);
         let view = View {
             server: &here,
-            is_last_round: self.is_last_round,
+            rounds_left: self.rounds_left,
             refusal: self.refusal,
             volume: seen(&self.volume),
             record: self.record,
@@ -244,13 +244,13 @@ fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attac
 
 #[test]
 fn after_a_lost_answer_a_single_look_does_not_say_that_there_is_nothing_to_detach() {
-    for (refusal, is_last_round, step) in [
-        (Refusal::Uncertain, false, Step::Pause),
-        (Refusal::Uncertain, true, Step::Done(None)),
-        (Refusal::NotFound, false, Step::Done(None)),
+    for (refusal, rounds_left, step) in [
+        (Refusal::Uncertain, 1, Step::Pause),
+        (Refusal::Uncertain, 0, Step::Done(None)),
+        (Refusal::NotFound, 1, Step::Done(None)),
     ] {
         let known = Known {
-            is_last_round,
+            rounds_left,
             refusal: Some(refusal),
             record: Seen::Missing,
             ..Known::volume("available", false, &[])
