@@ -1,7 +1,7 @@
 //! The next step towards a wish, from what is known: a function of the two views and nothing else.
 //!
 //! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
-//! attachment to a server at which Nova has no record of the volume belongs to nobody, provided that it was seen before Nova was
+//! attachment to a server at which Nova has no record of the volume belongs to no one, provided that it was seen before Nova was
 //! asked: a stray. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
 
 use std::time::Duration;
@@ -226,7 +226,7 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Seen::Missing => match volume.status {
             VolumeStatus::Reserved | VolumeStatus::Attaching => match strays(view, |server| server == view.server) {
                 Ok(Some(step)) | Err(step) => step,
-                // A server that cannot be seen yet is nobody's node: this one is gone.
+                // A server that cannot be seen yet is no node of the cluster: this one is gone.
                 Ok(None) => cut_short(view, volume),
             },
             VolumeStatus::Detaching => cut_short(view, volume),

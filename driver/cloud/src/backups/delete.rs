@@ -39,7 +39,7 @@ impl Inner {
                     _ if backup.has_dependent_backups => return Err(self.needed_backup(backup, "").await),
                     _ => {}
                 }
-                // Before the backup, which alone tells of it: whoever is killed in between is followed by one who sees the backup still.
+                // Before the backup, whose metadata alone names it: after a kill in between the next call still sees the backup.
                 self.thaw(backup).await?;
             }
             let refusal = match cinder.delete_backup(id).await {

@@ -59,13 +59,9 @@ impl Inner {
             };
             // Refused, or the answer was lost: the snapshot tells why.
             let Some(snapshot) = cinder.snapshot(id).await? else {
-                // As for volumes: a single look may be wrong.
-                match refusal {
-                    refusal if refusal.is_uncertain() && missed => return Ok(()),
-                    refusal if rounds >= ROUNDS => return Err(refusal),
-                    _ => missed = true,
+                if self.is_gone_unseen(refusal, rounds >= ROUNDS, &mut missed).await? {
+                    return Ok(());
                 }
-                sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
                 continue;
             };
             match &snapshot.status {

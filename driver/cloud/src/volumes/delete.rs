@@ -35,13 +35,9 @@ impl Inner {
             };
             // Refused, or the answer was lost: the volume tells why.
             let Some(volume) = cinder.volume(id).await? else {
-                // An API node whose database lags does not show what was just made. The answer to the deletion tells; without one, a later look.
-                match refusal {
-                    refusal if refusal.is_uncertain() && missed => return Ok(()),
-                    refusal if rounds >= ROUNDS => return Err(refusal),
-                    _ => missed = true,
+                if self.is_gone_unseen(refusal, rounds >= ROUNDS, &mut missed).await? {
+                    return Ok(());
                 }
-                sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
                 continue;
             };
             match &volume.status {
@@ -68,6 +64,26 @@ impl Inner {
                 _ => return Err(self.dependents(&volume, refusal).await?),
             }
         }
+    }
+
+    /// Whether a look that shows nothing means that the thing is gone, after a deletion that was refused or whose answer was lost. An API
+    /// node whose database lags does not show what was just made: the answer to the deletion tells, without one the second such look.
+    /// Pauses before that.
+    pub(crate) async fn is_gone_unseen(
+        &self,
+        refusal: CloudError,
+        is_last_round: bool,
+        missed: &mut bool,
+    ) -> Result<bool, CloudError> {
+        let missed_before = std::mem::replace(missed, true);
+        if refusal.is_uncertain() && missed_before {
+            return Ok(true);
+        }
+        if is_last_round {
+            return Err(refusal);
+        }
+        sleep(jitter(Duration::from_secs(1), &self.options.sources)).await;
+        Ok(false)
     }
 
     /// Removes what our own operations may have left at a volume that is to be deleted; true when there was something.
