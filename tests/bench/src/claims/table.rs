@@ -103,7 +103,7 @@ impl Rows<'_> {
                 percentile(sorted, per_cent).map(ms)
             };
             self.add(
-                &format!("{who}: {what} is told late by, median"),
+                &format!("{who}: {what} is noticed late by, median"),
                 "ms",
                 Some(goals.late[0]),
                 |figures| late(figures, 50),
