@@ -4,12 +4,12 @@
 //! * A mount that this process sees always refuses it: pods write there.
 //! * Whatever else has the device, such as the mount namespace of an agent or the device mapper, is waited for and then passed over.
 //!   All that was written through the staging path is durable by then.
-//! * A raw device from which others have made devices is not waited for: nothing of it was ever mounted here.
+//! * A raw device is flushed and neither waited for nor claimed: nothing of it was ever mounted here.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csi_host::device::{Holders, Layer};
+use csi_host::device::{Holder, Holders, Layer};
 use csi_host::{Device, DeviceError, Host, MountError};
 use csi_proto::csi::v1::{NodeUnstageVolumeRequest, NodeUnstageVolumeResponse};
 use tonic::Status;
@@ -90,8 +90,11 @@ impl Unstage {
             // A raw device, whose last user flushes it only where no other layer has it; or an earlier call has unmounted it.
             progress.set("making durable what was written to the device");
             self.flush(&device).await?;
-            if layers.iter().any(|layer| !layer.is_partition) {
-                return Ok(Some(self.pass_over(&device).await));
+            let holders = host.holders(&device).await.map_err(DeviceError::from)?;
+            match holders.first() {
+                None => return Ok(None),
+                Some(Holder::Layer(_)) => return Ok(Some(self.pass_over(&device, holders))),
+                Some(Holder::Mount { .. } | Holder::Filesystem { .. }) => {}
             }
         }
         progress.set("waiting until the device is no longer in use");
@@ -99,13 +102,14 @@ impl Unstage {
         let limit = if refuses { IDLE_WAIT } else { self.device_in_use_timeout };
         match host.wait_until_idle(&device, limit).await {
             Err(DeviceError::Busy { path, .. }) if refuses => {
-                let holder = host.holders(&device).await.to_string();
+                let holder = host.holders(&device).await.unwrap_or_default().to_string();
                 Err(DeviceError::Busy { path, holder }.into())
             }
             Err(DeviceError::Busy { .. }) => {
                 let layers = host.layers(&device).await.map_err(DeviceError::from)?;
                 self.check_unpublished(&device, &layers).await?;
-                Ok(Some(self.pass_over(&device).await))
+                let holders = host.holders(&device).await.unwrap_or_default();
+                Ok(Some(self.pass_over(&device, holders)))
             }
             idle => Ok(idle.map(|()| None)?),
         }
@@ -151,8 +155,7 @@ impl Unstage {
     }
 
     /// Names what has the device while the volume is given up.
-    async fn pass_over(&self, device: &Device) -> Holders {
-        let holders = self.host.holders(device).await;
+    fn pass_over(&self, device: &Device, holders: Holders) -> Holders {
         tracing::warn!(
             volume = self.volume_id,
             device = %device.path.display(),

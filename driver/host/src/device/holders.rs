@@ -94,9 +94,14 @@ impl fmt::Display for Holder {
 pub struct Holders(Vec<Holder>);
 
 impl Holders {
+    /// One of them; of devices that are made of it and mounts, a device. Nothing where none is shown.
+    pub fn first(&self) -> Option<&Holder> {
+        self.0.first()
+    }
+
     /// The kind of the first: `device`, `mount`, or `unknown` where nothing is shown.
     pub fn kind(&self) -> &'static str {
-        match self.0.first() {
+        match self.first() {
             Some(Holder::Layer(_)) => "device",
             Some(Holder::Mount { .. } | Holder::Filesystem { .. }) => "mount",
             None => "unknown",
@@ -128,14 +133,14 @@ impl Host {
             .await
     }
 
-    /// What has a device beside this process, some of it by name. What cannot be looked at, or not within 10 s, is left out. Dropping
-    /// the future changes nothing.
-    pub async fn holders(&self, device: &Device) -> Holders {
+    /// What has a device beside this process, some of it by name. What cannot be looked at is left out. Bounded by 10 s. Dropping the
+    /// future changes nothing.
+    pub async fn holders(&self, device: &Device) -> Result<Holders, OffloadError> {
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         let what = format!("looking who has {}", device.name);
         let device = device.clone();
         let look = move || holders(&*machine, &paths, &device);
-        self.inner.calls.run(what, LOOK_LIMIT, look).await.unwrap_or_default()
+        self.inner.calls.run(what, LOOK_LIMIT, look).await
     }
 }
 

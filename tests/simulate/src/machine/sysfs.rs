@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use csi_host::FsType;
+
 use super::disks::serial;
 use super::state::{Disk, State};
 
@@ -33,6 +35,19 @@ impl State {
         plugged.map(Disk::name).chain([ROOT_DISK.to_owned()]).collect()
     }
 
+    /// The file systems of a kind that are mounted in whatever mount namespace: the name of each, and that of its disk.
+    fn mounted(&self, kind: &str) -> impl Iterator<Item = (String, String)> {
+        self.superblocks.values().filter_map(move |found| {
+            let disk = self.disks.get(&found.disk)?.name();
+            let (of, title) = match found.fs_type {
+                FsType::Btrfs => ("btrfs", format!("{:032x}", u128::from_be_bytes(found.uuid))),
+                FsType::Xfs => ("xfs", disk.clone()),
+                FsType::Ext2 | FsType::Ext3 | FsType::Ext4 => ("ext4", disk.clone()),
+            };
+            (of == kind).then_some((title, disk))
+        })
+    }
+
     pub(super) fn sysfs(&self, path: &Path) -> Option<Entry> {
         let words = path.strip_prefix("/sys").ok()?.to_str()?;
         let words: Vec<&str> = words.split('/').filter(|word| !word.is_empty()).collect();
@@ -43,7 +58,24 @@ impl State {
             (0..FIXED_SLOTS).chain(disks).map(slot).collect::<BTreeSet<_>>()
         };
         match words.as_slice() {
-            [] => directory(&["block", "bus", "dev", "devices"]),
+            [] => directory(&["block", "bus", "dev", "devices", "fs"]),
+            ["fs"] => directory(&["btrfs", "ext4", "xfs"]),
+            ["fs", kind] => Some(Entry::Directory(self.mounted(kind).map(|(title, _)| title).collect())),
+            ["fs", "btrfs", uuid, rest @ ..] => {
+                let (_, disk) = self.mounted("btrfs").find(|(title, _)| title == uuid)?;
+                match rest {
+                    [] => directory(&["devices"]),
+                    ["devices"] => directory(&[&disk]),
+                    ["devices", name] => (*name == disk).then(|| Entry::Directory(BTreeSet::new())),
+                    _ => None,
+                }
+            }
+            ["fs", kind, name] => {
+                let mut mounted = self.mounted(kind);
+                mounted
+                    .any(|(title, _)| title == *name)
+                    .then(|| Entry::Directory(BTreeSet::new()))
+            }
             ["block"] => Some(Entry::Directory(self.disk_names())),
             ["block", ROOT_DISK] => directory(&["dev", "holders", "ro", "size", "vda1"]),
             ["block", ROOT_DISK, "vda1"] => directory(&["partition"]),
