@@ -9,6 +9,7 @@ mod pods;
 mod revisions;
 pub(crate) mod snapshot_controller;
 pub mod volumes;
+mod wake;
 mod watches;
 
 use std::{collections::BTreeMap, fmt::Debug, ops::ControlFlow};
@@ -24,6 +25,7 @@ use thiserror::Error;
 
 use cinder_csi_crds::INSTANCE_LABEL;
 
+pub(crate) use apis::hear_ours;
 pub use apis::{OptionalApi, OptionalApis};
 pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
@@ -35,7 +37,8 @@ pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 pub(crate) use pods::PodObject;
 pub use revisions::current_revision;
 pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
-pub(crate) use watches::until_allowed;
+pub(crate) use wake::{Wake, Woken, wake_ups};
+pub(crate) use watches::hear;
 pub use watches::{Cluster, WatchError};
 
 use index::Owned as _;

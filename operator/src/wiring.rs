@@ -1,6 +1,7 @@
 //! Puts the parts together: client, metrics, admin server, leader election, watches, controller.
 
 use std::{
+    collections::BTreeSet,
     future::ready,
     io::{self, Write as _},
     process::ExitCode,
@@ -8,7 +9,7 @@ use std::{
 };
 
 use cinder_cloud::CloudOptions;
-use cinder_csi_crds::{CinderCSIDriver, GROUP, INSTANCE_LABEL};
+use cinder_csi_crds::{CinderCSIDriver, GROUP};
 use csi_kit::{
     admin::AdminServer,
     metrics::{BuildInfo, Metrics as Registry},
@@ -18,15 +19,15 @@ use csi_sources::Sources;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, Client, Config, Resource, ResourceExt,
-    api::{DynamicObject, ListParams, PartialObjectMeta},
+    Api, Client, Config, ResourceExt,
+    api::{ListParams, PartialObjectMeta},
     runtime::{
         Controller, Predicate, PredicateConfig, WatchStreamExt, controller, predicates, reflector,
         reflector::{ObjectRef, Store, store::Writer},
         watcher,
     },
 };
-use tokio::sync::{mpsc, watch};
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -40,7 +41,7 @@ use crate::{
     events::Events,
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
-    observe::{Cluster, Concerns, until_allowed},
+    observe::{Cluster, Concerns, Wake, Woken, hear, hear_ours, wake_ups},
     operands::KINDS,
     reload::{self, Http, Reloads},
     render,
@@ -53,9 +54,6 @@ const PROGRAM: &str = "cinder-csi-operator";
 
 /// How long one request of a login may take: short, because the next change of the Secret waits behind it.
 const LOGIN_REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
-
-/// How long changes of one object are gathered before it is reconciled.
-const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// How many objects are reconciled at once.
 const CONCURRENCY: u16 = 4;
@@ -278,7 +276,8 @@ async fn lead(
 ) -> Result<(), Error> {
     phase.send_replace(Phase::Listing);
     let namespaces = namespaces(args);
-    let (mut cluster, woken) = Cluster::watch(&client, &namespaces);
+    let (wake, woken) = wake_ups();
+    let mut cluster = Cluster::watch(&client, &namespaces, &wake);
     tokio::select! {
         known = cluster.wait_until_known() => known?,
         () = shutdown.cancelled() => return Ok(()),
@@ -292,8 +291,9 @@ async fn lead(
         sources: sources.clone(),
         ..CloudOptions::default()
     };
-    let (clouds, seen) = Clouds::new(options.clone(), Arc::clone(&metrics));
+    let clouds = Clouds::new(options.clone(), Arc::clone(&metrics), wake.clone());
     let (store, writer) = reflector::store::<Watched>();
+    let _hearing = hear_operands(&client, &namespaces, &store, &wake);
     let context = Arc::new(Context::new(
         client.clone(),
         Parts {
@@ -314,7 +314,7 @@ async fn lead(
         },
     ));
     let stopped = shutdown.clone();
-    let work = controller(&client, &namespaces, [woken, seen], &store, writer)
+    let work = controller(&client, woken, &store, writer)
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, error_policy, Arc::clone(&context))
         .for_each(|result| {
@@ -350,15 +350,9 @@ fn namespaces(args: &RunArgs) -> Vec<String> {
     namespaces
 }
 
-/// The controller with everything that wakes it; the first of the namespaces is the operator's.
-fn controller(
-    client: &Client,
-    namespaces: &[String],
-    [woken, seen]: [mpsc::Receiver<Concerns>; 2],
-    store: &Store<Watched>,
-    writer: Writer<Watched>,
-) -> Controller<Watched> {
-    let drivers: Api<Watched> = Api::all_with(client.clone(), &());
+/// The controller with everything that wakes it: its own objects at once, all else at the pace of the wake-ups.
+fn controller(client: &Client, woken: Woken, store: &Store<Watched>, writer: Writer<Watched>) -> Controller<Watched> {
+    let drivers: Api<Watched> = Api::all(client.clone());
     let changes = watcher(drivers, watcher::Config::default())
         .default_backoff()
         .reflect(writer)
@@ -370,90 +364,47 @@ fn controller(
                 .combine(predicates::annotations),
             PredicateConfig::default(),
         );
-    let mut controller = Controller::for_stream(changes, store.clone())
-        .with_config(
-            controller::Config::default()
-                .debounce(DEBOUNCE)
-                .concurrency(CONCURRENCY),
-        )
+    // Without a debounce: each request would put off the one before it, without end while they come.
+    Controller::for_stream(changes, store.clone())
+        .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(concerned(woken, store.clone()))
-        .reconcile_on(concerned(seen, store.clone()));
-    // What may be absent is watched where it is looked for.
-    let ours = || watcher::Config::default().labels(INSTANCE_LABEL);
-    let driver_of = |object: &PartialObjectMeta<DynamicObject>| -> Vec<ObjectRef<Watched>> {
-        let driver = object.labels().get(INSTANCE_LABEL);
-        driver.map(|driver| ObjectRef::new(driver)).into_iter().collect()
-    };
-    let Some((operators, others)) = namespaces.split_first() else {
-        return controller;
-    };
-    for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
-        let resource = kind.api_resource();
-        let of = |namespace: &str| -> Api<PartialObjectMeta<DynamicObject>> {
-            Api::namespaced_with(client.clone(), namespace, &resource)
-        };
-        let api = if kind.namespaced {
-            of(operators)
-        } else {
-            Api::all_with(client.clone(), &resource)
-        };
-        controller = controller.watches_with(api, resource.clone(), ours(), move |object| driver_of(&object));
-        for namespace in others.iter().filter(|_| kind.namespaced) {
-            controller = controller.reconcile_on(hears(of(namespace), ours(), driver_of));
-        }
-    }
-    let place = |namespace: &String| (namespace.clone(), operators.clone());
-    let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), operators);
-    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), operators);
-    let (drivers, here) = (store.clone(), place(operators));
-    controller = controller.watches(secrets, watcher::Config::default(), move |secret| {
-        using(&drivers, &here, &secret.name_any())
-    });
-    let (drivers, here) = (store.clone(), place(operators));
-    controller = controller.watches(maps, watcher::Config::default(), move |map| {
-        using(&drivers, &here, &map.name_any())
-    });
-    for namespace in others {
-        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
-        let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
-        let (drivers, there) = (store.clone(), place(namespace));
-        controller = controller.reconcile_on(hears(secrets, watcher::Config::default(), move |secret| {
-            using(&drivers, &there, &secret.name_any())
-        }));
-        let (drivers, there) = (store.clone(), place(namespace));
-        controller = controller.reconcile_on(hears(maps, watcher::Config::default(), move |map| {
-            using(&drivers, &there, &map.name_any())
-        }));
-    }
-    controller
 }
 
-/// The drivers that changes in another namespace concern. A watch of its own: those of the controller pause all together when one of
-/// them fails, and the operator may lack its role there.
-fn hears<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    find: impl Fn(&K) -> Vec<ObjectRef<Watched>> + Send + 'static,
-) -> impl Stream<Item = ObjectRef<Watched>> + Send + 'static
-where
-    K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
-{
-    let allowed = api.clone();
-    futures::stream::once(async move { until_allowed(&allowed).await })
-        .flat_map(move |()| watcher(api.clone(), config.clone()).default_backoff().touched_objects())
-        .filter_map(|object| {
-            // It is tried again.
-            ready(
-                object
-                    .inspect_err(|error| warn!(%error, "a watch failed; it is tried again"))
-                    .ok(),
-            )
-        })
-        .flat_map(move |object| futures::stream::iter(find(&object)))
+/// Watches what the operator makes and what its objects refer to; the first of the namespaces is the operator's. The watches end when
+/// this is dropped.
+fn hear_operands(client: &Client, namespaces: &[String], store: &Store<Watched>, wake: &Wake) -> JoinSet<()> {
+    let mut watches = JoinSet::new();
+    let Some(operators) = namespaces.first() else {
+        return watches;
+    };
+    // What may be absent is watched where it is looked for.
+    for kind in KINDS.iter().filter(|kind| kind.optional.is_none()) {
+        // What has no namespace is watched once.
+        for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
+            watches.spawn(hear_ours(client, kind, namespace, wake));
+        }
+    }
+    for namespace in namespaces {
+        let uses = |drivers: Store<Watched>| {
+            let place = (namespace.clone(), operators.clone());
+            move |name: &str| Concerns::Drivers(using(&drivers, &place, name))
+        };
+        let (of_secrets, of_maps) = (uses(store.clone()), uses(store.clone()));
+        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
+        let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
+        let all = watcher::Config::default;
+        watches.spawn(hear("Secret", secrets, all(), wake.clone(), move |secret| {
+            of_secrets(&secret.name_any())
+        }));
+        watches.spawn(hear("ConfigMap", maps, all(), wake.clone(), move |map| {
+            of_maps(&map.name_any())
+        }));
+    }
+    watches
 }
 
 /// The drivers whose credentials or CA bundle are in the object of this name, in the first namespace; the second is the operator's.
-fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> Vec<ObjectRef<Watched>> {
+fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTreeSet<String> {
     let (namespace, operators) = place;
     let uses = |driver: &CinderCSIDriver| {
         if namespace_of(driver, operators) != namespace {
@@ -480,24 +431,23 @@ fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> Vec<
         .state()
         .iter()
         .filter(|driver| driver.0.as_ref().is_ok_and(uses))
-        .map(|driver| ObjectRef::from_obj(driver.as_ref()))
+        .map(|driver| driver.name_any())
         .collect()
 }
 
 /// Turns changes of the cluster into the drivers that they concern.
-fn concerned(woken: mpsc::Receiver<Concerns>, drivers: Store<Watched>) -> impl Stream<Item = ObjectRef<Watched>> {
-    futures::stream::unfold(woken, |mut woken| async move {
-        woken.recv().await.map(|concerns| (concerns, woken))
-    })
-    .flat_map(move |concerns| {
-        let concerned = drivers.state().into_iter().filter(move |driver| match &concerns {
-            Concerns::All => true,
-            Concerns::Drivers(names) => names.contains(&driver.name_any()),
-        });
-        futures::stream::iter(
-            concerned
-                .map(|driver| ObjectRef::from_obj(driver.as_ref()))
-                .collect::<Vec<_>>(),
-        )
-    })
+fn concerned(woken: Woken, drivers: Store<Watched>) -> impl Stream<Item = ObjectRef<Watched>> {
+    futures::stream::unfold(woken, |mut woken| async move { Some((woken.next().await, woken)) }).flat_map(
+        move |concerns| {
+            let concerned = drivers.state().into_iter().filter(move |driver| match &concerns {
+                Concerns::All => true,
+                Concerns::Drivers(names) => names.contains(&driver.name_any()),
+            });
+            futures::stream::iter(
+                concerned
+                    .map(|driver| ObjectRef::from_obj(driver.as_ref()))
+                    .collect::<Vec<_>>(),
+            )
+        },
+    )
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use cinder_cloud::{Cloud, CloudOptions, config::Proxies};
-use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
+use tokio::{task::AbortHandle, time::Instant};
 use tracing::warn;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     budget::{Budget, Spending},
     look, trouble,
 };
-use crate::{metrics::Metrics, observe::Concerns, operands::DriverCredentials, resolve::health::HealthSettings};
+use crate::{metrics::Metrics, observe::Wake, operands::DriverCredentials, resolve::health::HealthSettings};
 
 /// How long one look may take in all.
 const LOOK_LIMIT: Duration = Duration::from_mins(2);
@@ -32,7 +32,7 @@ pub struct Clouds {
     /// How to talk to them; nobody is talked to without.
     options: Option<CloudOptions>,
     metrics: Arc<Metrics>,
-    wake: mpsc::Sender<Concerns>,
+    wake: Wake,
     drivers: Arc<Mutex<HashMap<String, Driver>>>,
 }
 
@@ -75,16 +75,14 @@ impl Session {
 }
 
 impl Clouds {
-    /// Knows no cloud yet. What comes out of the channel is whose clouds have told something new.
-    pub(crate) fn new(options: CloudOptions, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<Concerns>) {
-        let (wake, woken) = mpsc::channel(16);
-        let clouds = Self {
+    /// Knows no cloud yet. A cloud that tells something new wakes its driver.
+    pub(crate) fn new(options: CloudOptions, metrics: Arc<Metrics>, wake: Wake) -> Self {
+        Self {
             options: Some(options),
             metrics,
             wake,
             drivers: Arc::default(),
-        };
-        (clouds, woken)
+        }
     }
 
     /// Clouds that nobody looks at.
@@ -93,7 +91,7 @@ impl Clouds {
         Self {
             options: None,
             metrics,
-            wake: mpsc::channel(1).0,
+            wake: crate::observe::wake_ups().0,
             drivers: Arc::default(),
         }
     }
@@ -202,8 +200,7 @@ impl Clouds {
                 ..before.clone()
             });
             if self.remember(&driver, &name, &cloud, seen) {
-                // The receiver is gone when the operator ends.
-                let _ = self.wake.send(Concerns::Drivers([driver].into())).await;
+                self.wake.driver(&driver);
             }
         }
     }
@@ -276,21 +273,21 @@ impl Clouds {
     }
 
     /// Wakes a reconcile of the driver.
-    pub(crate) async fn wake(&self, driver: &str) {
-        // The receiver is gone when the operator ends.
-        let _ = self.wake.send(Concerns::Drivers([driver.to_owned()].into())).await;
+    pub(crate) fn wake(&self, driver: &str) {
+        self.wake.driver(driver);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::wake_ups;
 
     fn mk() -> (Clouds, BTreeMap<String, DriverCredentials>) {
         // A second installation in this process changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let (clouds, _) = Clouds::new(CloudOptions::default(), metrics);
+        let clouds = Clouds::new(CloudOptions::default(), metrics, wake_ups().0);
         let conf = "[Global]\nauth-url = http://127.0.0.1:9/v3\napplication-credential-id = a\n\
                     application-credential-secret = b\nregion = r\n";
         let credentials = DriverCredentials::new(conf.to_owned().into(), None);

@@ -226,7 +226,7 @@ impl Inquiries {
                 .map(|suspect| (suspect.operation, suspect.case.object.clone()))
                 .collect();
         }
-        clouds.wake(&driver).await;
+        clouds.wake(&driver);
     }
 
     /// When suspects have to be asked about again.

@@ -9,19 +9,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use futures::{StreamExt, stream::BoxStream};
 use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, PartialObjectMeta},
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    runtime::watcher,
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     task::{AbortHandle, JoinSet},
 };
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
-use super::{Concerns, watches::until_allowed};
+use super::{Concerns, wake::Wake, watches::hear};
 use crate::operands::{KINDS, Kind};
 
 /// Between two looks.
@@ -186,7 +185,7 @@ pub(super) async fn follow(
     namespaces: Vec<String>,
     apis: watch::Sender<OptionalApis>,
     is_ready: watch::Sender<bool>,
-    wake: mpsc::Sender<Concerns>,
+    wake: Wake,
 ) {
     let mut known = Known::default();
     let mut watches = JoinSet::new();
@@ -220,14 +219,13 @@ pub(super) async fn follow(
             }
             // What has no namespace is watched once.
             for namespace in namespaces.iter().take(if kind.namespaced { usize::MAX } else { 1 }) {
-                let watch = watches.spawn(watch_kind(client.clone(), kind, namespace.clone(), wake.clone()));
+                let watch = watches.spawn(hear_ours(&client, kind, namespace, &wake));
                 followed.push((kind, watch));
             }
         }
         while watches.try_join_next().is_some() {}
-        // The receiver is gone when the operator ends.
-        if before != now && wake.send(Concerns::All).await.is_err() {
-            return;
+        if before != now {
+            wake.send(Concerns::All);
         }
         if is_complete {
             is_ready.send_replace(true);
@@ -236,44 +234,33 @@ pub(super) async fn follow(
     }
 }
 
-/// Wakes the drivers whose objects of a kind change.
-async fn watch_kind(client: Client, kind: &'static Kind, namespace: String, wake: mpsc::Sender<Concerns>) {
+/// Wakes the drivers whose objects of a kind change, until it is dropped.
+pub(crate) fn hear_ours(
+    client: &Client,
+    kind: &'static Kind,
+    namespace: &str,
+    wake: &Wake,
+) -> impl Future<Output = ()> + Send + use<> {
     let resource = kind.api_resource();
     let api: Api<PartialObjectMeta<DynamicObject>> = if kind.namespaced {
-        Api::namespaced_with(client, &namespace, &resource)
+        Api::namespaced_with(client.clone(), namespace, &resource)
     } else {
-        Api::all_with(client, &resource)
+        Api::all_with(client.clone(), &resource)
     };
-    if kind.namespaced {
-        until_allowed(&api).await;
-    }
     let ours = watcher::Config::default().labels(INSTANCE_LABEL);
-    wake_drivers(kind.kind, watcher(api, ours).default_backoff().boxed(), wake).await;
-}
-
-type Events = BoxStream<'static, Result<Event<PartialObjectMeta<DynamicObject>>, watcher::Error>>;
-
-async fn wake_drivers(kind: &'static str, mut events: Events, wake: mpsc::Sender<Concerns>) {
-    while let Some(event) = events.next().await {
-        let object = match event {
-            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => object,
-            Ok(Event::Init | Event::InitDone) => continue,
-            Err(error) => {
-                // That the API goes away shows here first, and is told by the next look.
-                debug!(kind, %error, "watch failed; it is tried again");
-                continue;
-            }
-        };
-        if let Some(driver) = object.labels().get(INSTANCE_LABEL)
-            && wake.send(Concerns::Drivers([driver.clone()].into())).await.is_err()
-        {
-            return;
-        }
+    let wake = wake.clone();
+    async move {
+        hear(kind.kind, api, ours, wake, |object| {
+            let driver = object.labels().get(INSTANCE_LABEL).cloned();
+            Concerns::Drivers(driver.into_iter().collect())
+        })
+        .await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::observe::wake_ups;
     use http::{Request, Response};
     use kube::client::Body;
     use rstest::rstest;
@@ -359,13 +346,13 @@ mod tests {
         let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
         let (apis, mut told) = watch::channel(OptionalApis::default());
         let (is_ready, mut ready) = watch::channel(false);
-        let (wake, mut woken) = mpsc::channel(4);
+        let (wake, mut woken) = wake_ups();
         let following = tokio::spawn(follow(client, vec!["cinder-csi".to_owned()], apis, is_ready, wake));
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
         assert!(told.borrow_and_update().volume_attributes_classes);
-        assert_eq!(woken.recv().await, Some(Concerns::All));
-        let next = tokio::time::timeout(LOOK_EVERY * 4, woken.recv()).await;
+        assert_eq!(woken.next().await, Concerns::All);
+        let next = tokio::time::timeout(LOOK_EVERY * 4, woken.next()).await;
         assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");
         following.abort();
     }

@@ -10,18 +10,15 @@ use std::{
 use cinder_csi_crds::INSTANCE_LABEL;
 use futures::{StreamExt, stream::BoxStream};
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{ListParams, ObjectMeta},
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
-use tracing::{debug, warn};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tracing::{info, warn};
 
 use super::{
     OptionalApis, apis,
@@ -29,29 +26,30 @@ use super::{
     index::{Concerns, Fact, Index, NodeObject, RegistrationObject, key_of},
     pods::PodObject,
     volumes::{AttachmentObject, ClaimObject, VolumeObject},
+    wake::Wake,
 };
-
-/// How long changes are gathered before the controller hears of them: a hundred volumes that come at once are one wake-up.
-const GATHER: Duration = Duration::from_secs(1);
 
 /// Pause before another look at whether a namespace may be watched.
 const ROLE_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long the first lists may take.
-const FIRST_LIST_LIMIT: Duration = Duration::from_mins(2);
+/// How long the first lists may stand still. How long they take in all depends on the cluster.
+const STANDSTILL_LIMIT: Duration = Duration::from_mins(2);
+
+/// How often a list that goes on says so.
+const PROGRESS_PACE: Duration = Duration::from_secs(1);
 
 /// Why the operator cannot know the cluster.
 #[derive(Debug, Error)]
 pub enum WatchError {
     /// A first list did not come.
     #[error(
-        "could not list {kinds} within {limit:?}; check that the operator's ClusterRole allows get, list and watch on them \
-         and that the API server is healthy"
+        "could not list {kinds}: nothing more came for {limit:?}; check that the operator's ClusterRole allows get, list and watch \
+         on them and that the API server is healthy"
     )]
     FirstList {
         /// The kinds that are missing.
         kinds: String,
-        /// How long was waited.
+        /// How long nothing came.
         limit: Duration,
     },
 }
@@ -61,33 +59,35 @@ pub enum WatchError {
 pub struct Cluster {
     index: Arc<RwLock<Index>>,
     ready: Vec<(&'static str, watch::Receiver<bool>)>,
+    /// When a list brought something last.
+    progress: watch::Sender<Instant>,
     apis: watch::Receiver<OptionalApis>,
     watches: JoinSet<()>,
 }
 
 impl Cluster {
-    /// Starts the watches; in `namespaces` drivers run, in the first of them the operator itself. What comes out of the channel is whom
-    /// changes concern.
-    pub(crate) fn watch(client: &Client, namespaces: &[String]) -> (Self, mpsc::Receiver<Concerns>) {
-        let (wake, woken) = mpsc::channel(16);
+    /// Starts the watches, which wake the drivers that a change concerns; in `namespaces` drivers run, in the first of them the operator
+    /// itself.
+    pub(crate) fn watch(client: &Client, namespaces: &[String], wake: &Wake) -> Self {
         let mut cluster = Self {
             index: Arc::default(),
             ready: Vec::new(),
+            progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
             watches: JoinSet::new(),
         };
-        cluster.start::<NodeObject>("nodes", client, &wake);
-        cluster.start::<RegistrationObject>("csinodes", client, &wake);
-        cluster.start::<VolumeObject>("persistentvolumes", client, &wake);
-        cluster.start::<AttachmentObject>("volumeattachments", client, &wake);
-        cluster.start::<ClaimObject>("persistentvolumeclaims", client, &wake);
-        cluster.start::<ClassObject>("storageclasses", client, &wake);
+        cluster.start::<NodeObject>("nodes", client, wake);
+        cluster.start::<RegistrationObject>("csinodes", client, wake);
+        cluster.start::<VolumeObject>("persistentvolumes", client, wake);
+        cluster.start::<AttachmentObject>("volumeattachments", client, wake);
+        cluster.start::<ClaimObject>("persistentvolumeclaims", client, wake);
+        cluster.start::<ClassObject>("storageclasses", client, wake);
         for (index, namespace) in namespaces.iter().enumerate() {
             // Where the role is missing in another namespace, the drivers there say so and no other has to wait.
-            cluster.start_pods(client, namespace, index == 0, &wake);
+            cluster.start_pods(client, namespace, index == 0, wake);
         }
-        cluster.start_looking_for_apis(client, namespaces, wake);
-        (cluster, woken)
+        cluster.start_looking_for_apis(client, namespaces, wake.clone());
+        cluster
     }
 
     /// A cluster that is known from the start and watches nothing.
@@ -96,12 +96,13 @@ impl Cluster {
         Self {
             index: Arc::new(RwLock::new(index)),
             ready: Vec::new(),
+            progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
             watches: JoinSet::new(),
         }
     }
 
-    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &mpsc::Sender<Concerns>)
+    fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &Wake)
     where
         K: Fact + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::Scope: 'static,
@@ -110,17 +111,11 @@ impl Cluster {
         self.ready.push((kind, ready));
         let api: Api<DeserializeGuard<K>> = Api::all_with(client.clone(), &());
         let events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-        self.watches.spawn(follow(
-            (kind, None),
-            events,
-            Arc::clone(&self.index),
-            is_ready,
-            wake.clone(),
-        ));
+        self.watches.spawn(self.follow((kind, None), events, is_ready, wake));
     }
 
     /// The driver's own pods: those of a namespace with the instance label, and no others.
-    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &mpsc::Sender<Concerns>) {
+    fn start_pods(&mut self, client: &Client, namespace: &str, is_waited_for: bool, wake: &Wake) {
         let (is_ready, ready) = watch::channel(false);
         if is_waited_for {
             self.ready.push(("pods", ready));
@@ -128,22 +123,39 @@ impl Cluster {
         let api: Api<DeserializeGuard<PodObject>> = Api::namespaced(client.clone(), namespace);
         let ours = watcher::Config::default().labels(INSTANCE_LABEL);
         let events = watcher(api.clone(), ours).default_backoff().boxed();
-        let following = follow(
-            ("pods", Some(namespace.to_owned())),
-            events,
-            Arc::clone(&self.index),
-            is_ready,
-            wake.clone(),
-        );
+        let following = self.follow(("pods", Some(namespace.to_owned())), events, is_ready, wake);
         self.watches.spawn(async move {
             if !is_waited_for {
-                until_allowed(&api).await;
+                until_allowed("pods", &api).await;
             }
             following.await;
         });
     }
 
-    fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: mpsc::Sender<Concerns>) {
+    fn follow<K>(
+        &self,
+        (kind, namespace): (&'static str, Option<String>),
+        events: Events<'static, K>,
+        is_ready: watch::Sender<bool>,
+        wake: &Wake,
+    ) -> impl Future<Output = ()> + Send + use<K>
+    where
+        K: Fact + Send + 'static,
+    {
+        let follower = Follower {
+            kind,
+            namespace,
+            index: Arc::clone(&self.index),
+            is_ready,
+            progress: self.progress.clone(),
+            wake: wake.clone(),
+            begun: Instant::now(),
+            listed: BTreeSet::new(),
+        };
+        follower.follow(events)
+    }
+
+    fn start_looking_for_apis(&mut self, client: &Client, namespaces: &[String], wake: Wake) {
         let (is_ready, ready) = watch::channel(false);
         self.ready.push(("API groups", ready));
         let (told, apis) = watch::channel(OptionalApis::default());
@@ -152,24 +164,28 @@ impl Cluster {
             .spawn(apis::follow(client.clone(), namespaces.to_vec(), told, is_ready, wake));
     }
 
-    /// Waits until every first list has come.
+    /// Waits until every first list has come, for as long as they go on.
     pub async fn wait_until_known(&mut self) -> Result<(), WatchError> {
-        let mut missing = Vec::new();
-        let deadline = tokio::time::Instant::now() + FIRST_LIST_LIMIT;
-        for (kind, ready) in &mut self.ready {
-            if !matches!(
-                tokio::time::timeout_at(deadline, ready.wait_for(|ready| *ready)).await,
-                Ok(Ok(_))
-            ) {
-                missing.push(*kind);
+        let mut progress = self.progress.subscribe();
+        let ready = &mut self.ready;
+        let known = async {
+            for (_, ready) in &mut *ready {
+                if ready.wait_for(|ready| *ready).await.is_err() {
+                    // Its watch has ended, which only the end of the operator brings.
+                    futures::future::pending::<()>().await;
+                }
             }
+        };
+        let standstill =
+            async { while let Ok(Ok(())) = tokio::time::timeout(STANDSTILL_LIMIT, progress.changed()).await {} };
+        tokio::select! {
+            () = known => return Ok(()),
+            () = standstill => {}
         }
-        if missing.is_empty() {
-            return Ok(());
-        }
+        let missing = self.ready.iter().filter(|(_, ready)| !*ready.borrow());
         Err(WatchError::FirstList {
-            kinds: missing.join(", "),
-            limit: FIRST_LIST_LIMIT,
+            kinds: missing.map(|(kind, _)| *kind).collect::<Vec<_>>().join(", "),
+            limit: STANDSTILL_LIMIT,
         })
     }
 
@@ -186,94 +202,120 @@ impl Cluster {
 
 type Events<'a, K> = BoxStream<'a, Result<Event<DeserializeGuard<K>>, watcher::Error>>;
 
-/// Waits until a kind may be listed, for a namespace where the operator may lack its role: a watch would try again every second,
-/// because its pause begins anew with every try.
-pub(crate) async fn until_allowed<K>(api: &Api<K>)
+/// Wakes the drivers that the changes of a kind concern, until the task is aborted.
+///
+/// Each kind has a watch of its own: those of a [`kube::runtime::Controller`] pause all together when one of them fails, and the
+/// operator may lack its role for one.
+pub(crate) async fn hear<K>(
+    what: &str,
+    api: Api<K>,
+    config: watcher::Config,
+    wake: Wake,
+    find: impl Fn(&K) -> Concerns + Send,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    until_allowed(what, &api).await;
+    let mut events = watcher(api, config).default_backoff().touched_objects().boxed();
+    while let Some(object) = events.next().await {
+        match object {
+            Ok(object) => wake.send(find(&object)),
+            Err(error) => warn!(kind = what, %error, "watch failed; it is tried again"),
+        }
+    }
+}
+
+/// Waits until a kind may be listed, where the operator may lack its role: a watch would try again every second, because its pause
+/// begins anew with every try.
+async fn until_allowed<K>(what: &str, api: &Api<K>)
 where
     K: Clone + Debug + DeserializeOwned,
 {
+    let mut is_first = true;
     while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
-        debug!(%error, "a kind may not be watched yet");
+        if std::mem::take(&mut is_first) {
+            warn!(kind = what, %error, "a kind may not be watched yet; it is tried again");
+        }
         tokio::time::sleep(ROLE_PAUSE).await;
     }
 }
 
-/// Follows one watch for ever: of a kind, in one namespace or everywhere.
-async fn follow<K>(
-    (kind, namespace): (&'static str, Option<String>),
-    mut events: Events<'static, K>,
+/// Follows one watch: of a kind, in one namespace or everywhere.
+struct Follower {
+    kind: &'static str,
+    namespace: Option<String>,
     index: Arc<RwLock<Index>>,
     is_ready: watch::Sender<bool>,
-    wake: mpsc::Sender<Concerns>,
-) where
-    K: Fact + Send + 'static,
-{
-    let mut listed = BTreeSet::new();
-    let mut gathered = Concerns::default();
-    let mut wake_at = None;
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            () = until(wake_at) => {
-                wake_at = None;
-                // The receiver is gone when the operator ends.
-                if wake.send(std::mem::take(&mut gathered)).await.is_err() {
-                    return;
+    /// See [`Cluster::progress`].
+    progress: watch::Sender<Instant>,
+    wake: Wake,
+    /// When the list that goes on began, or the last one.
+    begun: Instant,
+    /// The names that it brought.
+    listed: BTreeSet<String>,
+}
+
+impl Follower {
+    /// Goes on until the task is aborted. Never waits for whoever is woken: a watch that stands still knows nothing.
+    async fn follow<K>(mut self, mut events: Events<'static, K>)
+    where
+        K: Fact + Send + 'static,
+    {
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    let concerned = self.take_in(event);
+                    self.wake.send(concerned);
                 }
-                continue;
+                Err(error) => warn!(
+                    kind = self.kind,
+                    namespace = self.namespace,
+                    listed = self.listed.len(),
+                    %error,
+                    "watch failed; it is tried again, and a list that was not complete begins again"
+                ),
             }
-        };
-        let event = match event {
-            Some(Ok(event)) => event,
-            Some(Err(error)) => {
-                warn!(kind, %error, "watch failed; it is tried again");
-                continue;
-            }
-            None => return,
-        };
-        let concerned = {
-            let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
-            take_in(&mut index, event, namespace.as_deref(), &mut listed, &is_ready)
-        };
-        gathered = gathered.and(concerned);
-        if !gathered.is_empty() && wake_at.is_none() {
-            wake_at = Some(tokio::time::Instant::now() + GATHER);
         }
     }
-}
 
-async fn until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => futures::future::pending().await,
-    }
-}
-
-/// Takes one event in and says whom it concerns.
-fn take_in<K: Fact>(
-    index: &mut Index,
-    event: Event<DeserializeGuard<K>>,
-    namespace: Option<&str>,
-    listed: &mut BTreeSet<String>,
-    is_ready: &watch::Sender<bool>,
-) -> Concerns {
-    match event {
-        Event::Init => {
-            listed.clear();
-            Concerns::default()
+    /// Takes one event in and says whom it concerns.
+    fn take_in<K: Fact>(&mut self, event: Event<DeserializeGuard<K>>) -> Concerns {
+        let index = Arc::clone(&self.index);
+        let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Init => {
+                self.begun = Instant::now();
+                self.listed.clear();
+                Concerns::default()
+            }
+            Event::InitApply(object) => {
+                self.listed.insert(key_of(&metadata_of(&object)));
+                self.progress.send_if_modified(|last| {
+                    let is_due = last.elapsed() >= PROGRESS_PACE;
+                    if is_due {
+                        *last = Instant::now();
+                    }
+                    is_due
+                });
+                put(&mut index, &object)
+            }
+            Event::InitDone => {
+                let concerned = index.retain::<K>(&self.listed, self.namespace.as_deref());
+                info!(
+                    kind = self.kind,
+                    namespace = self.namespace,
+                    objects = self.listed.len(),
+                    seconds = self.begun.elapsed().as_secs_f64(),
+                    "listed"
+                );
+                self.listed.clear();
+                self.progress.send_replace(Instant::now());
+                self.is_ready.send_replace(true);
+                concerned
+            }
+            Event::Apply(object) => put(&mut index, &object),
+            Event::Delete(object) => index.remove::<K>(&key_of(&metadata_of(&object))),
         }
-        Event::InitApply(object) => {
-            listed.insert(key_of(&metadata_of(&object)));
-            put(index, &object)
-        }
-        Event::InitDone => {
-            let concerned = index.retain::<K>(listed, namespace);
-            listed.clear();
-            is_ready.send_replace(true);
-            concerned
-        }
-        Event::Apply(object) => put(index, &object),
-        Event::Delete(object) => index.remove::<K>(&key_of(&metadata_of(&object))),
     }
 }
 
@@ -299,49 +341,86 @@ fn put<K: Fact>(index: &mut Index, object: &DeserializeGuard<K>) -> Concerns {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{
+        super::wake::{Woken, wake_ups},
+        *,
+    };
 
     fn mk_volume(name: &str) -> DeserializeGuard<VolumeObject> {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"csi": {"driver": "a"}}})).expect("a volume")
     }
 
+    type Sent = futures::channel::mpsc::UnboundedSender<Result<Event<DeserializeGuard<VolumeObject>>, watcher::Error>>;
+
+    /// A cluster that follows one watch, whose events come from here.
+    fn follow() -> (Cluster, Sent, Woken) {
+        let (sender, events) = futures::channel::mpsc::unbounded();
+        let (wake, woken) = wake_ups();
+        let mut cluster = Cluster::fixed(Index::default());
+        let (is_ready, ready) = watch::channel(false);
+        cluster.ready.push(("persistentvolumes", ready));
+        let following = cluster.follow(("persistentvolumes", None), events.boxed(), is_ready, &wake);
+        cluster.watches.spawn(following);
+        (cluster, sender, woken)
+    }
+
+    fn send(sender: &Sent, event: Event<DeserializeGuard<VolumeObject>>) {
+        sender.unbounded_send(Ok(event)).expect("it is followed");
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn many_changes_wake_once_and_a_list_that_lacks_a_volume_removes_it() {
-        let (sender, receiver) = futures::channel::mpsc::unbounded();
-        let (wake, mut woken) = mpsc::channel(4);
-        let (is_ready, mut ready) = watch::channel(false);
-        let index = Arc::<RwLock<Index>>::default();
-        let following = tokio::spawn(follow::<VolumeObject>(
-            ("pv", None),
-            receiver.boxed(),
-            Arc::clone(&index),
-            is_ready,
-            wake,
-        ));
-        let volumes = || index.read().expect("no poison").volumes_of("a");
+    async fn changes_wake_their_driver_and_a_list_that_lacks_a_volume_removes_it() {
+        let (mut cluster, sender, mut woken) = follow();
+        let names = |names: &[&str]| {
+            for event in [Event::Init]
+                .into_iter()
+                .chain(names.iter().map(|name| Event::InitApply(mk_volume(name))))
+                .chain([Event::InitDone])
+            {
+                send(&sender, event);
+            }
+        };
+        names(&["pv1", "pv2"]);
+        cluster.wait_until_known().await.expect("a list");
+        assert_eq!(woken.next().await, Concerns::Drivers(["a".to_owned()].into()));
+        assert_eq!(cluster.read(|index| index.volumes_of("a")), ["pv1", "pv2"]);
 
-        for event in [
-            Event::Init,
-            Event::InitApply(mk_volume("pv1")),
-            Event::InitApply(mk_volume("pv2")),
-            Event::InitDone,
-        ] {
-            sender.unbounded_send(Ok(event)).expect("sent");
-        }
-        let first = woken.recv().await.expect("a wake-up");
-        assert_eq!(first, Concerns::Drivers(["a".to_owned()].into()));
-        assert!(*ready.borrow_and_update());
-        assert_eq!(volumes(), ["pv1", "pv2"]);
+        names(&["pv2"]);
+        woken.next().await;
+        assert_eq!(cluster.read(|index| index.volumes_of("a")), ["pv2"]);
 
-        for event in [Event::Init, Event::InitApply(mk_volume("pv2")), Event::InitDone] {
-            sender.unbounded_send(Ok(event)).expect("sent");
-        }
-        woken.recv().await.expect("a wake-up");
-        assert_eq!(volumes(), ["pv2"]);
+        send(&sender, Event::Apply(mk_volume("pv2")));
+        let next = tokio::time::timeout(STANDSTILL_LIMIT, woken.next()).await;
+        assert!(next.is_err(), "nothing changed: {next:?}");
+    }
 
-        sender.unbounded_send(Ok(Event::Apply(mk_volume("pv2")))).expect("sent");
-        drop(sender);
-        following.await.expect("no panic");
-        assert!(woken.recv().await.is_none(), "nothing changed, nobody is woken");
+    #[tokio::test(start_paused = true)]
+    async fn a_long_list_goes_on_while_no_one_takes_the_wake_ups_and_may_last_as_long_as_it_moves() {
+        let (mut cluster, sender, woken) = follow();
+        let begun = Instant::now();
+        let list = async {
+            send(&sender, Event::Init);
+            for page in 0..40 {
+                send(&sender, Event::InitApply(mk_volume(&format!("pv{page}"))));
+                tokio::time::sleep(STANDSTILL_LIMIT / 4).await;
+            }
+            send(&sender, Event::InitDone);
+        };
+        let (known, ()) = tokio::join!(cluster.wait_until_known(), list);
+        known.expect("it is complete");
+        assert_eq!(begun.elapsed(), STANDSTILL_LIMIT * 10);
+        assert_eq!(cluster.read(|index| index.volumes_of("a").len()), 40);
+        drop(woken);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_stands_still_is_named() {
+        let (mut cluster, sender, _woken) = follow();
+        let begun = Instant::now();
+        send(&sender, Event::Init);
+        send(&sender, Event::InitApply(mk_volume("pv1")));
+        let error = cluster.wait_until_known().await.expect_err("it is not complete");
+        assert!(error.to_string().contains("persistentvolumes"), "{error}");
+        assert!(begun.elapsed() < STANDSTILL_LIMIT * 2, "{:?}", begun.elapsed());
     }
 }

@@ -1,0 +1,121 @@
+//! Where all that calls for a reconcile comes together: it is merged, and passed on at most once in [`PACE`].
+//!
+//! The first change is passed on at once and what comes right behind it a little later, however many there are: a wait for a moment
+//! without changes would never end in a busy cluster. Nobody who reports a change ever waits here: a watch that stood still would
+//! miss what it is there for.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::Concerns;
+
+/// The shortest time between two wake-ups.
+pub(crate) const PACE: Duration = Duration::from_secs(1);
+
+/// What has changed and was not passed on yet.
+#[derive(Debug, Default)]
+struct Pending {
+    concerns: Mutex<Concerns>,
+    changed: Notify,
+}
+
+/// Reports changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Wake(Arc<Pending>);
+
+/// Passes changes on.
+#[derive(Debug)]
+pub(crate) struct Woken {
+    pending: Arc<Pending>,
+    last: Option<Instant>,
+}
+
+/// The two ends.
+pub(crate) fn wake_ups() -> (Wake, Woken) {
+    let pending = Arc::<Pending>::default();
+    let woken = Woken {
+        pending: Arc::clone(&pending),
+        last: None,
+    };
+    (Wake(pending), woken)
+}
+
+impl Wake {
+    /// Reports what a change concerns. Never waits.
+    pub(crate) fn send(&self, concerns: Concerns) {
+        if concerns.is_empty() {
+            return;
+        }
+        let mut pending = self.0.concerns.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *pending);
+        *pending = before.and(concerns);
+        self.0.changed.notify_one();
+    }
+
+    /// Reports a change that concerns one driver. Never waits.
+    pub(crate) fn driver(&self, name: &str) {
+        self.send(Concerns::Drivers(BTreeSet::from([name.to_owned()])));
+    }
+}
+
+impl Woken {
+    /// Waits for changes, and for their time. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Concerns {
+        if let Some(last) = self.last {
+            tokio::time::sleep_until(last + PACE).await;
+        }
+        loop {
+            let taken = std::mem::take(&mut *self.pending.concerns.lock().unwrap_or_else(PoisonError::into_inner));
+            if !taken.is_empty() {
+                self.last = Some(Instant::now());
+                return taken;
+            }
+            self.pending.changed.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(names: &[&str]) -> Concerns {
+        Concerns::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_change_is_passed_on_at_once_and_the_next_ones_together() {
+        let (wake, mut woken) = wake_ups();
+        let begun = Instant::now();
+        wake.driver("a");
+        assert_eq!(woken.next().await, of(&["a"]));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        wake.driver("b");
+        wake.send(Concerns::default());
+        wake.driver("c");
+        assert_eq!(woken.next().await, of(&["b", "c"]));
+        assert_eq!(begun.elapsed(), PACE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_a_pause_are_passed_on_in_every_second() {
+        let (wake, mut woken) = wake_ups();
+        let begun = Instant::now();
+        tokio::spawn(async move {
+            loop {
+                wake.driver("a");
+                tokio::time::sleep(PACE / 4).await;
+            }
+        });
+        for second in 0..120 {
+            assert_eq!(woken.next().await, of(&["a"]));
+            assert!(begun.elapsed() <= PACE * (second + 1), "{:?}", begun.elapsed());
+        }
+        assert!(begun.elapsed() >= PACE * 119, "{:?}", begun.elapsed());
+    }
+}
