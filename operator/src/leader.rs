@@ -6,7 +6,8 @@
 //! * A foreign lease counts as expired when it was **seen unchanged** for its whole duration on this process's own
 //!   monotonic clock. The times inside the Lease are for people; nothing compares clocks of two machines.
 //! * The holder gives up [`LeaseSettings::renew_deadline`] after its last successful renewal, which is shorter than the
-//!   duration that others wait for: it has stopped before anybody else starts.
+//!   duration that others wait for: it has stopped before anybody else starts. Until then a renewal that failed is tried again
+//!   and again, so that an API server may be away for nearly half a minute.
 //! * At a clean end the Lease is released, so that the next holder need not wait.
 //!
 //! Should two operators reconcile for a moment all the same, server-side apply of the same desired state keeps it harmless.
@@ -27,6 +28,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+/// Pause after a renewal that failed.
+const FAILED_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long one attempt may take: a request to an API server that went away without a word must not use up the time of the next ones.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
+
 /// Who competes for which Lease, and at what pace.
 #[derive(Debug, Clone)]
 pub struct LeaseSettings {
@@ -40,19 +47,19 @@ pub struct LeaseSettings {
     pub duration: Duration,
     /// How long the holder goes on without a successful renewal; shorter than `duration`.
     pub renew_deadline: Duration,
-    /// Pause between two attempts to acquire or to renew.
+    /// Pause between two attempts to acquire, and between two renewals.
     pub retry: Duration,
 }
 
 impl LeaseSettings {
-    /// Settings with the usual pace: 30 s duration, 20 s deadline, one write every 10 s.
+    /// Settings that outlast an API server which is away for 30 s: 60 s duration, 40 s deadline, one write every 10 s.
     pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             identity: identity.to_owned(),
-            duration: Duration::from_secs(30),
-            renew_deadline: Duration::from_secs(20),
+            duration: Duration::from_mins(1),
+            renew_deadline: Duration::from_secs(40),
             retry: Duration::from_secs(10),
         }
     }
@@ -163,6 +170,8 @@ impl Elector {
                         elector: self,
                     });
                 }
+                // The next look shows who was faster.
+                Ok(Held::Changed) => {}
                 Ok(Held::By(holder)) => {
                     if waiting_for.as_ref() != Some(&holder) {
                         info!(lease = self.lease_name(), holder, "standing by");
@@ -179,7 +188,7 @@ impl Elector {
     }
 
     async fn bounded_attempt(&mut self) -> Result<Held, LeaderError> {
-        let limit = self.settings.retry;
+        let limit = ATTEMPT_LIMIT;
         let name = self.lease_name();
         tokio::time::timeout(limit, self.attempt())
             .await
@@ -252,7 +261,7 @@ impl Elector {
         }
     }
 
-    /// Writes with the `resourceVersion` that was read; a conflict means that somebody else was faster.
+    /// Writes with the `resourceVersion` that was read; a conflict means that another writer was faster.
     async fn write(&mut self, lease: Lease, create: bool) -> Result<Held, LeaderError> {
         let params = PostParams::default();
         let written = if create {
@@ -266,8 +275,8 @@ impl Elector {
                 Ok(Held::Mine(Box::new(lease)))
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                debug!(lease = self.lease_name(), "somebody else wrote the lease first");
-                Ok(Held::By("another candidate".to_owned()))
+                debug!(lease = self.lease_name(), "another writer was faster");
+                Ok(Held::Changed)
             }
             Err(source) => Err(LeaderError::Write {
                 name: self.lease_name(),
@@ -282,6 +291,8 @@ impl Elector {
 enum Held {
     Mine(Box<Lease>),
     By(String),
+    /// Unknown: between the look and the write it was written, by another candidate or by someone who set a label.
+    Changed,
 }
 
 fn holder_of(lease: Option<&Lease>) -> String {
@@ -305,35 +316,33 @@ impl Leader {
     ///
     /// A caller that gets `Err` must stop all writes at once.
     pub async fn keep(&mut self, stop: &CancellationToken) -> Result<(), LeadershipLost> {
+        let LeaseSettings {
+            renew_deadline, retry, ..
+        } = self.elector.settings;
+        let mut pause = retry;
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(self.elector.settings.retry) => {}
-            }
             // Nothing may outlast the deadline, a renewal that hangs least of all.
-            let left = self
-                .elector
-                .settings
-                .renew_deadline
-                .saturating_sub(self.renewed.elapsed());
-            let begun = Instant::now();
+            let deadline = self.renewed + renew_deadline;
+            let renewal = async {
+                tokio::time::sleep(pause).await;
+                (Instant::now(), self.elector.bounded_attempt().await)
+            };
             let attempt = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                attempt = tokio::time::timeout(left, self.elector.bounded_attempt()) => attempt,
+                attempt = tokio::time::timeout_at(deadline, renewal) => attempt,
             };
+            pause = FAILED_PAUSE;
             match attempt {
-                Ok(Ok(Held::Mine(lease))) => {
+                Ok((begun, Ok(Held::Mine(lease)))) => {
                     self.renewed = begun;
                     self.lease = *lease;
+                    pause = retry;
                 }
-                Ok(Ok(Held::By(holder))) => return Err(LeadershipLost::Taken { holder }),
-                Ok(Err(error)) => warn!(%error, "cannot renew the lease"),
-                Err(_) => {}
-            }
-            if self.renewed.elapsed() >= self.elector.settings.renew_deadline {
-                return Err(LeadershipLost::NotRenewed {
-                    after: self.elector.settings.renew_deadline,
-                });
+                Ok((_, Ok(Held::By(holder)))) => return Err(LeadershipLost::Taken { holder }),
+                // Whose it is, the next look tells.
+                Ok((_, Ok(Held::Changed))) => {}
+                Ok((_, Err(error))) => warn!(%error, "cannot renew the lease; it is tried again"),
+                Err(_) => return Err(LeadershipLost::NotRenewed { after: renew_deadline }),
             }
         }
     }

@@ -81,7 +81,7 @@ mod with_an_api {
         for _ in 0..4 {
             answer(&mut api, "GET", 200, held("you", "7")).await;
         }
-        // Seen unchanged for 40 s of 30: now it is taken, with the version that was read.
+        // Seen unchanged for 40 s of its 30: now it is taken, with the version that was read.
         answer(&mut api, "GET", 200, held("you", "7")).await;
         let sent = answer(&mut api, "PUT", 200, held("me", "8")).await;
         assert_eq!(sent["metadata"]["resourceVersion"], "7");
@@ -102,8 +102,67 @@ mod with_an_api {
         answer(&mut api, "POST", 201, held("me", "1")).await;
         answer(&mut api, "GET", 200, held("me", "1")).await;
         answer(&mut api, "PUT", 409, failure(409, "Conflict")).await;
+        answer(&mut api, "GET", 200, held("you", "2")).await;
         let lost = holder.await.expect("no panic").expect_err("lost");
-        assert!(matches!(lost, LeadershipLost::Taken { .. }), "{lost}");
+        assert!(matches!(lost, LeadershipLost::Taken { holder } if holder == "you"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_goes_on_when_only_a_label_of_the_lease_was_written() {
+        let (elector, mut api) = elector();
+        let stop = CancellationToken::new();
+        let stopping = stop.clone();
+        let holder = tokio::spawn(async move {
+            let mut leader = elector.acquire(&stop).await.expect("the lease");
+            leader.keep(&stop).await
+        });
+        answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+        answer(&mut api, "POST", 201, held("me", "1")).await;
+        answer(&mut api, "GET", 200, held("me", "1")).await;
+        answer(&mut api, "PUT", 409, failure(409, "Conflict")).await;
+        answer(&mut api, "GET", 200, held("me", "2")).await;
+        let sent = answer(&mut api, "PUT", 200, held("me", "3")).await;
+        assert_eq!(sent["metadata"]["resourceVersion"], "2");
+        stopping.cancel();
+        assert_eq!(holder.await.expect("no panic"), Ok(()));
+    }
+
+    #[rstest]
+    #[case::that_refuses(true)]
+    #[case::that_hangs(false)]
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_outlasts_an_api_server_that_is_away_for_a_while(#[case] refuses: bool) {
+        const AWAY: Duration = Duration::from_secs(28);
+        let (elector, mut api) = elector();
+        let stop = CancellationToken::new();
+        let stopping = stop.clone();
+        let holder = tokio::spawn(async move {
+            let mut leader = elector.acquire(&stop).await.expect("the lease");
+            leader.keep(&stop).await
+        });
+        answer(&mut api, "GET", 404, failure(404, "NotFound")).await;
+        answer(&mut api, "POST", 201, held("me", "1")).await;
+        // It goes just before the next renewal.
+        let mut unanswered = Vec::new();
+        let mut left = None;
+        let (back, responder) = loop {
+            let (request, responder) = api.next_request().await.expect("it is tried again");
+            let since = *left.get_or_insert_with(Instant::now);
+            if since.elapsed() >= AWAY {
+                break (request, responder);
+            }
+            if refuses {
+                responder.send_error(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+            } else {
+                unanswered.push(responder);
+            }
+        };
+        assert_eq!(back.method(), "GET");
+        let body = Body::from(held("me", "1").to_string().into_bytes());
+        responder.send_response(Response::builder().status(200).body(body).expect("a response"));
+        answer(&mut api, "PUT", 200, held("me", "2")).await;
+        stopping.cancel();
+        assert_eq!(holder.await.expect("no panic"), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
