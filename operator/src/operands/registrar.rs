@@ -1,7 +1,7 @@
 //! The containers beside the driver on nodes where it does not register itself: node-driver-registrar and livenessprobe, as
 //! upstream runs them.
 
-use k8s_openapi::api::core::v1::{Capabilities, Container, SecurityContext};
+use k8s_openapi::api::core::v1::{Capabilities, Container, SELinuxOptions, SecurityContext};
 
 use super::node::{PLUGIN_VOLUME, REGISTRY_VOLUME};
 use super::pod;
@@ -82,6 +82,11 @@ fn container(resolved: &Resolved, component: Component, port: u16, own: impl Int
         security_context: Some(SecurityContext {
             // The directories of the kubelet are root's.
             run_as_user: Some(0),
+            // And theirs, and the socket of the driver, which is privileged, are out of a container's reach where SELinux enforces.
+            se_linux_options: Some(SELinuxOptions {
+                type_: Some("spc_t".into()),
+                ..SELinuxOptions::default()
+            }),
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
             capabilities: Some(Capabilities {

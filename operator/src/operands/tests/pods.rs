@@ -378,6 +378,11 @@ fn beside_the_kubelets_registrar_the_driver_does_not_register_itself() {
         .map(|m| &m["mountPath"])
         .collect();
     assert_eq!(mounts, ["/csi", "/registration"]);
+    for name in ["livenessprobe", "node-driver-registrar"] {
+        let context = &container(&operands, "DaemonSet", name)["securityContext"];
+        assert_eq!(context["seLinuxOptions"], json!({ "type": "spc_t" }), "{name}");
+        assert!(context.get("privileged").is_none(), "{name}");
+    }
     let volumes = pod_spec(&operands, "DaemonSet")["volumes"].as_array().unwrap();
     let path = |name: &str| &volumes.iter().find(|v| v["name"] == name).unwrap()["hostPath"]["path"];
     assert_eq!(path("plugin-dir"), "/var/lib/kubelet/plugins/cinder.csi.openstack.org");
