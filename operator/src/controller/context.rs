@@ -1,7 +1,7 @@
 //! What all reconciles share.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -32,6 +32,10 @@ use crate::{
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
 const FACTS_HOLD: Duration = Duration::from_mins(10);
+
+/// How long a version of Kubernetes counts after an API server of it has answered. Of several the one that answers is a matter of
+/// chance, and while they are upgraded the lowest decides which sidecars run: pods must not be replaced back and forth.
+const VERSION_HOLD: Duration = Duration::from_hours(1);
 
 /// The namespace whose uid identifies the cluster.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
@@ -73,7 +77,21 @@ pub struct Context {
     /// How long a new node pod may take to be Ready and registered.
     pub registration_deadline: Duration,
     facts: Mutex<Option<(Facts, Instant)>>,
+    versions: Mutex<Versions>,
     memories: Mutex<HashMap<String, Memory>>,
+}
+
+/// The versions of the API servers that have answered, with the time of each one's last answer.
+#[derive(Debug, Default)]
+struct Versions(BTreeMap<KubernetesVersion, Instant>);
+
+impl Versions {
+    /// Takes in what was seen; the lowest that still counts.
+    fn lowest(&mut self, seen: Option<KubernetesVersion>, now: Instant) -> Option<KubernetesVersion> {
+        self.0.retain(|_, at| now.duration_since(*at) < VERSION_HOLD);
+        self.0.extend(seen.map(|version| (version, now)));
+        self.0.keys().next().copied()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -153,6 +171,7 @@ impl Context {
             reconcile_timeout: parts.reconcile_timeout,
             registration_deadline: parts.registration_deadline,
             facts: Mutex::default(),
+            versions: Mutex::default(),
             memories: Mutex::default(),
         }
     }
@@ -206,10 +225,13 @@ impl Context {
             Err(kube::Error::Api(status)) if status.code == 403 || status.code == 404 => None,
             Err(error) => return Err(ReconcileError::Version(Box::new(error))),
         };
+        let seen = KubernetesVersion::parse(&version.major, &version.minor);
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let facts = Facts {
-            kubernetes_version: KubernetesVersion::parse(&version.major, &version.minor),
+            kubernetes_version: versions.lowest(seen, Instant::now()),
             cluster_uid,
         };
+        drop(versions);
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some((facts.clone(), Instant::now()));
         Ok(facts)
     }
@@ -269,5 +291,24 @@ impl Context {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(driver);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lowest_version_of_the_last_hour_counts() {
+        let mut versions = Versions::default();
+        let minor = |minor| Some(KubernetesVersion { major: 1, minor });
+        let begun = Instant::now();
+        let told = [(0, 35), (10, 36), (20, 35), (30, 36), (79, 36), (80, 36), (90, 36)];
+        let lowest = told.map(|(minutes, seen)| {
+            let version = versions.lowest(minor(seen), begun + Duration::from_mins(minutes));
+            version.map(|version| version.minor)
+        });
+        assert_eq!(lowest, [35, 35, 35, 35, 35, 36, 36].map(Some));
+        assert_eq!(Versions::default().lowest(None, begun), None);
     }
 }
