@@ -422,7 +422,9 @@ impl Pass<'_> {
             context.metrics.deletion_blockers(name, kind, count);
         }
         context.metrics.rollout(name, next.rollout.as_ref());
-        self.publish(previous, &next, notices).await
+        self.publish(previous, &next, notices).await?;
+        context.remember_broken(name, &next);
+        Ok(())
     }
 
     /// Writes the status if it changed, sends the events, sets the gauges of the conditions.

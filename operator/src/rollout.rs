@@ -4,8 +4,10 @@
 //! The order is: everything that pods need, the controller, and when all its pods are of the new version, the node pods. Those
 //! are not left to the DaemonSet's own rolling update, because that goes by Ready pods. The DaemonSet's strategy is OnDelete,
 //! and the operator deletes outdated pods, never more than `maxUnavailable` nodes at once, where a node counts as served only
-//! when its pod is of the wanted revision, is Ready, and the node's CSINode lists the driver. So a rollout stops by itself as
-//! soon as new pods do not come up: nothing has to be written for that, and an operator that starts anew finds it stopped.
+//! when its pod is of the wanted revision, is Ready, and the node's CSINode lists the driver. Nodes where the new pod does not come up
+//! count against `maxUnavailable`: a rollout stops when it has lost so many, and an operator that starts again finds it stopped. Nodes
+//! that were without the driver before do not count. The status records them before their pods are deleted, because nothing
+//! shows it afterwards.
 
 mod gate;
 mod nodes;
@@ -13,5 +15,5 @@ mod window;
 
 pub use gate::{Gate, Hold, gate, hold_back};
 pub(crate) use nodes::scaled;
-pub use nodes::{NodePod, NodeRollout, Nodes, REVISION_LABEL, Replacement, node_rollout};
+pub use nodes::{NodePod, NodeRollout, Nodes, REVISION_LABEL, Replacement, node_rollout, without_pod};
 pub use window::{Window, WindowError};

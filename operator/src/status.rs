@@ -181,6 +181,11 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
             desired: i32::try_from(seen.nodes.desired).unwrap_or(i32::MAX),
             registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
             unregistered: seen.nodes.unregistered.iter().take(NAMED).cloned().collect(),
+            broken_before: seen
+                .node_rollout
+                .as_ref()
+                .map(|rollout| rollout.broken_before.clone())
+                .unwrap_or_default(),
         }),
         clouds: clouds::statuses(previous, seen, now),
         volumes: Some(volumes::status(previous, seen)),
@@ -326,6 +331,9 @@ fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
                 daemon_set.name
             ),
         );
+    }
+    if let Some(rollout) = seen.node_rollout.as_ref().filter(|rollout| rollout.is_down()) {
+        return verdict("False", "NodePodsDown", rollout::down(rollout));
     }
     verdict(
         "True",

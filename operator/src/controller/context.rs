@@ -1,12 +1,13 @@
 //! What all reconciles share.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use cinder_csi_crds::CinderCSIDriverStatus;
 use csi_sources::Sources;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, runtime::reflector::Store};
@@ -106,6 +107,10 @@ struct Memory {
     failures: u32,
     unrepairable: Unrepairable,
     takeover: Option<(Takeover, Instant)>,
+    /// The nodes that the status recorded last as broken before their pods are replaced; the watch brings that later.
+    broken_before: Option<Vec<String>>,
+    /// Since when nodes have had no pod. Nothing in the cluster tells that.
+    lacking: BTreeMap<String, Instant>,
 }
 
 impl fmt::Debug for Context {
@@ -277,6 +282,33 @@ impl Context {
                 .takeover
                 .insert(known.unwrap_or_else(|| (takeover.clone(), Instant::now())));
             since.elapsed()
+        })
+    }
+
+    /// The nodes that the status records as broken before their pods are replaced, by what was written last or was read.
+    pub(super) fn broken_before(&self, driver: &str, read: Option<&CinderCSIDriverStatus>) -> Vec<String> {
+        let read = read.and_then(|status| status.nodes.as_ref());
+        self.with_memory(driver, |memory| memory.broken_before.clone())
+            .or_else(|| Some(read?.broken_before.clone()))
+            .unwrap_or_default()
+    }
+
+    /// A status was written.
+    pub(super) fn remember_broken(&self, driver: &str, written: &CinderCSIDriverStatus) {
+        let nodes = written.nodes.as_ref();
+        let broken = nodes.map(|nodes| nodes.broken_before.clone()).unwrap_or_default();
+        self.with_memory(driver, |memory| memory.broken_before = Some(broken));
+    }
+
+    /// How long these nodes, and no others, have had no pod of the driver, as far as this process has seen.
+    pub(super) fn lacking(&self, driver: &str, without: &BTreeSet<&str>) -> BTreeMap<String, Duration> {
+        self.with_memory(driver, |memory| {
+            memory.lacking.retain(|node, _| without.contains(node.as_str()));
+            for node in without {
+                memory.lacking.entry((*node).to_owned()).or_insert_with(Instant::now);
+            }
+            let lasts = memory.lacking.iter();
+            lasts.map(|(node, since)| (node.clone(), since.elapsed())).collect()
         })
     }
 

@@ -17,7 +17,7 @@ use crate::{
     operands::Stage,
     plan::{Action, Plan},
     resolve::{Problem, Resolved},
-    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, node_rollout},
+    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, node_rollout, without_pod},
     status::{Drift, Seen, Workload},
     teardown::unregistering_since,
     words::listed,
@@ -90,6 +90,8 @@ impl Pass<'_> {
         // Our pods wait there until those of the other installation are replaced.
         let theirs = adoption.nodes();
         ready.retain(|node| !theirs.contains(node.as_str()));
+        let lacking = context.lacking(name, &without_pod(&ready, &pods));
+        let broken_before = context.broken_before(name, self.driver.status.as_ref());
         let one = IntOrString::Int(1);
         let replaces_by_itself = resolved.is_some_and(|resolved| resolved.node.update == NodeUpdateType::RollingUpdate);
         let is_free = seen.failures.is_empty() && unregistering_since(daemon_set).is_none();
@@ -98,6 +100,8 @@ impl Pass<'_> {
             pods: &pods,
             registered: &registered,
             revision: revision.as_deref(),
+            lacking: &lacking,
+            broken_before: &broken_before,
             max_unavailable: resolved.map_or(&one, |resolved| &resolved.node.max_unavailable),
             replaces: may_write && replaces_by_itself && is_free,
             deadline: context.registration_deadline,

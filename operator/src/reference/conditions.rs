@@ -83,8 +83,9 @@ pub static CONDITIONS: &[ConditionReason] = &[
         Available,
         "False",
         "NodePodsDown",
-        "No node pod is available: no volume can be mounted or unmounted.",
-        "`kubectl describe` of the DaemonSet and of its pods tells why.",
+        "No node pod is available, or on more nodes than spec.node.update.maxUnavailable none has served for longer than \
+         --registration-deadline: no volume can be mounted or unmounted there, although the kubelets know the driver.",
+        "Condition Degraded names nodes, pods and reasons; `kubectl describe` of the DaemonSet and of its pods tells more.",
     ),
     row(
         Available,
@@ -355,7 +356,7 @@ pub static CONDITIONS: &[ConditionReason] = &[
         Progressing,
         "False",
         "RolloutStopped",
-        "New node pods did not come up in time, and no further ones are replaced.",
+        "New node pods did not come up in time on as many nodes as spec.node.update.maxUnavailable, and no further ones are replaced.",
         "See condition Degraded.",
     ),
     row(
@@ -390,15 +391,16 @@ pub static CONDITIONS: &[ConditionReason] = &[
         Degraded,
         "True",
         "RolloutStopped",
-        "Node pods did not come up in time after a change, and the other nodes keep their old pods.",
-        "Mend the spec or the node and delete the pod that the message names to have it tried again.",
+        "After a change node pods did not come up in time on as many nodes as spec.node.update.maxUnavailable. The other nodes keep their \
+         old pods.",
+        "Fix the spec or the node, and delete the pod that the message names to have it tried again.",
     ),
     row(
         Degraded,
         "True",
         "NodePodsFailing",
-        "Node pods do not become Ready and registered, though nothing is being replaced.",
-        "Mend the node, or delete the pod that the message names to have it tried again.",
+        "Node pods, of whatever revision, are not Ready and registered for longer than --registration-deadline. A rollout goes on.",
+        "Fix the node, or delete the pod that the message names to have it tried again.",
     ),
     row(
         ConditionType::Upgradeable,

@@ -3,7 +3,10 @@
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
 use super::{Issue, Seen, Verdict, Workload, verdict};
-use crate::rollout::{Hold, NodeRollout};
+use crate::{
+    rollout::{Hold, NodeRollout},
+    words::listed,
+};
 
 /// How many failed nodes the status lists.
 const LISTED: usize = 10;
@@ -58,7 +61,7 @@ pub(super) fn rollout(seen: &Seen) -> Option<RolloutStatus> {
         RolloutState::Paused
     } else if let Some(hold) = &seen.gate.hold {
         hold.state()
-    } else if nodes.is_stopped() || controller.stalled.is_some() {
+    } else if has_stopped(nodes) || controller.stalled.is_some() {
         RolloutState::Stopped
     } else if is_controller_done && seen.leaves_pods && nodes.outdated > 0 {
         RolloutState::OnDelete
@@ -80,6 +83,24 @@ pub(super) fn rollout(seen: &Seen) -> Option<RolloutStatus> {
         updated,
         failed: nodes.failed.iter().take(LISTED).cloned().collect(),
     })
+}
+
+/// Whether nothing goes on by itself: it has lost too many nodes, or those that are left do not come up.
+fn has_stopped(nodes: &NodeRollout) -> bool {
+    nodes.is_stopped() || nodes.outdated == 0 && !nodes.failed.is_empty()
+}
+
+/// What Available says of nodes whose pods do not serve.
+pub(super) fn down(nodes: &NodeRollout) -> String {
+    let names: Vec<String> = nodes.failed.iter().map(|failed| failed.node.clone()).collect();
+    format!(
+        "on {} of {} nodes the driver's pod has not served for minutes, and spec.node.update.maxUnavailable allows {}: no volume can be \
+         mounted or unmounted on {}; condition Degraded says why",
+        names.len(),
+        nodes.desired,
+        nodes.limit,
+        listed(&names)
+    )
 }
 
 /// What Progressing says of a rollout, when there is one.
@@ -135,9 +156,9 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
             "False",
             "RolloutStopped",
             format!(
-                "{} of {} node pods are updated; the others are left alone, because new ones did not come up: condition \
+                "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {} nodes: condition \
                  Degraded names them",
-                nodes.updated, nodes.desired
+                nodes.updated, nodes.desired, nodes.lost
             ),
         ));
     }
@@ -184,36 +205,37 @@ pub(super) fn issues(seen: &Seen) -> Vec<Issue> {
             ),
         });
     }
-    if let Some(nodes) = seen.node_rollout.as_ref().filter(|nodes| nodes.is_stopped()) {
-        let (reason, stopped) = if nodes.outdated > 0 {
-            (
-                "RolloutStopped",
-                format!(
-                    "The rollout has stopped, and {} nodes keep their old pods. Mend the spec, or the node, and delete the pod to have \
-                     it tried again",
-                    nodes.outdated
-                ),
-            )
-        } else {
-            (
-                "NodePodsFailing",
-                "Mend the node, or delete the pod to have it tried again".to_owned(),
-            )
-        };
-        let failed = nodes.failed.iter().take(LISTED).map(|failed| {
-            let pod = failed.pod.as_deref().unwrap_or("no pod");
-            format!("{} ({pod}): {}", failed.node, failed.reason)
-        });
-        let failed = failed.collect::<Vec<_>>().join("; ");
-        issues.push(Issue {
-            reason,
-            message: format!(
-                "node pods did not come up in time on {} node(s): {failed}. {stopped}",
-                nodes.failed.len()
-            ),
-        });
-    }
+    issues.extend(seen.node_rollout.as_ref().and_then(failed_nodes));
     issues
+}
+
+/// Nodes that are without the driver.
+fn failed_nodes(nodes: &NodeRollout) -> Option<Issue> {
+    if nodes.failed.is_empty() {
+        return None;
+    }
+    let has_stopped = nodes.is_stopped() && nodes.outdated > 0;
+    let (reason, remedy) = if has_stopped {
+        let stopped = format!(
+            "The rollout has stopped at spec.node.update.maxUnavailable ({}), and {} nodes keep their old pods. Fix the spec, or the \
+             node, and delete the pod to have it tried again",
+            nodes.limit, nodes.outdated
+        );
+        ("RolloutStopped", stopped)
+    } else {
+        let remedy = "Fix the node, or delete the pod to have it tried again";
+        ("NodePodsFailing", remedy.to_owned())
+    };
+    let failed = nodes.failed.iter().take(LISTED).map(|failed| {
+        let pod = failed.pod.as_deref().unwrap_or("no pod");
+        format!("{} ({pod}): {}", failed.node, failed.reason)
+    });
+    let failed = failed.collect::<Vec<_>>().join("; ");
+    let message = format!(
+        "node pods did not come up in time on {} node(s): {failed}. {remedy}",
+        nodes.failed.len()
+    );
+    Some(Issue { reason, message })
 }
 
 /// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.

@@ -100,13 +100,13 @@ async fn a_finalizer_that_cannot_be_taken_off_is_told_beside_the_end_of_the_remo
     assert!(world.driver().finalizers().is_empty());
 }
 
-#[tokio::test]
-async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is() {
+/// A driver with a node whose pod is of an old revision, and is Ready or not.
+async fn with_old_pod(ready: &str) -> World {
     let pod = json!({
         "metadata": {"name": "node-1", "namespace": "cinder-csi", "uid": "pod-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT, (REVISION_LABEL): "old"}},
         "spec": {"nodeName": "n1", "containers": []},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     });
     let mut index = mk_index(&[], true);
     let ready = json!([{"type": "Ready", "status": "True"}]);
@@ -124,6 +124,31 @@ async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is
         json!({"metadata": {"name": "new", "labels": {(INSTANCE_LABEL): NAME, (REVISION_LABEL): "new"}, "ownerReferences": [owner]},
             "revision": 2}),
     );
+    world
+}
+
+#[tokio::test]
+async fn that_a_node_was_broken_is_written_before_its_pod_is_replaced() {
+    let world = with_old_pod("False").await;
+    world.api.take_writes();
+    let action = world.reconcile().await.expect("reconciled");
+    let writes = world.api.take_writes();
+    assert_eq!(deletes(&writes), [] as [&str; 0]);
+    let status = world.driver().status.expect("a status");
+    assert_eq!(status.nodes.expect("nodes").broken_before, ["n1"]);
+    assert_eq!(action, Action::requeue(Duration::from_millis(1_100)));
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/NodePodsFailing");
+
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        deletes(&world.api.take_writes()),
+        ["/api/v1/namespaces/cinder-csi/pods/node-1"]
+    );
+}
+
+#[tokio::test]
+async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is() {
+    let world = with_old_pod("True").await;
     world.api.break_writes_to(Some("/pods/"));
     let (verdict, message) = world.fails().await;
     assert_eq!(verdict, "True/ReconcileFailed");

@@ -141,6 +141,8 @@ fn unrolled(outdated: usize) -> Seen {
                 pod: None,
                 reason: "no such image".to_owned(),
             }],
+            lost: 1,
+            limit: 1,
             ..mk_nodes(3, 3 - outdated)
         });
     })

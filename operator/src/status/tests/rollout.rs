@@ -39,6 +39,8 @@ fn stopped(outdated: usize) -> Seen {
             serving: 2,
             outdated,
             failed: vec![failed],
+            lost: 1,
+            limit: 1,
             ..NodeRollout::default()
         }),
         ..mk_healthy()
@@ -143,6 +145,37 @@ fn a_stopped_rollout_names_node_pod_reason_and_remedy() {
     }
     assert_eq!(told(&stopped(0), ConditionType::Degraded).0, "True/NodePodsFailing");
     assert_eq!(told(&stopped(0), ConditionType::Upgradeable).0, "False/Degraded");
+}
+
+#[test]
+fn a_failure_that_does_not_stop_the_rollout_is_told_and_the_rollout_goes_on() {
+    let mut seen = stopped(1);
+    if let Some(nodes) = &mut seen.node_rollout {
+        nodes.limit = 2;
+    }
+    assert_eq!(told(&seen, ConditionType::Degraded).0, "True/NodePodsFailing");
+    assert_eq!(told(&seen, ConditionType::Progressing).0, "True/RollingOut");
+    assert_eq!(told(&seen, ConditionType::Available).0, "True/AsExpected");
+    let state = status(None, &seen, at(1)).rollout.map(|rollout| rollout.state);
+    assert_eq!(state, Some(RolloutState::Rolling));
+}
+
+#[test]
+fn node_pods_that_are_down_on_more_nodes_than_may_be_make_the_driver_unavailable_though_all_are_registered() {
+    let mut seen = stopped(0);
+    if let Some(nodes) = &mut seen.node_rollout {
+        let more = FailedNode {
+            node: "n2".to_owned(),
+            ..nodes.failed[0].clone()
+        };
+        nodes.failed.push(more);
+    }
+    let (verdict, message) = told(&seen, ConditionType::Available);
+    assert_eq!(verdict, "False/NodePodsDown");
+    assert!(
+        message.contains("2 of 3 nodes") && message.contains("n1, n2"),
+        "{message}"
+    );
 }
 
 #[test]
