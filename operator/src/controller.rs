@@ -209,6 +209,7 @@ fn owner_of(driver: &CinderCSIDriver) -> Owner {
 fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     let otherwise = [
         seen.opens_in,
+        seen.nodes.look_again,
         seen.node_rollout.as_ref().and_then(|nodes| nodes.look_again),
     ]
     .into_iter()
@@ -391,6 +392,7 @@ impl Pass<'_> {
         seen.controller = controller.map(Workload::of_deployment);
         self.look_at_classes(live, seen);
         let daemon_set = of(kind::DAEMON_SET);
+        let (deadline, now) = (self.context.registration_deadline, self.context.sources.now());
         seen.daemon_set = daemon_set.map(Workload::of_daemon_set);
         seen.nodes = daemon_set
             .and_then(observe::pod_template)
@@ -398,7 +400,7 @@ impl Pass<'_> {
                 let name = &self.owner.name;
                 self.context
                     .cluster
-                    .read(|index| view(&index.nodes(), &template, &index.registered_on(name)))
+                    .read(|index| view(&index.nodes(), &template, &index.registered_on(name), deadline, now))
             });
     }
 

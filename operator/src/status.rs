@@ -180,7 +180,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
         nodes: (!is_gone).then(|| NodesStatus {
             desired: i32::try_from(seen.nodes.desired).unwrap_or(i32::MAX),
             registered: i32::try_from(seen.nodes.registered).unwrap_or(i32::MAX),
-            unregistered: seen.nodes.unregistered.iter().take(NAMED).cloned().collect(),
+            unregistered: seen.nodes.missing().take(NAMED).cloned().collect(),
             broken_before: seen
                 .node_rollout
                 .as_ref()
@@ -216,7 +216,7 @@ fn judge(
     now: Timestamp,
 ) -> Verdict {
     match type_ {
-        ConditionType::Available => available(seen, issues),
+        ConditionType::Available => available(previous, seen, issues),
         ConditionType::Progressing => progressing(seen, issues),
         ConditionType::Degraded => degraded(seen, issues),
         ConditionType::Upgradeable => rollout::upgradeable(seen, issues),
@@ -235,6 +235,11 @@ fn judge(
     }
 }
 
+/// Whether some version of the driver has been in place everywhere.
+fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
+    status.is_some_and(|status| status.version.is_some())
+}
+
 /// Whether the state lets nothing be changed.
 fn is_paused(seen: &Seen) -> bool {
     matches!(
@@ -250,7 +255,7 @@ fn verdict(status: &'static str, reason: &str, message: impl Into<String>) -> Ve
     (status, reason.to_owned(), message.into())
 }
 
-fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
+fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Issue]) -> Verdict {
     if seen.removal == Some(Removal::Finished) {
         return verdict(
             "False",
@@ -296,16 +301,23 @@ fn available(seen: &Seen, issues: &[Issue]) -> Verdict {
             a volume",
         );
     }
-    if !nodes.unregistered.is_empty() {
+    // A driver that has been in place once does not become unavailable because the cluster grows.
+    let is_growing = nodes.registered > 0 && is_in_place(previous);
+    let unregistered: Vec<String> = if is_growing {
+        nodes.unregistered.clone()
+    } else {
+        nodes.missing().cloned().collect()
+    };
+    if !unregistered.is_empty() {
         return verdict(
             "False",
             "NodesUnregistered",
             format!(
                 "{} of {} nodes have no CSINode entry of the driver, and their pods cannot use volumes: {}; look at the node pods \
              there and their logs",
-                nodes.unregistered.len(),
+                unregistered.len(),
                 nodes.desired,
-                listed(&nodes.unregistered)
+                listed(&unregistered)
             ),
         );
     }
@@ -392,7 +404,7 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
         ));
     }
     parts.extend(rollout::node_progress(seen));
-    if !seen.nodes.unregistered.is_empty() {
+    if seen.nodes.missing().next().is_some() {
         parts.push(format!(
             "nodes: {} of {} registered",
             seen.nodes.registered, seen.nodes.desired
@@ -547,6 +559,7 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         // That nothing is under way is said by Available or Degraded already, what blocks a removal by Progressing, and why nobody
         // knows whether it is available by Degraded.
         let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
+            || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
             || *type_ == ConditionType::Progressing && new.status != "True"
             || *type_ == ConditionType::Available && new.status == "Unknown";
         (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))
@@ -556,6 +569,12 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
     let rotations = clouds::rotations(previous, next).into_iter();
     notices.extend(rotations.map(|(reason, note)| Notice::normal(reason, "Observe", note)));
     notices
+}
+
+/// Whether Upgradeable says only that a rollout has begun or has ended, as Progressing does: a node that joins makes one.
+fn is_about_rollout(old: Option<&Condition>, new: &Condition) -> bool {
+    const ROLLOUT: &str = "RolloutInProgress";
+    new.reason == ROLLOUT || new.status == "True" && old.is_some_and(|old| old.reason == ROLLOUT)
 }
 
 fn notice(type_: ConditionType, new: &Condition) -> Notice {

@@ -440,3 +440,31 @@ async fn a_class_that_is_made_anew_keeps_the_mark_of_the_administrator() {
     assert_eq!(class["reclaimPolicy"], "Delete");
     assert_eq!(class["metadata"]["annotations"][MARK], "true");
 }
+
+#[tokio::test]
+async fn a_node_that_has_just_joined_leaves_the_driver_available() {
+    let mut index = mk_index(&[], true);
+    let mut put = |name: &str, since: &str, drivers: Value| {
+        let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}, "creationTimestamp": since},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]}});
+        index.put(&serde_json::from_value::<observe::NodeObject>(node).expect("a node"));
+        let registration = json!({"metadata": {"name": name}, "spec": {"drivers": drivers}});
+        index.put(&serde_json::from_value::<observe::RegistrationObject>(registration).expect("a CSINode"));
+    };
+    put("n1", "2026-01-01T00:00:00Z", json!([{"name": NAME}]));
+    put("n2", &Sources::system().now().to_string(), json!([]));
+    let world = World::new(mk_spec(), index);
+    world.reconcile().await.expect("reconciled");
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        let mut object = world.api.get(path).expect("a workload");
+        object["status"] = json!({"availableReplicas": 1, "desiredNumberScheduled": 2, "numberAvailable": 1});
+        world.api.put(path, object);
+    }
+    let mut status = world.api.get(DRIVER).expect("the driver")["status"].take();
+    status["version"] = json!(crate::args::VERSION);
+    world.api.change(DRIVER, "/status", status);
+    let action = world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Available).0, "True/AsExpected");
+    assert_eq!(world.condition(ConditionType::Progressing).0, "True/RollingOut");
+    assert_ne!(action, Action::await_change(), "its time ends without an event");
+}

@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use k8s_openapi::api::{core::v1::Node, storage::v1::CSINode};
+use k8s_openapi::{
+    api::{core::v1::Node, storage::v1::CSINode},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
@@ -162,22 +165,24 @@ struct NodeCondition {
     #[serde(rename = "type")]
     type_: String,
     status: String,
+    #[serde(rename = "lastTransitionTime")]
+    last_transition_time: Option<Time>,
 }
 
 impl Fact for NodeObject {
     type Kept = NodeFacts;
 
     fn keep(&self) -> Option<NodeFacts> {
+        let mut conditions = self.status.conditions.iter().flatten();
+        let ready = conditions.find(|condition| condition.type_ == "Ready");
+        let made = self.metadata.creation_timestamp.as_ref();
+        let changed = ready.and_then(|ready| ready.last_transition_time.as_ref());
         Some(NodeFacts {
             name: self.metadata.name.clone().unwrap_or_default(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
             taints: self.spec.taints.iter().flatten().map(taint_facts).collect(),
-            ready: self
-                .status
-                .conditions
-                .iter()
-                .flatten()
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            since: made.into_iter().chain(changed).map(|time| time.0).max(),
         })
     }
 
@@ -425,7 +430,8 @@ mod tests {
         let mut index = Index::default();
         let node = |beat: &str, ready: &str| -> NodeObject {
             mk(json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {},
-                "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": beat}]}}))
+                "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": beat,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
         };
         assert_eq!(index.put(&node("1", "True")), Concerns::All);
         assert!(index.put(&node("2", "True")).is_empty());

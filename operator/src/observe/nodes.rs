@@ -4,9 +4,15 @@
 //! judged here by the node's CSINode entry. Which nodes count follows the rules of the DaemonSet controller: node selector,
 //! required node affinity, and taints that the pods do not tolerate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+use k8s_openapi::{
+    api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration},
+    jiff::Timestamp,
+};
 
 /// What matters of a Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -19,6 +25,8 @@ pub struct NodeFacts {
     pub taints: Vec<(String, String, String)>,
     /// Whether its kubelet reports that it is ready. One that does not can neither start nor register anything.
     pub ready: bool,
+    /// Since when it is as it is: Ready or not, or made.
+    pub since: Option<Timestamp>,
 }
 
 /// The nodes of one driver.
@@ -30,8 +38,19 @@ pub struct NodesView {
     pub registered: usize,
     /// Ready nodes where the driver should run and is not registered, sorted.
     pub unregistered: Vec<String>,
+    /// Those that have not been Ready for long enough to expect it, sorted.
+    pub joining: Vec<String>,
+    /// When one of those will have taken too long; no event marks that moment.
+    pub look_again: Option<Duration>,
     /// Nodes that are not Ready and have no registration; nothing can be done on them now. Sorted.
     pub not_ready: Vec<String>,
+}
+
+impl NodesView {
+    /// The Ready nodes where the driver is not registered, however long.
+    pub fn missing(&self) -> impl Iterator<Item = &String> {
+        self.unregistered.iter().chain(&self.joining)
+    }
 }
 
 /// Taints that the DaemonSet controller lets its pods tolerate on its own.
@@ -46,13 +65,27 @@ const ALWAYS_TOLERATED: &[&str] = &[
     "node.kubernetes.io/network-unavailable",
 ];
 
-/// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver.
-pub fn view(nodes: &[NodeFacts], template: &PodSpec, registered_on: &BTreeSet<String>) -> NodesView {
+/// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver. A node has `deadline`
+/// from the moment when it is Ready.
+pub fn view(
+    nodes: &[NodeFacts],
+    template: &PodSpec,
+    registered_on: &BTreeSet<String>,
+    deadline: Duration,
+    now: Timestamp,
+) -> NodesView {
+    let left = |node: &NodeFacts| {
+        let lasts = Duration::try_from(now.duration_since(node.since?)).unwrap_or_default();
+        deadline.checked_sub(lasts).filter(|left| !left.is_zero())
+    };
     let mut view = NodesView::default();
     for node in nodes.iter().filter(|node| is_eligible(node, template)) {
         view.desired += 1;
         if registered_on.contains(&node.name) {
             view.registered += 1;
+        } else if let Some(left) = left(node).filter(|_| node.ready) {
+            view.joining.push(node.name.clone());
+            view.look_again = Some(view.look_again.map_or(left, |already| already.min(left)));
         } else if node.ready {
             view.unregistered.push(node.name.clone());
         } else {
@@ -60,6 +93,7 @@ pub fn view(nodes: &[NodeFacts], template: &PodSpec, registered_on: &BTreeSet<St
         }
     }
     view.unregistered.sort();
+    view.joining.sort();
     view.not_ready.sort();
     view
 }
@@ -173,7 +207,14 @@ mod tests {
                 .map(|(k, v, e)| ((*k).to_owned(), (*v).to_owned(), (*e).to_owned()))
                 .collect(),
             ready: true,
+            since: None,
         }
+    }
+
+    const DEADLINE: Duration = Duration::from_mins(5);
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).expect("a time")
     }
 
     fn mk_template(mut spec: Value) -> PodSpec {
@@ -200,7 +241,7 @@ mod tests {
     fn a_node_counts_where_selector_and_affinity_let_the_pod_run(#[case] spec: Value, #[case] expected: bool) {
         let node = mk_node("n1", &[("zone", "a"), ("cores", "8")], &[]);
         assert_eq!(
-            view(&[node], &mk_template(spec), &BTreeSet::new()).desired,
+            view(&[node], &mk_template(spec), &BTreeSet::new(), DEADLINE, now()).desired,
             usize::from(expected)
         );
     }
@@ -222,7 +263,7 @@ mod tests {
         let template = mk_template(json!({"tolerations": tolerations}));
         let node = mk_node("n1", &[], &[taint]);
         assert_eq!(
-            view(&[node], &template, &BTreeSet::new()).desired,
+            view(&[node], &template, &BTreeSet::new(), DEADLINE, now()).desired,
             usize::from(expected)
         );
     }
@@ -242,13 +283,30 @@ mod tests {
         ];
         let registered = ["n1", "n5", "elsewhere"].map(str::to_owned).into();
         assert_eq!(
-            view(&nodes, &mk_template(json!({})), &registered),
+            view(&nodes, &mk_template(json!({})), &registered, DEADLINE, now()),
             NodesView {
                 desired: 5,
                 registered: 2,
                 unregistered: vec!["n2".to_owned(), "n3".to_owned()],
                 not_ready: vec!["n4".to_owned()],
+                ..NodesView::default()
             }
         );
+    }
+
+    #[test]
+    fn a_node_that_joins_has_its_time_to_register() {
+        let since = |name, seconds: i64| NodeFacts {
+            since: Timestamp::from_second(now().as_second() - seconds).ok(),
+            ..mk_node(name, &[], &[])
+        };
+        let nodes = [since("n3", 10), since("n2", 299), since("n1", 300), since("n4", 20)];
+        let registered = ["n4".to_owned()].into();
+        let view = view(&nodes, &mk_template(json!({})), &registered, DEADLINE, now());
+        assert_eq!(
+            (view.unregistered, view.joining),
+            (vec!["n1".to_owned()], vec!["n2".to_owned(), "n3".to_owned()])
+        );
+        assert_eq!(view.look_again, Some(Duration::from_secs(1)));
     }
 }

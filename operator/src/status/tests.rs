@@ -150,6 +150,46 @@ fn available_is_judged_by_what_serves(#[case] seen: Seen, #[case] available: &st
     assert_eq!(verdicts(&seen)[2], "Degraded=False/AsExpected");
 }
 
+fn joining(registered: usize) -> Seen {
+    Seen {
+        nodes: NodesView {
+            desired: registered + 1,
+            registered,
+            joining: vec!["n9".to_owned()],
+            ..NodesView::default()
+        },
+        node_rollout: Some(mk_nodes(3, 2)),
+        ..mk_healthy()
+    }
+}
+
+#[test]
+fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
+    let healthy = status(None, &mk_healthy(), at(1));
+    let joined = status(Some(&healthy), &joining(3), at(2));
+    let verdict = |type_| find(&joined, type_).map(|one| (one.status.as_str(), one.reason.as_str()));
+    assert_eq!(verdict(ConditionType::Available), Some(("True", "AsExpected")));
+    assert_eq!(verdict(ConditionType::Progressing), Some(("True", "RollingOut")));
+    assert_eq!(joined.nodes.as_ref().map(|nodes| nodes.unregistered.len()), Some(1));
+    for (from, to) in [(&healthy, &joined), (&joined, &healthy)] {
+        let sent = notices(Some(from), to);
+        assert!(
+            sent.iter().all(|notice| notice.severity == Severity::Normal),
+            "{sent:?}"
+        );
+        assert!(sent.len() <= 1, "{sent:?}");
+    }
+}
+
+#[rstest]
+#[case::while_the_driver_is_installed(None, 2)]
+#[case::where_it_is_registered_nowhere(Some(status(None, &mk_healthy(), at(1))), 0)]
+fn a_node_that_joins_counts_at_once(#[case] previous: Option<CinderCSIDriverStatus>, #[case] registered: usize) {
+    let joined = status(previous.as_ref(), &joining(registered), at(2));
+    let reason = find(&joined, ConditionType::Available).map(|one| one.reason.clone());
+    assert_eq!(reason.as_deref(), Some("NodesUnregistered"));
+}
+
 #[test]
 fn refused_credentials_degrade_a_driver_that_goes_on_with_the_old_ones() {
     let seen = Seen {
