@@ -18,7 +18,7 @@ use crate::{
     adoption::Takeover,
     apply::FailedWrite,
     diagnosis::Stuck,
-    events::Notice,
+    events::{Notice, Severity},
     observe::NodesView,
     plan::Obstacle,
     reference,
@@ -54,6 +54,9 @@ const NAMED: usize = 10;
 
 /// Reason of Degraded where a reconcile ended before it was through.
 pub const RECONCILE_FAILED: &str = "ReconcileFailed";
+
+/// Event that the driver does not serve.
+const NOT_AVAILABLE: &str = "NotAvailable";
 
 /// The longest message of a condition that the API server takes.
 const LONGEST_MESSAGE: usize = 32_768;
@@ -562,7 +565,12 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
             || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
             || *type_ == ConditionType::Progressing && new.status != "True"
             || *type_ == ConditionType::Available && new.status == "Unknown";
-        (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))
+        let mut notice = (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))?;
+        // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
+        if notice.reason == NOT_AVAILABLE && !is_in_place(Some(next)) {
+            notice.severity = Severity::Normal;
+        }
+        Some(notice)
     };
     let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
     notices.extend(classes::notices(previous, next));
@@ -588,7 +596,7 @@ fn notice(type_: ConditionType, new: &Condition) -> Notice {
     }
     let reason = match (type_, new.status.as_str(), new.reason.as_str()) {
         (ConditionType::Available, "True", _) => "Available",
-        (ConditionType::Available, ..) => "NotAvailable",
+        (ConditionType::Available, ..) => NOT_AVAILABLE,
         (ConditionType::Progressing, _, "DeletionBlocked") => "DeletionBlocked",
         (ConditionType::Progressing, ..) => "Progressing",
         (ConditionType::Degraded, "True", _) => "Degraded",
@@ -602,7 +610,7 @@ fn notice(type_: ConditionType, new: &Condition) -> Notice {
     let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
     let is_bad = matches!(
         reason,
-        "NotAvailable" | "Degraded" | "DeletionBlocked" | "OverrideFailed" | "ConditionNotMet"
+        NOT_AVAILABLE | "Degraded" | "DeletionBlocked" | "OverrideFailed" | "ConditionNotMet"
     );
     if is_bad {
         Notice::warning(reason, "Observe", note)

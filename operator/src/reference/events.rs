@@ -32,6 +32,11 @@ pub static EVENTS: &[EventReason] = &[
         "NotAvailable",
         "The driver does not work; the note says why and what to do.",
     ),
+    row(
+        Normal,
+        "NotAvailable",
+        "The driver is being installed and does not work yet; the note says what is missing.",
+    ),
     row(Normal, "Progressing", "Something is being made, replaced or removed."),
     row(
         Warning,

@@ -537,6 +537,58 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
 }
 
 #[test]
+fn a_clean_installation_sends_no_warning() {
+    let steps = [
+        Seen {
+            clouds: vec![mk_cloud()],
+            ..Seen::default()
+        },
+        Seen {
+            controller: Some(mk_workload(2, 2, 0)),
+            node_rollout: Some(NodeRollout {
+                serving: 0,
+                outdated: 0,
+                ..mk_nodes(3, 0)
+            }),
+            nodes: NodesView {
+                desired: 3,
+                unregistered: vec!["n1".to_owned(), "n2".to_owned(), "n3".to_owned()],
+                ..NodesView::default()
+            },
+            ..mk_healthy()
+        },
+        Seen {
+            node_rollout: Some(mk_nodes(3, 2)),
+            nodes: NodesView {
+                desired: 3,
+                registered: 2,
+                unregistered: vec!["n3".to_owned()],
+                ..NodesView::default()
+            },
+            ..mk_healthy()
+        },
+        mk_healthy(),
+    ];
+    let mut previous = None;
+    for (second, seen) in (1..).zip(&steps) {
+        let next = status(previous.as_ref(), seen, at(second));
+        let sent = notices(previous.as_ref(), &next);
+        assert!(
+            sent.iter().all(|notice| notice.severity == Severity::Normal),
+            "{sent:?}"
+        );
+        previous = Some(next);
+    }
+    let down = Seen {
+        controller: Some(mk_workload(2, 2, 0)),
+        ..mk_healthy()
+    };
+    let next = status(previous.as_ref(), &down, at(9));
+    let sent = notices(previous.as_ref(), &next);
+    assert_eq!((sent[0].severity, sent[0].reason), (Severity::Warning, "NotAvailable"));
+}
+
+#[test]
 fn an_update_is_under_way_from_the_moment_of_its_write_while_the_old_pods_serve() {
     let mut live = json!({
         "metadata": {"namespace": "ns", "name": "x", "generation": 2, "labels": {"app.kubernetes.io/version": "0.1.0"}},
