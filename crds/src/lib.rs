@@ -39,9 +39,9 @@ pub use spec::{
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,
-    ComponentStatus, ControllerStatus, DeletionStatus, FailedNode, NodesStatus, PendingChange, PendingChanges,
-    PendingTopology, QuotaStatus, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume, TopologyStatus,
-    VolumesStatus,
+    ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode, NodesStatus, PendingChange,
+    PendingChanges, PendingTopology, QuotaStatus, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume,
+    TopologyStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;
 

@@ -70,7 +70,12 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     status = "CinderCSIDriverStatus",
     derive = "PartialEq",
     doc = "One Cinder CSI driver of this cluster. The object's name is the name of the CSI driver; volumes refer to it for ever.",
-    printcolumn(name = "State", type_ = "string", json_path = ".spec.managementState"),
+    printcolumn(
+        name = "State",
+        type_ = "string",
+        description = "What the operator does with the driver: spec.managementState, or how far its removal is",
+        json_path = ".status.state"
+    ),
     printcolumn(
         name = "Available",
         type_ = "string",

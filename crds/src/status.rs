@@ -25,6 +25,10 @@ pub use volumes::{StuckVolume, VolumesStatus};
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CinderCSIDriverStatus {
+    /// What the operator does with the driver: spec.managementState, or how far its removal is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<DriverState>,
+
     /// The generation of the spec that this status tells about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -104,6 +108,28 @@ pub struct CinderCSIDriverStatus {
     /// What the removal of the driver waits for. Only there while it is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<DeletionStatus>,
+}
+
+/// What the operator does with the driver.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverState {
+    /// It makes and keeps the driver.
+    Managed,
+    /// It changes nothing for now.
+    Paused,
+    /// It changes nothing and reports what it would change.
+    DryRun,
+    /// It changes nothing and reports how the driver is.
+    Unmanaged,
+    /// It takes the driver away, because spec.managementState is Removed.
+    Removing,
+    /// It has taken the driver away, or has released it. This object stays.
+    Removed,
+    /// It takes the driver away, because this object is being deleted.
+    Deleting,
+    /// The driver is to go and stays, because something needs it or spec.managementState forbids changes; see condition
+    /// DeletionBlocked.
+    DeletionBlocked,
 }
 
 /// The pods that talk to OpenStack.

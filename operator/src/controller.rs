@@ -367,6 +367,7 @@ impl Pass<'_> {
         Seen {
             generation: self.driver.metadata.generation,
             state: self.driver.spec.management_state,
+            is_deleted: self.driver.metadata.deletion_timestamp.is_some(),
             deletion_policy: self.driver.spec.deletion.policy,
             volumes: self.context.cluster.read(|index| index.volumes_of(name)),
             attachments: self.context.cluster.read(|index| index.attachments_of(name)),

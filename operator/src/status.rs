@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use cinder_csi_crds::{
-    CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, ManagementState, NodesStatus,
+    CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, DriverState, ManagementState, NodesStatus,
     PendingChanges,
 };
 use k8s_openapi::{
@@ -95,6 +95,8 @@ pub struct Seen {
     pub generation: Option<i64>,
     /// What the spec asks for.
     pub state: ManagementState,
+    /// Whether the object is being deleted.
+    pub is_deleted: bool,
     /// What stands against the spec.
     pub problems: Vec<Problem>,
     /// The clouds.
@@ -169,6 +171,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
         .collect();
     let is_gone = seen.removal.as_ref().is_some_and(Removal::is_over);
     CinderCSIDriverStatus {
+        state: Some(removal::state(seen.state, seen.is_deleted, seen.removal.as_ref())),
         observed_generation: seen.generation,
         version: if is_gone {
             None
@@ -260,11 +263,15 @@ fn verdict(status: &'static str, reason: &str, message: impl Into<String>) -> Ve
 
 fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Issue]) -> Verdict {
     if seen.removal == Some(Removal::Finished) {
+        let remedy = if seen.is_deleted {
+            ""
+        } else {
+            "; set spec.managementState to Managed to have it again"
+        };
         return verdict(
             "False",
             "Removed",
-            "the driver was removed and nothing of it is left; set spec.managementState to \
-            Managed to have it again",
+            format!("the driver was removed and nothing of it is left{remedy}"),
         );
     }
     if seen.removal == Some(Removal::Released) {
@@ -477,13 +484,13 @@ fn condition(
 /// The status as it was told last, with what made a reconcile fail: nothing else was looked at to the end.
 pub(crate) fn failed(
     previous: Option<&CinderCSIDriverStatus>,
-    generation: Option<i64>,
+    seen: &Seen,
     problem: &Problem,
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. All else that the status says was seen before", problem.message);
     let degraded = verdict("True", problem.reason, shortened(message));
-    retold(previous, generation, [(ConditionType::Degraded, degraded)], now)
+    retold(previous, seen, [(ConditionType::Degraded, degraded)], now)
 }
 
 /// The status as it was told last, of a driver that nobody looks at now.
@@ -499,7 +506,7 @@ pub(crate) fn unseen(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now:
         (ConditionType::Progressing, progressing(seen, &issues)),
         (ConditionType::Degraded, degraded(seen, &issues)),
     ];
-    retold(previous, seen.generation, anew, now)
+    retold(previous, seen, anew, now)
 }
 
 /// What made the last reconcile fail, where that is told.
@@ -514,13 +521,17 @@ pub(crate) fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<P
 /// The status as it was told last, with these conditions told anew.
 fn retold<const N: usize>(
     previous: Option<&CinderCSIDriverStatus>,
-    generation: Option<i64>,
+    seen: &Seen,
     anew: [(ConditionType, Verdict); N],
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let mut next = previous.cloned().unwrap_or_default();
+    // What blocks a deletion was seen before, as all else.
+    if !(seen.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
+        next.state = Some(removal::state(seen.state, seen.is_deleted, None));
+    }
     for (type_, verdict) in anew {
-        let condition = condition(previous, generation, type_, verdict, now);
+        let condition = condition(previous, seen.generation, type_, verdict, now);
         match next.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
             Some(old) => *old = condition,
             None => next.conditions.push(condition),
@@ -559,12 +570,13 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
         let is_good = |condition: &Condition| condition.status == type_.good_status();
         let is_quiet_start = old.is_none() && (new.reason == "AsExpected" || !is_headline && is_good(new))
             || !is_headline && is_good(new) && old.is_some_and(is_good);
-        // That nothing is under way is said by Available or Degraded already, what blocks a removal by Progressing, and why nobody
-        // knows whether it is available by Degraded.
+        // That nothing is under way is said by Available or Degraded already, what blocks a removal and how it goes by Progressing,
+        // and why it is unknown whether the driver is available by Degraded.
         let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
             || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
             || *type_ == ConditionType::Progressing && new.status != "True"
-            || *type_ == ConditionType::Available && new.status == "Unknown";
+            || *type_ == ConditionType::Available
+                && (new.status == "Unknown" || matches!(new.reason.as_str(), "Removing" | "Removed"));
         let mut notice = (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))?;
         // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
         if notice.reason == NOT_AVAILABLE && !is_in_place(Some(next)) {

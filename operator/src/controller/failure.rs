@@ -38,12 +38,7 @@ impl Pass<'_> {
             return Ok(());
         };
         let previous = current.status.as_ref();
-        let next = status::failed(
-            previous,
-            self.driver.metadata.generation,
-            &error.problem(),
-            self.context.sources.now(),
-        );
+        let next = status::failed(previous, &self.seen(), &error.problem(), self.context.sources.now());
         self.publish(previous, &next, Vec::new()).await
     }
 }

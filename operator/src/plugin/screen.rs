@@ -12,7 +12,12 @@ const ROWS: usize = 10;
 
 /// What an administrator wants to know first.
 pub fn screen(driver: &CinderCSIDriver) -> String {
-    let mut text = format!("{}  ({:?})\n", driver.name_any(), driver.spec.management_state);
+    let state = driver.status.as_ref().and_then(|status| status.state);
+    let state = state.map_or_else(
+        || format!("{:?}", driver.spec.management_state),
+        |state| format!("{state:?}"),
+    );
+    let mut text = format!("{}  ({state})\n", driver.name_any());
     let Some(status) = &driver.status else {
         text.push_str("  The operator has not looked at it yet. Does it run? `kubectl get pods -A -l app.kubernetes.io/name=cinder-csi-operator`\n");
         return text;

@@ -1,6 +1,6 @@
 //! What a removal waits for: status.deletion and condition DeletionBlocked.
 
-use cinder_csi_crds::{Blocker, DeletionStatus};
+use cinder_csi_crds::{Blocker, DeletionStatus, DriverState, ManagementState};
 
 use super::{NAMED, Removal, Seen, Verdict, counted, verdict};
 
@@ -18,6 +18,20 @@ pub(super) fn deletion(seen: &Seen) -> Option<DeletionStatus> {
     Some(DeletionStatus {
         blockers: seen.blockers.by_kind().map(blocker).collect(),
     })
+}
+
+/// What the operator does with the driver. Where no removal was looked at, one that was asked for is taken to be under way.
+pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&Removal>) -> DriverState {
+    match (asked, removal) {
+        (_, Some(Removal::Blocked | Removal::Held)) => DriverState::DeletionBlocked,
+        _ if is_deleted => DriverState::Deleting,
+        (_, Some(Removal::Finished | Removal::Released)) => DriverState::Removed,
+        (ManagementState::Removed, _) | (_, Some(Removal::UnderWay(_))) => DriverState::Removing,
+        (ManagementState::Managed, None) => DriverState::Managed,
+        (ManagementState::Paused, None) => DriverState::Paused,
+        (ManagementState::DryRun, None) => DriverState::DryRun,
+        (ManagementState::Unmanaged, None) => DriverState::Unmanaged,
+    }
 }
 
 /// DeletionBlocked.

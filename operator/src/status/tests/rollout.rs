@@ -1,6 +1,6 @@
 //! Versions, rollouts, pauses, drift and removals, as the status tells them.
 
-use cinder_csi_crds::{DeletionPolicy, FailedNode, RolloutState};
+use cinder_csi_crds::{DeletionPolicy, DriverState, FailedNode, RolloutState};
 
 use super::*;
 use crate::rollout::Hold;
@@ -301,6 +301,55 @@ fn removing(removal: Removal, blockers: Blockers) -> Seen {
 #[case::released(removing(Removal::Released, Blockers::default()), "False/Released")]
 fn what_a_removal_waits_for_is_a_condition_of_its_own(#[case] seen: Seen, #[case] expected: &str) {
     assert_eq!(told(&seen, ConditionType::DeletionBlocked).0, expected);
+}
+
+#[rstest]
+#[case::kept(mk_healthy(), DriverState::Managed)]
+#[case::paused(Seen { state: ManagementState::Paused, ..mk_healthy() }, DriverState::Paused)]
+#[case::deleted(Seen { is_deleted: true, ..removing(Removal::UnderWay("x".to_owned()), Blockers::default()) }, DriverState::Deleting)]
+#[case::deleted_and_done(Seen { is_deleted: true, ..removing(Removal::Finished, Blockers::default()) }, DriverState::Deleting)]
+#[case::deleted_and_blocked(Seen { is_deleted: true, ..removing(Removal::Blocked, Blockers::default()) }, DriverState::DeletionBlocked)]
+#[case::deleted_and_held(Seen { is_deleted: true, ..removing(Removal::Held, Blockers::default()) }, DriverState::DeletionBlocked)]
+#[case::removed(Seen { state: ManagementState::Removed, ..removing(Removal::UnderWay("x".to_owned()), Blockers::default()) }, DriverState::Removing)]
+#[case::removed_and_done(Seen { state: ManagementState::Removed, ..removing(Removal::Finished, Blockers::default()) }, DriverState::Removed)]
+fn a_removal_shows_in_the_state(#[case] seen: Seen, #[case] expected: DriverState) {
+    assert_eq!(status(None, &seen, at(1)).state, Some(expected));
+}
+
+#[test]
+fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
+    let problem = Problem {
+        reason: RECONCILE_FAILED,
+        message: "cannot list persistentvolumes".to_owned(),
+    };
+    let deleted = Seen {
+        is_deleted: true,
+        ..mk_healthy()
+    };
+    let before = status(None, &mk_healthy(), at(1));
+    let state = |previous: &CinderCSIDriverStatus| failed(Some(previous), &deleted, &problem, at(2)).state;
+    assert_eq!(state(&before), Some(DriverState::Deleting));
+    let blocked = CinderCSIDriverStatus {
+        state: Some(DriverState::DeletionBlocked),
+        ..before
+    };
+    assert_eq!(state(&blocked), Some(DriverState::DeletionBlocked));
+}
+
+#[test]
+fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
+    let before = status(None, &mk_healthy(), at(1));
+    let seen = Seen {
+        is_deleted: true,
+        controller: None,
+        daemon_set: None,
+        ..removing(Removal::Finished, Blockers::default())
+    };
+    let next = status(Some(&before), &seen, at(2));
+    let told = find(&next, ConditionType::Available).expect("the condition");
+    assert!(!told.message.contains("managementState"), "{}", told.message);
+    let sent = notices(Some(&before), &next);
+    assert!(!sent.iter().any(|notice| notice.reason == "NotAvailable"), "{sent:?}");
 }
 
 #[test]
