@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     objects::{Key, Owner, is_applied, is_copy, kind},
     operands::Stage,
-    plan::{Action, Plan},
+    plan::{APPLIED_HASH, Action, Plan},
     rollout::scaled,
     words::listed,
 };
@@ -176,6 +176,8 @@ pub fn take_up(owner: &Owner, live: &mut BTreeMap<Key, Value>) {
     };
     for object in live.values_mut().filter(|object| is_orphan(object)) {
         object["metadata"]["ownerReferences"] = json!([{"uid": owner.uid}]);
+        // Its hash went with the marks: what differs now is what the operator has to apply, and no drift.
+        object["metadata"]["annotations"][APPLIED_HASH] = json!("released");
     }
 }
 

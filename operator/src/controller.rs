@@ -304,6 +304,7 @@ impl Pass<'_> {
                 }
                 notices.extend(self.free_nodes(resolved).await);
             }
+            self.remember_objects(&keys, &live, &seen.failures);
         }
         self.look_at(&live, &mut seen);
         let may_roll = may_write && failed.is_none();

@@ -25,6 +25,7 @@ use crate::{
     events::Events,
     images::InstalledImages,
     metrics::Metrics,
+    objects::Key,
     observe::{Cluster, Index},
     plan::Unrepairable,
     reload::Reloads,
@@ -107,6 +108,8 @@ struct Memory {
     failures: u32,
     unrepairable: Unrepairable,
     takeover: Option<(Takeover, Instant)>,
+    /// The wanted objects that have been there; none before the first look of this process.
+    objects: Option<BTreeSet<Key>>,
     /// The nodes that the status recorded last as broken before their pods are replaced; the watch brings that later.
     broken_before: Option<Vec<String>>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
@@ -272,6 +275,21 @@ impl Context {
 
     pub(super) fn remember_unrepairable(&self, driver: &str, unrepairable: Unrepairable) {
         self.with_memory(driver, |memory| memory.unrepairable = unrepairable);
+    }
+
+    /// Whether an object of the driver was there before, if this process has looked.
+    pub(super) fn has_seen(&self, driver: &str, key: &Key) -> Option<bool> {
+        self.with_memory(driver, |memory| {
+            memory.objects.as_ref().map(|objects| objects.contains(key))
+        })
+    }
+
+    /// Remembers the objects of the driver, by those that were known.
+    pub(super) fn remember_objects(&self, driver: &str, now: impl FnOnce(&BTreeSet<Key>) -> BTreeSet<Key>) {
+        self.with_memory(driver, |memory| {
+            let known = memory.objects.take().unwrap_or_default();
+            memory.objects = Some(now(&known));
+        });
     }
 
     /// How long a take-over has been where it is.

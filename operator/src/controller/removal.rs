@@ -1,6 +1,9 @@
 //! Carries the steps of a removal out. What the next step is, [`crate::teardown`] says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
 use kube::{Resource, ResourceExt, runtime::controller::Action};
@@ -69,6 +72,10 @@ impl Pass<'_> {
                 now: context.sources.now(),
             });
             debug!(driver = self.owner.name, ?step, "removal");
+            if step != Step::Blocked {
+                // What is missing from now on, the operator itself has taken away.
+                context.remember_objects(&self.owner.name, |_| BTreeSet::new());
+            }
             let done = match step {
                 // The driver is needed to take these volumes away: it is kept, and made whole where a removal had begun.
                 Step::Blocked => {

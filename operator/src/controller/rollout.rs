@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{Pass, adoption::Adoption};
 use crate::{
+    apply::FailedWrite,
     changes::{changes, summary},
     error::ReconcileError,
     events::Notice,
@@ -39,7 +40,7 @@ impl Pass<'_> {
         gate(installed, &self.driver.spec.update, window, self.context.sources.now())
     }
 
-    /// Notes what of the plan is somebody else's doing, and what it comes to when nothing may be written.
+    /// Notes what of the plan is another client's doing, and what it comes to when nothing may be written.
     pub(super) fn compare(&self, plan: &Plan, live: &BTreeMap<Key, Value>, seen: &mut Seen) {
         let spec_is_known = self.driver.status.as_ref().is_some_and(|status| {
             status.observed_generation == self.driver.metadata.generation
@@ -51,7 +52,9 @@ impl Pass<'_> {
                 .iter()
                 .map(|(key, left)| format!("{key} ({})", left.fields.join(", ")))
                 .collect(),
-            ..drift(plan, spec_is_known)
+            ..drift(plan, |key| {
+                self.context.has_seen(&self.owner.name, key).unwrap_or(spec_is_known)
+            })
         };
         if seen.state == ManagementState::DryRun {
             seen.pending = Some(summary(changes(plan, live)));
@@ -59,6 +62,16 @@ impl Pass<'_> {
         if let Some(Hold::Window(Some(opens))) = &seen.gate.hold {
             seen.opens_in = Duration::try_from(opens.duration_since(self.context.sources.now())).ok();
         }
+    }
+
+    /// Remembers which of the wanted objects there are. What could not be written may be missing because of that.
+    pub(super) fn remember_objects(&self, wanted: &[Key], live: &BTreeMap<Key, Value>, failures: &[FailedWrite]) {
+        let is_there = |key: &Key| live.get(key).is_some_and(|object| self.owner.owns(object));
+        let has_failed = |key: &Key| failures.iter().any(|failure| failure.key == *key);
+        self.context.remember_objects(&self.owner.name, |known| {
+            let kept = wanted.iter().filter(|key| known.contains(key) || is_there(key));
+            kept.filter(|key| !has_failed(key)).cloned().collect()
+        });
     }
 
     /// Judges the pods on the nodes and, with `may_write`, deletes those that are to be replaced now.
@@ -140,16 +153,16 @@ pub(super) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
     deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
 }
 
-/// What of a plan is somebody else's doing. An object that is missing was deleted when nothing that is wanted has changed since
-/// all of it was there; classes and what optional APIs bring come and go by themselves.
-fn drift(plan: &Plan, spec_is_known: bool) -> Drift {
+/// What of a plan is another client's doing. An object that is missing was deleted if it was there before; classes come and go by
+/// themselves.
+fn drift(plan: &Plan, was_there: impl Fn(&Key) -> bool) -> Drift {
     let mut drift = Drift::default();
     for action in &plan.actions {
         match action {
             Action::Repair { desired, fields, .. } => {
                 drift.changed.push(format!("{} ({})", desired.key, fields.join(", ")));
             }
-            Action::Create(desired) if spec_is_known && desired.stage < Stage::StorageClasses => {
+            Action::Create(desired) if desired.stage < Stage::StorageClasses && was_there(&desired.key) => {
                 drift.deleted.push(desired.key.to_string());
             }
             _ => {}

@@ -10,7 +10,7 @@ mod removal;
 use std::sync::Mutex;
 
 use cinder_cloud::{CloudConfig, CloudError, Failure};
-use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, TopologyMode};
+use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
 use csi_sources::Sources;
 use futures::future::BoxFuture;
 use rstest::rstest;
@@ -240,7 +240,44 @@ async fn a_changed_object_is_put_right_and_nothing_else_is_written() {
             .iter()
             .any(|event| event.contains("DriftRepaired") && event.contains("spec.replicas"))
     );
-    assert_eq!(world.condition(ConditionType::DriftDetected).0, "True/FieldConflict");
+    assert_eq!(world.condition(ConditionType::DriftDetected).0, "True/FieldRestored");
+}
+
+#[tokio::test]
+async fn a_deleted_object_is_put_back_and_told() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.remove(CSI_DRIVER);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(CSI_DRIVER).is_some());
+    let (verdict, message) = world.condition(ConditionType::DriftDetected);
+    assert_eq!(verdict, "True/ObjectRestored");
+    assert!(message.contains("CSIDriver cinder.csi.openstack.org"), "{message}");
+}
+
+#[tokio::test]
+async fn what_has_never_been_there_was_not_deleted() {
+    let mut spec = mk_spec();
+    spec.network_policy.mode = NetworkPolicyMode::Disabled;
+    let world = World::new(spec, mk_index(&[], true));
+    world.reconcile().await.expect("reconciled");
+    // As after an installation, and without a word of the spec: an API may bring objects at any time.
+    world.api.change(DRIVER, "/status", {
+        let mut status = world.api.get(DRIVER).expect("the driver")["status"].clone();
+        status["version"] = json!(crate::args::VERSION);
+        status
+    });
+    world
+        .api
+        .change(DRIVER, "/spec/networkPolicy", json!({"mode": "Enabled"}));
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    let writes = world.api.take_writes();
+    assert!(
+        writes.iter().any(|write| write.contains("networkpolicies")),
+        "{writes:?}"
+    );
+    assert_eq!(world.condition(ConditionType::DriftDetected).0, "False/AsExpected");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! DriftDetected: what somebody else changed of what the operator keeps.
+//! DriftDetected: what other clients changed of what the operator owns.
 
 use std::time::Duration;
 
@@ -11,12 +11,15 @@ use crate::words::listed;
 /// For so long a drift that was put right is still told.
 pub(super) const REMEMBERED: Duration = Duration::from_hours(1);
 
-/// Objects that are not as the operator wants them, though nobody has asked for anything else.
+/// The reasons of a drift that was put right: of deleted objects and of changed fields.
+const RESTORED: [&str; 2] = ["ObjectRestored", "FieldRestored"];
+
+/// Objects that are not as the operator wants them, though the spec asks for nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Objects with the fields that somebody changed.
+    /// Objects with the fields that another client changed.
     pub changed: Vec<String>,
-    /// Objects that somebody deleted.
+    /// Objects that another client deleted.
     pub deleted: Vec<String>,
     /// Objects whose fields become other than asked for however often they are written.
     pub kept: Vec<String>,
@@ -38,11 +41,7 @@ pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: 
         );
     }
     let drift = &seen.drift;
-    let stays = if super::is_paused(seen) {
-        "stays as it is while spec.managementState lets nothing be changed"
-    } else {
-        "was put right"
-    };
+    let is_paused = super::is_paused(seen);
     if !drift.kept.is_empty() {
         return verdict(
             "True",
@@ -54,25 +53,45 @@ pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: 
         );
     }
     if !drift.deleted.is_empty() {
-        return verdict(
-            "True",
-            "ObjectDeleted",
-            format!("somebody deleted {}; this {stays}", listed(&drift.deleted)),
-        );
+        let objects = listed(&drift.deleted);
+        return if is_paused {
+            verdict(
+                "True",
+                "ObjectDeleted",
+                format!("objects were deleted, and spec.managementState forbids to restore them: {objects}"),
+            )
+        } else {
+            verdict(
+                "True",
+                RESTORED[0],
+                format!("objects were deleted, and the operator has restored them: {objects}"),
+            )
+        };
     }
     if !drift.changed.is_empty() {
-        return verdict(
-            "True",
-            "FieldConflict",
-            format!("somebody changed {}; this {stays}", listed(&drift.changed)),
-        );
+        let fields = listed(&drift.changed);
+        return if is_paused {
+            verdict(
+                "True",
+                "FieldConflict",
+                format!(
+                    "fields of the operator were changed, and spec.managementState forbids to restore them: {fields}"
+                ),
+            )
+        } else {
+            verdict(
+                "True",
+                RESTORED[1],
+                format!("fields of the operator were changed, and it has restored them: {fields}"),
+            )
+        };
     }
     let old = previous.and_then(|previous| find(previous, ConditionType::DriftDetected));
-    if let Some(old) = old.filter(|old| old.status == "True" && old.message.ends_with("was put right")) {
+    if let Some(old) = old.filter(|old| RESTORED.contains(&old.reason.as_str())) {
         let since = now.duration_since(old.last_transition_time.0);
         if since.unsigned_abs() < REMEMBERED {
             return verdict("True", &old.reason, old.message.clone());
         }
     }
-    verdict("False", "AsExpected", "nobody else changes what the operator keeps")
+    verdict("False", "AsExpected", "no other client changes what the operator owns")
 }

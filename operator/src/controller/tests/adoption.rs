@@ -19,6 +19,13 @@ async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
     world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Adopt"}));
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+    // The operator itself has released it.
+    assert_eq!(world.condition(ConditionType::DriftDetected).0, "False/AsExpected");
+    let events = world.api.events();
+    assert!(
+        !events.iter().any(|event| event.contains("DriftRepaired")),
+        "{events:?}"
+    );
     for path in [DEPLOYMENT, DAEMON_SET] {
         let labels = world.api.get(path).expect("the object")["metadata"]["labels"].clone();
         assert_eq!(labels[INSTANCE_LABEL], NAME, "{path}");

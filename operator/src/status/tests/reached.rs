@@ -252,6 +252,17 @@ fn objects() -> Vec<Seen> {
             deleted: vec!["DaemonSet x".to_owned()],
             ..Drift::default()
         }),
+        Seen {
+            state: ManagementState::Paused,
+            ..drift(Drift {
+                deleted: vec!["DaemonSet x".to_owned()],
+                ..Drift::default()
+            })
+        },
+        drift(Drift {
+            kept: vec!["DaemonSet x (spec.template)".to_owned()],
+            ..Drift::default()
+        }),
         monitoring(MonitoringMode::Auto, true),
         monitoring(MonitoringMode::Auto, false),
         monitoring(MonitoringMode::Enabled, false),

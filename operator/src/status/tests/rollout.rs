@@ -234,8 +234,8 @@ fn one(text: &str) -> Vec<String> {
 
 #[rstest]
 #[case::none(Drift::default(), "False/AsExpected")]
-#[case::changed(Drift { changed: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldConflict")]
-#[case::deleted(Drift { deleted: one("Deployment x"), ..Drift::default() }, "True/ObjectDeleted")]
+#[case::changed(Drift { changed: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldRestored")]
+#[case::deleted(Drift { deleted: one("Deployment x"), ..Drift::default() }, "True/ObjectRestored")]
 #[case::kept(Drift { kept: one("Deployment x (spec.replicas)"), ..Drift::default() }, "True/FieldConflict")]
 fn drift_is_told_with_the_objects(#[case] drift: Drift, #[case] expected: &str) {
     let is_there = !drift.is_empty();
@@ -262,7 +262,7 @@ fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it
     };
     let first = status(None, &drifted(drift.clone()), at(0));
     let later = status(Some(&first), &mk_healthy(), at(3_599));
-    assert_eq!(reason(&later).as_deref(), Some("ObjectDeleted"));
+    assert_eq!(reason(&later).as_deref(), Some("ObjectRestored"));
     assert_eq!(
         reason(&status(Some(&later), &mk_healthy(), at(3_600))).as_deref(),
         Some("AsExpected")
@@ -273,7 +273,8 @@ fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it
         ..drifted(drift)
     };
     let first = status(None, &paused, at(0));
-    // Somebody put it right himself.
+    assert_eq!(reason(&first).as_deref(), Some("ObjectDeleted"));
+    // Another client has put it right.
     assert_eq!(
         reason(&status(Some(&first), &mk_healthy(), at(1))).as_deref(),
         Some("AsExpected")
