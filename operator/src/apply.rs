@@ -9,14 +9,16 @@ mod adoption;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{
-    CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION,
-};
+use cinder_csi_crds::{CinderCSIDriver, FINALIZER, GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, VERSION};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, Preconditions, PropagationPolicy},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, Preconditions,
+        PropagationPolicy,
+    },
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -301,18 +303,19 @@ impl Writer {
     }
 
     /// Writes the whole status.
-    pub async fn set_status(&self, driver: &CinderCSIDriver, status: &CinderCSIDriverStatus) -> Result<(), ApplyError> {
+    pub async fn set_status(&self, metadata: &ObjectMeta, status: &impl Serialize) -> Result<(), ApplyError> {
+        let name = metadata.name.as_deref().unwrap_or_default();
         let patch = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": KIND,
-            "metadata": {"name": driver.name_any(), "uid": driver.metadata.uid},
+            "metadata": {"name": name, "uid": metadata.uid},
             "status": status,
         });
-        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        // The answer may be what this version cannot read.
+        let resource = ApiResource::erase::<CinderCSIDriver>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let result = api
-            .patch_status(&driver.name_any(), &params, &Patch::Apply(&patch))
-            .await;
+        let result = api.patch_status(name, &params, &Patch::Apply(&patch)).await;
         self.metrics.api_write(KIND, "status", result.is_ok());
         Ok(result.map(drop)?)
     }

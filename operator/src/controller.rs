@@ -10,6 +10,7 @@ mod failure;
 mod namespace;
 mod removal;
 mod rollout;
+mod unreadable;
 mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -58,7 +59,21 @@ const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let begun = Instant::now();
     let limit = context.reconcile_timeout;
-    let result = match &driver.0 {
+    let without_status;
+    let readable = match &driver.0 {
+        Ok(driver) => Ok(driver),
+        Err(invalid) => {
+            let read = tokio::time::timeout(limit, unreadable::without_status(invalid, &context)).await;
+            match read.unwrap_or(Err(ReconcileError::TimedOut(limit))) {
+                Ok(read) => {
+                    without_status = read;
+                    Ok(&without_status)
+                }
+                Err(error) => Err(error),
+            }
+        }
+    };
+    let result = match readable {
         Ok(driver) => {
             let result = tokio::time::timeout(limit, reconcile_one(driver, &context))
                 .await
@@ -68,17 +83,7 @@ pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Ac
             }
             result
         }
-        Err(invalid) => {
-            let note = format!(
-                "the object cannot be read: {invalid}; apply the CustomResourceDefinition of this operator's version and mend the \
-                 object"
-            );
-            context
-                .events
-                .publish(&driver.object_ref(&()), Notice::warning("Unreadable", "Observe", note))
-                .await;
-            Ok(Action::await_change())
-        }
+        Err(error) => Err(error),
     };
     context
         .metrics
@@ -445,7 +450,7 @@ impl Pass<'_> {
         if previous != Some(next) {
             context
                 .writer
-                .set_status(self.driver, next)
+                .set_status(&self.driver.metadata, next)
                 .await
                 .map_err(ReconcileError::Status)?;
         }

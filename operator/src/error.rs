@@ -151,6 +151,9 @@ pub enum ReconcileError {
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApplyError),
+    /// This version of the operator cannot read the object.
+    #[error("cannot read the object: {0}")]
+    Unreadable(String),
     /// It took too long.
     #[error("the reconcile did not finish within {0:?}")]
     TimedOut(Duration),
@@ -165,6 +168,7 @@ impl ReconcileError {
             | Self::Release { .. }
             | Self::ReplacePod { .. }
             | Self::TakeOver { .. }
+            | Self::Unreadable(_)
             | Self::Status(_) => true,
             Self::Observe(_)
             | Self::Version(_)

@@ -14,6 +14,8 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
+use serde_json::{Value, json};
+
 use crate::{
     adoption::Takeover,
     apply::FailedWrite,
@@ -507,6 +509,47 @@ pub(crate) fn unseen(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now:
         (ConditionType::Degraded, degraded(seen, &issues)),
     ];
     retold(previous, seen, anew, now)
+}
+
+/// The status of an object that this version of the operator cannot read, and the conditions that say so. All else stays as it is
+/// there, in whatever version it was written. `is_kept` tells that the operator's finalizer holds up a deletion.
+pub(crate) fn unreadable(
+    previous: &Value,
+    generation: Option<i64>,
+    message: &str,
+    is_kept: bool,
+    now: Timestamp,
+) -> (Value, Vec<Condition>) {
+    const REASON: &str = "Unreadable";
+    let conditions = previous["conditions"].as_array().into_iter().flatten();
+    let known: Vec<Condition> = conditions
+        .filter_map(|condition| serde_json::from_value(condition.clone()).ok())
+        .collect();
+    let known = CinderCSIDriverStatus {
+        conditions: known,
+        ..CinderCSIDriverStatus::default()
+    };
+    let available = "the operator cannot read this object, and does not look at the driver, which goes on as it is; condition Degraded says why";
+    let degraded = shortened(format!("{message}. All else that the status says was seen before"));
+    let mut verdicts = vec![
+        (ConditionType::Available, verdict("Unknown", REASON, available)),
+        (ConditionType::Degraded, verdict("True", REASON, degraded)),
+    ];
+    let mut next = previous.clone();
+    if is_kept {
+        let blocked = "the object is being deleted, and the operator cannot read what it is to remove; condition Degraded says why";
+        verdicts.push((ConditionType::DeletionBlocked, verdict("True", REASON, blocked)));
+        next["state"] = json!(DriverState::DeletionBlocked);
+    }
+    let told = verdicts.into_iter();
+    let told = told.map(|(type_, verdict)| condition(Some(&known), generation, type_, verdict, now));
+    let told: Vec<Condition> = told.collect();
+    let is_retold = |condition: &Value| told.iter().any(|one| condition["type"] == one.type_);
+    let mut conditions: Vec<Value> = previous["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| !is_retold(condition));
+    let first: Vec<Value> = told.iter().map(|one| json!(one)).collect();
+    next["conditions"] = json!([first, conditions].concat());
+    (next, told)
 }
 
 /// What made the last reconcile fail, where that is told.

@@ -94,6 +94,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "Nobody looks at the driver, which goes on as it is; what else the status says was seen before.",
         "Condition Degraded says why.",
     ),
+    row(
+        Available,
+        "Unknown",
+        "Unreadable",
+        "The operator's version cannot read the object. It does not look at the driver, which goes on as it is.",
+        "Condition Degraded says why.",
+    ),
     row(Available, "False", "Removing", "The driver is being removed.", ""),
     row(
         Available,
@@ -253,6 +260,14 @@ pub static CONDITIONS: &[ConditionReason] = &[
          were not judged anew, the message says so.",
         "The message says what failed and why; a missing right needs the operator's roles of its version, a refusal by a webhook or a \
          policy a way for its service account.",
+    ),
+    row(
+        Degraded,
+        "True",
+        "Unreadable",
+        "The operator's version cannot read the object, as after the operator went back a version and the CustomResourceDefinition did \
+         not. What else the status says was seen before; a deletion waits.",
+        "Fix the field that the message names, or bring the operator and its CustomResourceDefinition to the same version.",
     ),
     row(
         Degraded,
@@ -562,6 +577,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "Held",
         "The object is being deleted, and spec.managementState lets nothing be taken away.",
         "Set it to Managed to let the removal begin.",
+    ),
+    row(
+        ConditionType::DeletionBlocked,
+        "True",
+        "Unreadable",
+        "The object is being deleted, and the operator's version cannot read what it is to remove.",
+        "See condition Degraded.",
     ),
     row(
         MonitoringReady,

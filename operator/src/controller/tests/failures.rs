@@ -185,6 +185,84 @@ async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
     assert_eq!(world.condition(ConditionType::Progressing).0, "True/TakingOver");
 }
 
+impl World {
+    /// Reconciles what a watch would bring, readable or not.
+    async fn reconcile_watched(&self) -> Result<Action, ReconcileError> {
+        let watched: Watched = serde_json::from_value(self.api.get(DRIVER).expect("the driver")).expect("metadata");
+        reconcile(Arc::new(watched), Arc::clone(&self.context)).await
+    }
+
+    /// Conditions of an object that may not be readable, as `Type=Status/Reason`.
+    fn words(&self) -> Vec<String> {
+        let conditions = self.api.get(DRIVER).expect("the driver")["status"]["conditions"].take();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let word = |one: &Value| {
+            format!(
+                "{}={}/{}",
+                text(&one["type"]),
+                text(&one["status"]),
+                text(&one["reason"])
+            )
+        };
+        conditions.as_array().into_iter().flatten().map(word).collect()
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_an_error_and_says_so() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.api.change(DRIVER, "/spec/managementState", json!("Frozen"));
+    world.api.take_writes();
+
+    world.reconcile_watched().await.expect_err("it cannot be read");
+    assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
+    let words = world.words();
+    for word in ["Available=Unknown/Unreadable", "Degraded=True/Unreadable"] {
+        assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+    }
+    assert!(
+        !words.iter().any(|word| word.starts_with("DeletionBlocked=True")),
+        "{words:?}"
+    );
+    let status = world.api.get(DRIVER).expect("the driver")["status"].take();
+    assert!(status["controller"].is_object(), "all else stays: {status}");
+    assert!(world.api.kinds_of_events().contains(&"Warning Unreadable".to_owned()));
+
+    world.reconcile_watched().await.expect_err("it still cannot be read");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new(), "the status says it");
+
+    world.delete();
+    let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].take();
+    metadata["finalizers"] = json!([FINALIZER]);
+    world.api.change(DRIVER, "/metadata", metadata);
+    world.reconcile_watched().await.expect_err("it still cannot be read");
+    let words = world.words();
+    assert!(
+        words.iter().any(|word| word == "DeletionBlocked=True/Unreadable"),
+        "{words:?}"
+    );
+    assert_eq!(
+        world.api.get(DRIVER).expect("the driver")["status"]["state"],
+        "DeletionBlocked"
+    );
+
+    world.api.change(DRIVER, "/spec/managementState", json!("Paused"));
+    world.reconcile_watched().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::DeletionBlocked).0, "True/Held");
+}
+
+#[tokio::test]
+async fn a_status_that_cannot_be_read_is_written_again() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let mut status = world.api.get(DRIVER).expect("the driver")["status"].take();
+    status["state"] = json!("Frozen");
+    world.api.change(DRIVER, "/status", status);
+    world.reconcile_watched().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_takes_too_long_is_told() {
     let world = World::managed();

@@ -202,9 +202,10 @@ async fn objects(reached: &mut Reached) {
 
     let world = World::managed();
     let unreadable = json!({"metadata": {"name": NAME, "uid": "u"}, "spec": "none"});
+    world.api.put(DRIVER, unreadable.clone());
     let unreadable: Watched = serde_json::from_value(unreadable).expect("a guard");
-    let action = reconcile(Arc::new(unreadable), Arc::clone(&world.context)).await;
-    assert_eq!(action.expect("reconciled"), Action::await_change());
+    let result = reconcile(Arc::new(unreadable), Arc::clone(&world.context)).await;
+    result.expect_err("it cannot be read");
     reached.sent(world.api.kinds_of_events());
 }
 

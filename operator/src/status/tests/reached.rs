@@ -468,6 +468,11 @@ pub(crate) fn reach(reached: &mut Reached) {
         }
         before.push(told);
     }
+    let (_, conditions) = unreadable(&json!({}), None, "unknown variant", true, now());
+    reached.status(&CinderCSIDriverStatus {
+        conditions,
+        ..CinderCSIDriverStatus::default()
+    });
     for (before, seen) in lasting() {
         reached.status(&status(Some(&before), &seen, now()));
     }
