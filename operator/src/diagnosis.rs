@@ -23,7 +23,7 @@ mod rules;
 
 pub use cases::{LOOKED_INTO, Suspects, suspects};
 pub use inquiry::{Answers, Inquiries, ask};
-pub use rules::{REASONS, RULES, Rule, explain};
+pub use rules::{MOUNT_FAILED, REASONS, RULES, Rule, explain};
 
 /// What is done to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,8 +133,10 @@ pub struct Case {
     pub waits_for_node: bool,
     /// How many bytes are wanted.
     pub wanted: Option<u64>,
-    /// What the sidecar said last.
+    /// What sidecar or kubelet said last.
     pub said: Option<String>,
+    /// Whether the events were read: the operator has no right to.
+    pub has_events: bool,
     /// Whether a pod of the controller serves.
     pub has_controller: bool,
     /// Whether the clouds let the driver in.

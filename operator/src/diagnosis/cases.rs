@@ -169,6 +169,7 @@ impl<'a> View<'a> {
             claim: Some(fact.claim.clone()),
             wanted: fact.wanted,
             waits_for_node: fact.waits_for_node,
+            said: fact.error.0.clone(),
             ..case
         }
     }
@@ -309,6 +310,30 @@ mod tests {
         let found = suspects(&index, DRIVER, &StuckSettings::default(), at(2_000), LOOKED_INTO);
         assert_eq!((found.all.len(), found.others), (LOOKED_INTO, 1_001 - LOOKED_INTO));
         assert!(found.all.iter().all(|suspect| suspect.since <= at(200)));
+    }
+
+    #[test]
+    fn a_growth_that_the_node_refuses_is_told_in_its_words() {
+        let mut index = Index::default();
+        let condition = |type_: &str, message: Value| json!({"type": type_, "status": "True", "lastTransitionTime": at(0).to_string(), "message": message});
+        let conditions = [
+            condition("FileSystemResizePending", Value::Null),
+            condition("NodeResizeError", json!("resize2fs: no")),
+        ];
+        put::<ClaimObject>(
+            &mut index,
+            json!({"metadata": {"namespace": "n", "name": "c", "uid": "u", "creationTimestamp": at(0).to_string(),
+                "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}},
+                "spec": {"resources": {"requests": {"storage": "7Ei"}}},
+                "status": {"phase": "Bound", "conditions": conditions}}),
+        );
+        let found = suspects(&index, DRIVER, &StuckSettings::default(), at(60), LOOKED_INTO);
+        let finding = crate::diagnosis::diagnose(&found.all[0]).finding;
+        assert_eq!(
+            (finding.reason, finding.hint.as_str()),
+            ("ErrorReported", "resize2fs: no")
+        );
+        assert_eq!(found.all[0].case.wanted, Some(7 << 60));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Operation, Suspect, diagnose, suspects};
+use super::{Operation, REASONS, Suspect, diagnose, suspects};
 use crate::resolve::health::{self, StuckSettings};
 
 use looked::Looked;
@@ -96,7 +96,7 @@ pub struct PodLine {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationLine {
-    /// Provision, Attach, …
+    /// Provision, Attach, Mount, …
     pub operation: String,
     /// Kind and name of the object that waits.
     pub object: String,
@@ -150,7 +150,7 @@ pub async fn report(
         ..limits
     };
     let now = Sources::system().now();
-    let mut operations = Vec::new();
+    let mut operations: Vec<OperationLine> = Vec::new();
     if let Some(name) = seen.driver.as_deref() {
         let mut under_way: Vec<Suspect> = suspects(&seen.index, name, &none, now, usize::MAX).all;
         under_way.retain(|suspect| {
@@ -165,7 +165,8 @@ pub async fn report(
             let by_operator = driver.as_ref().filter(|_| !is_asked);
             operations.extend(under_way.iter().map(|suspect| {
                 let mut line = line(suspect, &limits, now);
-                if let Some(told) = by_operator.and_then(|driver| told(driver, suspect)) {
+                let told = by_operator.and_then(|driver| told(driver, suspect));
+                if let Some(told) = told.filter(|told| rank(&told.reason) < rank(&line.reason)) {
                     line.reason.clone_from(&told.reason);
                     line.hint.clone_from(&told.hint);
                     line.cinder_status.clone_from(&told.cinder_status);
@@ -174,6 +175,8 @@ pub async fn report(
             }));
         }
     }
+    operations.extend(seen.ask_mounts(client, namespace, &limits, now, &mut notes).await);
+    operations.sort_by_key(|operation| operation.since);
     Ok(Report {
         claim: format!("{namespace}/{name}"),
         phase: seen.phase,
@@ -198,6 +201,12 @@ fn optional<T>(answer: Result<T, kube::Error>, what: &str, notes: &mut Vec<Strin
     answer
         .map_err(|error| notes.push(format!("{what} could not be read: {error}")))
         .ok()
+}
+
+/// How certain a cause is: the operator may have asked the clouds, and has read no events.
+fn rank(reason: &str) -> usize {
+    let mut reasons = REASONS.iter();
+    reasons.position(|known| *known == reason).unwrap_or_default()
 }
 
 /// What the operator has said of the same operation.
@@ -228,5 +237,132 @@ fn line(suspect: &Suspect, limits: &StuckSettings, now: Timestamp) -> OperationL
         cinder_status: stuck.cinder_status,
         reason: stuck.finding.reason.to_owned(),
         hint: stuck.finding.hint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::diagnosis::rules::UNEXPLAINED;
+
+    const DRIVER: &str = "cinder.csi.openstack.org";
+
+    /// What `diagnose` says of claim n/c where the API server has these objects by their paths; all other lists are empty, and what is
+    /// `null` is forbidden.
+    async fn diagnosed(objects: &[(&str, Value)]) -> Report {
+        let objects: BTreeMap<String, Value> = objects
+            .iter()
+            .map(|(path, object)| ((*path).to_owned(), object.clone()))
+            .collect();
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let serving = tokio::spawn(async move {
+            while let Some((request, send)) = handle.next_request().await {
+                let refusal = |code: u16| {
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": "",
+                        "message": "no"})
+                };
+                let path = request.uri().path();
+                let is_one = path
+                    .rsplit('/')
+                    .next()
+                    .is_some_and(|name| ["c", "pv", "odd", DRIVER].contains(&name));
+                let (code, answer) = match objects.get(path) {
+                    Some(Value::Null) => (403, refusal(403)),
+                    Some(object) => (200, object.clone()),
+                    None if is_one => (404, refusal(404)),
+                    None => (200, json!({"metadata": {}, "items": []})),
+                };
+                let response = Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()));
+                send.send_response(response.expect("a response"));
+            }
+        });
+        let report = report(&Client::new(service, "n"), "n", "c", "cinder-csi").await;
+        serving.abort();
+        report.expect("a report")
+    }
+
+    fn bound() -> Vec<(&'static str, Value)> {
+        let claim = json!({"metadata": {"namespace": "n", "name": "c", "uid": "u",
+            "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}},
+            "spec": {"volumeName": "pv", "storageClassName": "odd"}, "status": {"phase": "Bound"}});
+        let volume = json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": DRIVER, "volumeHandle": "id"},
+            "claimRef": {"namespace": "n", "name": "c", "uid": "u"}}, "status": {"phase": "Bound"}});
+        let pod = json!({"metadata": {"namespace": "n", "name": "web", "uid": "p"}, "spec": {"nodeName": "n1", "containers": [],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}, "status": {"phase": "Pending"}});
+        let class = json!({"metadata": {"name": "odd"}, "provisioner": DRIVER, "parameters": {"tpye": "fast"}});
+        vec![
+            ("/api/v1/namespaces/n/persistentvolumeclaims/c", claim),
+            ("/api/v1/persistentvolumes/pv", volume),
+            ("/api/v1/namespaces/n/pods", json!({"metadata": {}, "items": [pod]})),
+            ("/apis/storage.k8s.io/v1/storageclasses/odd", class),
+        ]
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_waits_for_its_mount_is_told_with_what_the_kubelet_says() {
+        let now = Sources::system().now().to_string();
+        let event = json!({"metadata": {}, "involvedObject": {}, "reason": "FailedMount", "firstTimestamp": now,
+            "lastTimestamp": now, "message": "MountVolume.MountDevice failed for volume \"pv\" : holds ext4 and xfs is asked for"});
+        let mut objects = bound();
+        objects.push(("/api/v1/namespaces/n/events", json!({"metadata": {}, "items": [event]})));
+        let report = diagnosed(&objects).await;
+        let told: Vec<_> = report
+            .operations
+            .iter()
+            .map(|one| (one.operation.as_str(), one.object.as_str(), one.reason.as_str()))
+            .collect();
+        assert_eq!(told, [("Mount", "Pod web", "MountFailed")]);
+        assert!(report.operations[0].hint.contains("holds ext4 and xfs"), "{report}");
+        assert!(!report.to_string().contains("all is well"), "{report}");
+    }
+
+    #[tokio::test]
+    async fn who_may_not_read_the_events_is_told_so() {
+        let mut objects = bound();
+        objects.push(("/api/v1/namespaces/n/events", Value::Null));
+        let report = diagnosed(&objects).await;
+        assert!(
+            report
+                .notes
+                .iter()
+                .any(|note| note.contains("the events of its pods could not be read")),
+            "{report}"
+        );
+    }
+
+    #[tokio::test]
+    async fn parameters_of_the_class_that_the_driver_ignores_are_told() {
+        let mut objects = bound();
+        assert!(
+            !diagnosed(&objects).await.to_string().contains("tpye"),
+            "there is no such CinderCSIDriver"
+        );
+        let path = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers/cinder.csi.openstack.org";
+        let mut driver = CinderCSIDriver::new(DRIVER, cinder_csi_crds::CinderCSIDriverSpec::new(Vec::new()));
+        driver.metadata.uid = Some("d".to_owned());
+        objects.push((path, serde_json::to_value(&driver).expect("JSON")));
+        let report = diagnosed(&objects).await;
+        assert!(
+            report
+                .notes
+                .iter()
+                .any(|note| note.contains("StorageClass odd") && note.contains("tpye")),
+            "{report}"
+        );
+    }
+
+    #[test]
+    fn what_the_operator_found_goes_before_less_certain_causes_only() {
+        assert!(rank("ZoneConflict") < rank("RequestRefused"));
+        assert!(rank("ErrorReported") < rank(UNEXPLAINED));
+        assert!(rank("OfALaterVersion") < rank(UNEXPLAINED));
     }
 }

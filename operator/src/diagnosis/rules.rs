@@ -46,7 +46,13 @@ const ANY: &[Operation] = &Operation::ALL;
 const WITH_NODE: &[Operation] = &[Attach, Detach];
 
 /// What is said when no rule fits.
-const UNEXPLAINED: &str = "Unexplained";
+pub(super) const UNEXPLAINED: &str = "Unexplained";
+
+/// Why a pod waits although its volume is attached, and what that means: told by the events of the pod alone, without a rule.
+pub const MOUNT_FAILED: (&str, &str) = (
+    "MountFailed",
+    "The kubelet cannot mount the volume for a pod; the hint has its last error. Told by `diagnose` only.",
+);
 
 /// Every cause, in the order in which they are looked for: what holds up everything first, then what is certain, then what is
 /// likely.
@@ -216,8 +222,15 @@ pub static RULES: &[Rule] = &[
         "RequestRefused",
         &[Provision, Attach, Resize],
         Class::Other,
-        "The driver refuses what the claim, its class or its source asks for.",
+        "Driver or provisioner refuse what the claim, its class or its source asks for.",
         causes::request_refused,
+    ),
+    rule(
+        "ErrorReported",
+        ANY,
+        Class::Other,
+        "None of the above is known; the hint has the last error of sidecar or driver.",
+        causes::error_reported,
     ),
     rule(
         UNEXPLAINED,

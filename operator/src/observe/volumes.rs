@@ -114,6 +114,8 @@ pub struct ClaimFact {
     pub wanted: Option<u64>,
     /// The node for which its volume is made.
     pub node: Option<String>,
+    /// What was said last about why it does not grow.
+    pub error: Aside<Option<String>>,
 }
 
 impl Owned for VolumeFact {
@@ -347,6 +349,7 @@ struct ClaimCondition {
     type_: String,
     status: String,
     last_transition_time: Option<Time>,
+    message: Option<String>,
 }
 
 impl ClaimObject {
@@ -398,10 +401,13 @@ impl Fact for ClaimObject {
             all.find(|condition| condition.type_ == type_ && condition.status == "True")
         };
         let (resizing, pending) = (condition("Resizing"), condition("FileSystemResizePending"));
+        let refused = condition("NodeResizeError").or_else(|| condition("ControllerResizeError"));
+        let said = refused.and_then(|condition| condition.message.as_deref());
         let is_deleted = self.metadata.deletion_timestamp.is_some();
         let provisioning_since = self.asked_since().filter(|_| is_pending && !is_deleted);
         let resizing_since = resizing
             .or(pending)
+            .or(refused)
             .and_then(|condition| condition.last_transition_time.as_ref())
             .map(|time| time.0);
         (provisioning_since.is_some() || resizing_since.is_some()).then(|| ClaimFact {
@@ -417,6 +423,7 @@ impl Fact for ClaimObject {
             waits_for_node: resizing.is_none() && pending.is_some(),
             wanted: self.spec.resources.requests.get("storage").and_then(bytes),
             node: self.annotation(SELECTED_NODE).cloned(),
+            error: Aside(said.map(shortened)),
         })
     }
 
@@ -441,11 +448,13 @@ fn bytes(quantity: &Quantity) -> Option<u64> {
         "G" => 1_000_000_000,
         "T" => 1_000_000_000_000,
         "P" => 1_000_000_000_000_000,
+        "E" => 1_000_000_000_000_000_000,
         "Ki" => 1 << 10,
         "Mi" => 1 << 20,
         "Gi" => 1 << 30,
         "Ti" => 1 << 40,
         "Pi" => 1 << 50,
+        "Ei" => 1 << 60,
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(factor)

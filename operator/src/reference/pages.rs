@@ -7,7 +7,7 @@ use prometheus::core::Desc;
 use serde_json::json;
 
 use super::{CONDITIONS, EVENTS};
-use crate::diagnosis::{Operation, RULES};
+use crate::diagnosis::{MOUNT_FAILED, Operation, RULES};
 use crate::{
     events::Severity,
     metrics::Metrics,
@@ -69,8 +69,12 @@ fn diagnosis() -> String {
     let mut page = format!(
         "{MADE}# Why an operation on a volume does not end\n\nIn `status.volumes.stuck`, in the events of the claim, and in what \
          `cinder-csi-operator diagnose PVC` prints. The first cause that fits is told, in this order; the hint beside it says what to \
-         do.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
+         do. The operator has no right to read events, and `diagnose` has those of its user: what only an event of claim or pod says \
+         (`RequestRefused` and `ErrorReported` of Provision and Delete, a quota that the cloud has reported) is `Unexplained` in the \
+         status.\n\n| reason | operations | what is the case |\n|---|---|---|\n"
     );
+    let (reason, meaning) = MOUNT_FAILED;
+    let _ = writeln!(page, "| `{reason}` | Mount | {meaning} |");
     for rule in RULES {
         let operations: Vec<&str> = if rule.operations.len() == Operation::ALL.len() {
             vec!["any"]

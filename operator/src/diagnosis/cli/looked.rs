@@ -1,7 +1,9 @@
 //! What Kubernetes says of one claim, as far as the user may see it.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
+use cinder_csi_crds::CinderCSIDriver;
+use cinder_csi_driver::parameters::CreateParameters;
 use k8s_openapi::{
     api::{
         core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -12,14 +14,21 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{DiagnoseError, GONE, PodLine, optional, read};
+use super::{DiagnoseError, GONE, OperationLine, PodLine, optional, read};
 use crate::{
-    diagnosis::{Operation, Suspect},
+    diagnosis::{MOUNT_FAILED, Operation, Suspect},
     observe::{AttachmentObject, ClaimObject, Fact, Index, NodeObject, RegistrationObject, VolumeObject},
+    resolve::health::StuckSettings,
 };
 
 /// The namespace of events about objects without one.
 const DEFAULT: &str = "default";
+
+/// How many pods' events are read.
+const MOST_PODS: usize = 10;
+
+/// The kubelet tries again after two minutes at the latest: an older failure is over.
+const STILL_FAILING: Duration = Duration::from_mins(5);
 
 /// What was found.
 pub(super) struct Looked {
@@ -31,6 +40,8 @@ pub(super) struct Looked {
     pub(super) volume: Option<String>,
     pub(super) volume_id: Option<String>,
     pub(super) pods: Vec<PodLine>,
+    /// Pods that have a node and do not run yet: name, uid and node.
+    waiting: Vec<(String, String, String)>,
 }
 
 impl Looked {
@@ -50,11 +61,13 @@ impl Looked {
             volume: None,
             volume_id: None,
             pods: Vec::new(),
+            waiting: Vec::new(),
         };
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let pods = optional(pods.list(&ListParams::default()).await, "Pods", notes);
-        let pods = pods.into_iter().flatten().filter(|pod| uses(pod, name));
-        looked.pods = pods.map(|pod| pod_line(&pod)).collect();
+        let pods: Vec<Pod> = pods.into_iter().flatten().filter(|pod| uses(pod, name)).collect();
+        looked.pods = pods.iter().map(pod_line).collect();
+        looked.waiting = pods.iter().filter_map(waiting).collect();
         match &claim {
             Some(claim) => looked.of_claim(client, claim, notes).await?,
             None => looked.of_deleted(client, namespace, name, notes).await?,
@@ -88,6 +101,10 @@ impl Looked {
         if claim.metadata.deletion_timestamp.is_some() {
             notes.push("the claim is being deleted, and goes once no pod uses it any more".to_owned());
         }
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+        if let Some(class) = class.filter(|class| !class.is_empty()) {
+            self.look_at_class(client, class, notes).await;
+        }
         let annotations = claim.annotations();
         let provisioner = annotations
             .get("volume.kubernetes.io/storage-provisioner")
@@ -105,6 +122,60 @@ impl Looked {
             notes.push(self.why_nobody_is_asked(client, class).await);
         }
         Ok(())
+    }
+
+    /// Names parameters of the class that do nothing: the driver ignores what it does not know.
+    async fn look_at_class(&self, client: &Client, name: &str, notes: &mut Vec<String>) {
+        let classes: Api<StorageClass> = Api::all(client.clone());
+        // Without the right to read it, there is nothing to say.
+        let Ok(Some(class)) = classes.get_opt(name).await else {
+            return;
+        };
+        let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+        if !matches!(drivers.get_metadata_opt(&class.provisioner).await, Ok(Some(_))) {
+            return;
+        }
+        let idle = without_effect(&class);
+        if !idle.is_empty() {
+            notes.push(format!(
+                "StorageClass {name} has parameters that the driver does not know and ignores: {}",
+                idle.join(", ")
+            ));
+        }
+    }
+
+    /// Asks the events of pods that wait on their nodes why the volume is not mounted.
+    pub(super) async fn ask_mounts(
+        &self,
+        client: &Client,
+        namespace: &str,
+        limits: &StuckSettings,
+        now: Timestamp,
+        notes: &mut Vec<String>,
+    ) -> Vec<OperationLine> {
+        let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+        let mut lines = Vec::new();
+        for (name, uid, node) in self.waiting.iter().take(MOST_PODS) {
+            let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+            let Some(events) = optional(events.list(&params).await, "the events of its pods", notes) else {
+                break;
+            };
+            let Some((since, said)) = mount_failure(events.items, self.volume.as_deref(), now) else {
+                continue;
+            };
+            let lasts = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            lines.push(OperationLine {
+                operation: "Mount".to_owned(),
+                object: format!("Pod {name}"),
+                node: Some(node.clone()),
+                since,
+                is_overdue: lasts >= limits.attach,
+                cinder_status: None,
+                reason: MOUNT_FAILED.0.to_owned(),
+                hint: format!("the kubelet says: {said}"),
+            });
+        }
+        lines
     }
 
     /// A claim goes before its volume does.
@@ -206,22 +277,68 @@ pub(super) async fn ask_events(client: &Client, suspects: &mut [Suspect]) {
         };
         let events: Api<Event> = Api::namespaced(client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
-        // Who may not read them is helped by the rest.
-        let said = events.list(&params).await.ok().and_then(|events| last(events.items));
-        suspect.case.said = said.or(suspect.case.said.take());
+        // A user without the right to read them is helped by the rest.
+        let Ok(events) = events.list(&params).await else {
+            continue;
+        };
+        suspect.case.has_events = true;
+        // What the claim's conditions say is about the last try.
+        suspect.case.said = suspect.case.said.take().or_else(|| last(events.items));
     }
 }
 
 fn last(events: Vec<Event>) -> Option<String> {
-    let at = |event: &Event| -> Option<Timestamp> {
-        let series = event
-            .series
-            .as_ref()
-            .and_then(|series| series.last_observed_time.as_ref());
-        let time = series.or(event.event_time.as_ref()).map(|time| time.0);
-        event.last_timestamp.as_ref().map(|time| time.0).max(time)
+    events.into_iter().max_by_key(last_seen)?.message
+}
+
+/// When an event happened last.
+fn last_seen(event: &Event) -> Option<Timestamp> {
+    let series = event
+        .series
+        .as_ref()
+        .and_then(|series| series.last_observed_time.as_ref());
+    let time = series.or(event.event_time.as_ref()).map(|time| time.0);
+    event.last_timestamp.as_ref().map(|time| time.0).max(time)
+}
+
+/// Since when the kubelet fails to mount the volume, and what it said last. An event of the volume's own name goes before the one that
+/// is about all volumes of the pod.
+fn mount_failure(events: Vec<Event>, volume: Option<&str>, now: Timestamp) -> Option<(Timestamp, String)> {
+    const FAILURES: [&str; 2] = ["FailedMount", "FailedMapVolume"];
+    const OF_ALL: &str = "Unable to attach or mount volumes";
+    let is_recent =
+        |event: &Event| last_seen(event).is_some_and(|at| now.duration_since(at).unsigned_abs() <= STILL_FAILING);
+    let names = |event: &Event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        let is_own = volume.is_some_and(|volume| message.contains(&format!("\"{volume}\"")));
+        (is_own || message.contains(OF_ALL)).then_some(is_own)
     };
-    events.into_iter().max_by_key(at)?.message
+    let failed = events
+        .into_iter()
+        .filter(|event| event.reason.as_deref().is_some_and(|reason| FAILURES.contains(&reason)) && is_recent(event));
+    let of_volume = failed.filter_map(|event| Some((names(&event)?, event)));
+    let (_, event) = of_volume.max_by_key(|(is_own, event)| (*is_own, last_seen(event)))?;
+    let first = event.first_timestamp.as_ref().map(|time| time.0);
+    let first = first.or(event.event_time.as_ref().map(|time| time.0));
+    Some((first.or(last_seen(&event))?, event.message?))
+}
+
+/// A pod that has a node and does not run yet.
+fn waiting(pod: &Pod) -> Option<(String, String, String)> {
+    let phase = pod.status.as_ref()?.phase.as_deref();
+    let node = pod.spec.as_ref()?.node_name.clone()?;
+    (phase == Some("Pending")).then(|| (pod.name_any(), pod.uid().unwrap_or_default(), node))
+}
+
+/// Parameters of a class that neither driver nor sidecars know.
+fn without_effect(class: &StorageClass) -> Vec<String> {
+    // The provisioner's own, as it was called before.
+    const FS_TYPE: &str = "fstype";
+    let parameters = class.parameters.clone().unwrap_or_default();
+    let read = CreateParameters::decode(parameters).ok();
+    let unknown = read.as_ref().map(CreateParameters::unknown).unwrap_or_default();
+    let unknown = unknown.into_iter().filter(|key| *key != FS_TYPE);
+    unknown.map(str::to_owned).collect()
 }
 
 fn uses(pod: &Pod, claim: &str) -> bool {
@@ -249,9 +366,64 @@ fn pod_line(pod: &Pod) -> PodLine {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
+
+    fn now() -> Timestamp {
+        "2026-06-01T10:10:00Z".parse().expect("a time")
+    }
+
+    /// Events as (reason, last time, message).
+    fn events(all: &[(&str, &str, &str)]) -> Vec<Event> {
+        let event = |(reason, at, message): &(&str, &str, &str)| {
+            let event = json!({"metadata": {}, "involvedObject": {}, "reason": reason, "message": message,
+                "firstTimestamp": "2026-06-01T10:00:00Z", "lastTimestamp": format!("2026-06-01T{at}Z")});
+            serde_json::from_value(event).expect("an event")
+        };
+        all.iter().map(event).collect()
+    }
+
+    #[rstest]
+    #[case::the_last_of_the_volume(
+        &[("FailedMount", "10:08:00", "for volume \"pv\" : old"), ("FailedMount", "10:09:00", "for volume \"pv\" : xfs"),
+            ("FailedMount", "10:09:30", "Unable to attach or mount volumes: timed out")],
+        Some("for volume \"pv\" : xfs"))]
+    #[case::a_raw_device(&[("FailedMapVolume", "10:09:00", "for volume \"pv\" : no")], Some("for volume \"pv\" : no"))]
+    #[case::all_of_the_pod(
+        &[("FailedMount", "10:09:00", "Unable to attach or mount volumes: timed out")],
+        Some("Unable to attach or mount volumes: timed out"))]
+    #[case::another_volume(&[("FailedMount", "10:09:00", "for volume \"pv-2\" : no")], None)]
+    #[case::something_else(&[("Failed", "10:09:00", "no image for \"pv\"")], None)]
+    #[case::long_ago(&[("FailedMount", "10:04:59", "for volume \"pv\" : no")], None)]
+    fn why_a_pod_waits_for_its_mount_is_told_by_its_events(
+        #[case] all: &[(&str, &str, &str)],
+        #[case] expected: Option<&str>,
+    ) {
+        let since = "2026-06-01T10:00:00Z".parse().expect("a time");
+        let told = mount_failure(events(all), Some("pv"), now());
+        assert_eq!(told, expected.map(|words| (since, words.to_owned())));
+    }
+
+    #[rstest]
+    #[case("Pending", Some("n1"), true)]
+    #[case("Pending", None, false)]
+    #[case("Running", Some("n1"), false)]
+    fn a_pod_waits_once_it_has_a_node(#[case] phase: &str, #[case] node: Option<&str>, #[case] expected: bool) {
+        let pod = json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": phase}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        assert_eq!(waiting(&pod).is_some(), expected);
+    }
+
+    #[test]
+    fn parameters_that_do_nothing_are_named() {
+        let class = json!({"metadata": {}, "provisioner": "d", "parameters": {"tpye": "fast", "type": "fast",
+            "csi.storage.k8s.io/fstype": "xfs", "fstype": "xfs", "availabilty": "nova"}});
+        let class = serde_json::from_value(class).expect("a class");
+        assert_eq!(without_effect(&class), ["availabilty", "tpye"]);
+    }
 
     #[test]
     fn of_several_events_the_words_of_the_latest_are_told() {

@@ -67,7 +67,8 @@ fn other_holder(case: &Case, is: impl Fn(&ServerId, &Word<&Server>) -> bool) -> 
 pub(super) fn said(case: &Case) -> String {
     match case.said.as_deref() {
         Some(said) => format!("what was said last: {said}"),
-        None => "the events of claim and pod, and the logs of the controller's pods, may say more".to_owned(),
+        None if case.has_events => "the logs of the controller's pods may say more".to_owned(),
+        None => "`kubectl cinder-csi diagnose` reads the events of claim and pod too, and says more".to_owned(),
     }
 }
 
@@ -169,6 +170,10 @@ pub(super) fn in_error_state(case: &Case) -> Option<String> {
 
 pub(super) fn quota_exceeded(case: &Case) -> Option<String> {
     const GIB: u64 = 1 << 30;
+    let remedy = "raise it, or delete what is not needed; it is tried again by itself";
+    if let Some(said) = case.said.as_deref().filter(|said| said.contains("[quota]")) {
+        return Some(format!("the project's quota leaves no room: {remedy} ({said})"));
+    }
     // A volume that is there was within the quota.
     let there = case.volume.found().map_or(0, |volume| volume.size.bytes());
     let more = case.wanted?.saturating_sub(there).div_ceil(GIB);
@@ -187,8 +192,7 @@ pub(super) fn quota_exceeded(case: &Case) -> Option<String> {
     });
     let quota = full.next().flatten().filter(|_| full.all(|quota| quota.is_some()))?;
     Some(format!(
-        "the project's quota of {} ({}) leaves no room for another {more} GiB: raise it, or delete what is not needed; it is tried \
-         again by itself",
+        "the project's quota of {} ({}) leaves no room for another {more} GiB: {remedy}",
         quota.resource, quota.limit
     ))
 }
@@ -375,28 +379,36 @@ pub(super) fn delete_refused(case: &Case) -> Option<String> {
 }
 
 pub(super) fn waits_for_pod(case: &Case) -> Option<String> {
-    case.waits_for_node.then(|| {
+    (case.waits_for_node && case.said.is_none()).then(|| {
         "the volume has grown, and its file system grows on the node where a pod uses it: start a pod with the claim".to_owned()
     })
 }
 
 pub(super) fn request_refused(case: &Case) -> Option<String> {
     let said = case.said.as_deref()?;
-    let is_final = ["InvalidArgument", "OutOfRange"]
+    let by_driver = ["InvalidArgument", "OutOfRange", "ResourceExhausted"]
         .iter()
         .any(|code| said.contains(&format!("code = {code}")));
-    is_final.then(|| {
-        format!(
-            "what the claim, its class or its source asks for cannot be had; mend that, and make the claim anew where it cannot be \
-             changed ({said})"
-        )
+    // Without a code the provisioner itself refuses: it has compared claim, class and source.
+    let by_provisioner = case.object.0 == "PersistentVolumeClaim"
+        && PROVISIONERS.iter().any(|words| said.contains(words))
+        && !said.contains("code = ");
+    (by_driver || by_provisioner).then(|| {
+        format!("{said}. Change the claim, its class or its source; delete the claim and create it again where it cannot be changed")
     })
+}
+
+/// What the provisioner says by itself of sizes that do not fit to the source.
+const PROVISIONERS: [&str; 2] = ["is less than the size", "must be greater than or equal in size"];
+
+pub(super) fn error_reported(case: &Case) -> Option<String> {
+    case.said.clone()
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as every rule")]
 pub(super) fn unexplained(case: &Case) -> Option<String> {
     Some(format!(
-        "nothing that Kubernetes, Cinder and Nova tell explains it; {}",
+        "the objects of Kubernetes, Cinder and Nova do not explain it; {}",
         said(case)
     ))
 }

@@ -319,7 +319,7 @@ static TABLE: &[Row] = &[
         Provision,
         |case| case.said = Some("rpc error: code = InvalidArgument desc = no such volume type".to_owned()),
         "RequestRefused",
-        &["no such volume type", "mend that"],
+        &["no such volume type", "Change the claim"],
     ),
     row(
         Attach,
@@ -329,9 +329,59 @@ static TABLE: &[Row] = &[
     ),
     row(
         Provision,
+        |case| case.said = Some("rpc error: code = ResourceExhausted desc = [quota] HTTP 413: too much".to_owned()),
+        "QuotaExceeded",
+        &["[quota] HTTP 413", "raise it"],
+    ),
+    row(
+        Provision,
+        |case| case.said = Some("rpc error: code = ResourceExhausted desc = zone mars is not among those".to_owned()),
+        "RequestRefused",
+        &["zone mars"],
+    ),
+    row(
+        Provision,
+        |case| {
+            case.said = Some(
+                "failed to provision volume with StorageClass \"c\": requested volume size 1 is less than the size 2 for the source \
+                 snapshot s"
+                    .to_owned(),
+            );
+        },
+        "RequestRefused",
+        &["is less than the size"],
+    ),
+    row(
+        Provision,
+        |case| {
+            case.said = Some(
+                "new PVC request must be greater than or equal in size to the specified PVC data source".to_owned(),
+            );
+        },
+        "RequestRefused",
+        &["must be greater than"],
+    ),
+    row(
+        Resize,
+        |case| {
+            case.waits_for_node = true;
+            case.said = Some("rpc error: code = Internal desc = resize2fs: no".to_owned());
+        },
+        "ErrorReported",
+        &["resize2fs: no"],
+    ),
+    row(
+        Provision,
         |case| case.said = Some("something odd".to_owned()),
-        "Unexplained",
+        "ErrorReported",
         &["something odd"],
+    ),
+    row(Delete, |_| {}, "Unexplained", &["kubectl cinder-csi diagnose"]),
+    row(
+        Delete,
+        |case| case.has_events = true,
+        "Unexplained",
+        &["logs of the controller's pods"],
     ),
 ];
 
