@@ -1,6 +1,6 @@
 //! What is formatted, and what is not.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -295,11 +295,11 @@ fn a_device_that_vanished_is_an_error_and_not_another_device() {
     let name = "format::a_device_that_vanished_is_an_error_and_not_another_device";
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
-        output(
-            Command::new("losetup")
-                .arg("--detach")
-                .arg(fs::canonicalize(&device.path).expect("a node")),
-        );
+        // A loop device without its file has no size. It is emptied and not detached: another test would take the free one.
+        let node = fs::canonicalize(&device.path).expect("a node");
+        let backing = File::options().write(true).open(lab.at(&format!("{VOLUME}.img")));
+        backing.and_then(|file| file.set_len(0)).expect("a file");
+        output(Command::new("losetup").arg("--set-capacity").arg(node));
         let error = lab
             .host()
             .prepare_filesystem(&device, ANY)
