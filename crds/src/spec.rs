@@ -103,12 +103,6 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
         description = "Nodes where the driver should be registered",
         json_path = ".status.nodes.desired"
     ),
-    printcolumn(
-        name = "Volumes",
-        type_ = "integer",
-        description = "PersistentVolumes of this driver",
-        json_path = ".status.volumes.persistentVolumes"
-    ),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(

@@ -52,6 +52,8 @@ pub type Watched = DeserializeGuard<CinderCSIDriver>;
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest pause after a failed reconcile.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// By so much later than something ends is looked again.
+const A_MOMENT: Duration = Duration::from_millis(100);
 /// Pause before another look at what stands in the way.
 const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 
@@ -144,6 +146,11 @@ async fn reconcile_one(driver: &CinderCSIDriver, context: &Context) -> Result<Ac
     if let Some(problem) = namespace::unserved(driver, context) {
         return pass.stand_still(problem).await;
     }
+    if !matches!(wish, Wish::Remove { .. })
+        && let Some(done) = pass.look_at_volumes_alone().await
+    {
+        return done;
+    }
     // On the heap: every reconcile that waits would be as large as the largest of them.
     match Box::pin(pass.carry_out(wish)).await {
         Err(ReconcileError::Observe(error)) => match namespace::forbidden(driver, context, &error) {
@@ -221,7 +228,7 @@ fn next_look(seen: &Seen, otherwise: Duration) -> Duration {
     .flatten()
     .fold(otherwise, Duration::min)
     // A moment later, so that it is over then.
-    .saturating_add(Duration::from_millis(100));
+    .saturating_add(A_MOMENT);
     if !seen.blockers.are_unwatched() && seen.obstacles.is_empty() && seen.problems.is_empty() {
         otherwise
     } else {
@@ -234,14 +241,18 @@ struct Pass<'a> {
     driver: &'a CinderCSIDriver,
     context: &'a Context,
     owner: Owner,
+    /// How often a look at everything had been called for when it began.
+    calls: u64,
 }
 
 impl<'a> Pass<'a> {
     fn of(driver: &'a CinderCSIDriver, context: &'a Context) -> Self {
+        let owner = owner_of(driver);
         Self {
             driver,
             context,
-            owner: owner_of(driver),
+            calls: context.calls(&owner.name),
+            owner,
         }
     }
 }
@@ -324,11 +335,9 @@ impl Pass<'_> {
         // Told with all that was seen.
         seen.problems.extend(failed.as_ref().map(ReconcileError::problem));
         let soon = self.confirm_reload(&mut seen, credentials.as_ref()).await;
-        let takeover = self.takeover_pause(&adoption, may_write);
-        let soon = [soon, self.look_at_volumes(&mut seen, resolved.as_ref()), takeover]
-            .into_iter()
-            .flatten()
-            .min();
+        let soon = soon.into_iter().chain(self.takeover_pause(&adoption, may_write)).min();
+        seen.has_topology = resolved.as_ref().is_some_and(|resolved| resolved.topology.enabled);
+        let of_volumes = self.look_at_volumes(&mut seen);
         self.remind_of_types(&seen).await;
         let zones = classes::next_look_at_zones(&seen, self).unwrap_or(look_again);
         let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(zones));
@@ -342,7 +351,12 @@ impl Pass<'_> {
                 message: failure.message.clone(),
             });
         }
-        Ok(Action::requeue(look_again))
+        if adoption.takeover.is_some() {
+            // It goes on with the attachments.
+            let soon = of_volumes.map(|soon| soon.saturating_add(A_MOMENT));
+            return Ok(Action::requeue(soon.map_or(look_again, |soon| soon.min(look_again))));
+        }
+        Ok(self.until_next_look(seen, of_volumes, look_again))
     }
 
     /// Takes the startup taint away from nodes where the driver is registered by now.
@@ -375,8 +389,7 @@ impl Pass<'_> {
             state: self.driver.spec.management_state,
             is_deleted: self.driver.metadata.deletion_timestamp.is_some(),
             deletion_policy: self.driver.spec.deletion.policy,
-            volumes: self.context.cluster.read(|index| index.volumes_of(name)),
-            attachments: self.context.cluster.read(|index| index.attachments_of(name)),
+            count: self.context.cluster.read(|index| index.count_of(name)),
             monitoring: MonitoringView {
                 mode: self.driver.spec.monitoring.mode,
                 served: self.context.cluster.apis().has(OptionalApi::Monitoring),

@@ -29,15 +29,15 @@ pub(crate) use apis::hear_ours;
 pub use apis::{OptionalApi, OptionalApis};
 pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
-pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject};
-pub use index::{Index, Registered};
+pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject, Scope};
+pub use index::{Index, Registered, VolumeCount};
 pub use installation::{installation, running_node_pods};
 pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 #[cfg(test)]
 pub(crate) use pods::PodObject;
 pub use revisions::current_revision;
 pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
-pub(crate) use wake::{Wake, Woken, wake_ups};
+pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
 pub(crate) use watches::hear;
 pub use watches::{Cluster, WatchError};
 

@@ -17,8 +17,8 @@ use crate::observe::NodeFacts;
 const AT_ONCE: usize = 50;
 
 /// The nodes that can be freed now: they have the taint, and the driver is registered on them.
-pub fn ready_nodes(nodes: &[NodeFacts], registered: &BTreeSet<String>, key: &str) -> Vec<String> {
-    let tainted = |node: &&NodeFacts| node.taints.iter().any(|(found, ..)| found == key);
+pub fn ready_nodes(nodes: &[&NodeFacts], registered: &BTreeSet<String>, key: &str) -> Vec<String> {
+    let tainted = |node: &&&NodeFacts| node.taints.iter().any(|(found, ..)| found == key);
     nodes
         .iter()
         .filter(tainted)
@@ -116,7 +116,11 @@ mod tests {
             mk_node("waiting", &[KEY]),
         ];
 
-        let ready = ready_nodes(&nodes, &["free", "registered"].map(str::to_owned).into(), KEY);
+        let ready = ready_nodes(
+            &nodes.iter().collect::<Vec<_>>(),
+            &["free", "registered"].map(str::to_owned).into(),
+            KEY,
+        );
 
         assert_eq!(ready, ["registered"]);
     }

@@ -21,7 +21,7 @@ use crate::{
     apply::FailedWrite,
     diagnosis::Stuck,
     events::{Notice, Severity},
-    observe::NodesView,
+    observe::{NodesView, VolumeCount},
     plan::Obstacle,
     reference,
     resolve::{Problem, health::HealthSettings},
@@ -113,10 +113,8 @@ pub struct Seen {
     pub daemon_set: Option<Workload>,
     /// The nodes.
     pub nodes: NodesView,
-    /// PersistentVolumes, sorted.
-    pub volumes: Vec<String>,
-    /// VolumeAttachments, sorted.
-    pub attachments: Vec<String>,
+    /// How many volumes and attachments there are.
+    pub count: VolumeCount,
     /// Whether Prometheus gets something.
     pub monitoring: MonitoringView,
     /// What the spec has come to, when nothing stands against it.
@@ -196,7 +194,7 @@ pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timest
                 .unwrap_or_default(),
         }),
         clouds: clouds::statuses(previous, seen, now),
-        volumes: Some(volumes::status(previous, seen)),
+        volumes: volumes::status(previous, seen),
         topology: classes::topology(previous, seen.classes.as_ref()).filter(|_| !is_gone),
         storage_classes: classes::storage_classes(previous, seen.classes.as_ref()).filter(|_| !is_gone),
         adoption: adoption::status(seen),

@@ -41,7 +41,7 @@ use crate::{
     events::Events,
     leader::{Elector, LeaseSettings},
     metrics::Metrics,
-    observe::{Cluster, Concerns, Wake, Woken, hear, hear_ours, wake_ups},
+    observe::{Changes, Cluster, Concerns, Wake, Woken, hear, hear_ours, wake_ups},
     operands::KINDS,
     reload::{self, Http, Reloads},
     render,
@@ -314,7 +314,7 @@ async fn lead(
         },
     ));
     let stopped = shutdown.clone();
-    let work = controller(&client, woken, &store, writer)
+    let work = controller(&client, woken, &context, writer)
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, error_policy, Arc::clone(&context))
         .for_each(|result| {
@@ -351,7 +351,7 @@ fn namespaces(args: &RunArgs) -> Vec<String> {
 }
 
 /// The controller with everything that wakes it: its own objects at once, all else at the pace of the wake-ups.
-fn controller(client: &Client, woken: Woken, store: &Store<Watched>, writer: Writer<Watched>) -> Controller<Watched> {
+fn controller(client: &Client, woken: Woken, context: &Arc<Context>, writer: Writer<Watched>) -> Controller<Watched> {
     let drivers: Api<Watched> = Api::all(client.clone());
     let changes = watcher(drivers, watcher::Config::default())
         .default_backoff()
@@ -365,9 +365,9 @@ fn controller(client: &Client, woken: Woken, store: &Store<Watched>, writer: Wri
             PredicateConfig::default(),
         );
     // Without a debounce: each request would put off the one before it, without end while they come.
-    Controller::for_stream(changes, store.clone())
+    Controller::for_stream(changes, context.drivers.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(concerned(woken, store.clone()))
+        .reconcile_on(concerned(woken, Arc::clone(context)))
 }
 
 /// Watches what the operator makes and what its objects refer to; the first of the namespaces is the operator's. The watches end when
@@ -436,18 +436,20 @@ fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTre
 }
 
 /// Turns changes of the cluster into the drivers that they concern.
-fn concerned(woken: Woken, drivers: Store<Watched>) -> impl Stream<Item = ObjectRef<Watched>> {
+fn concerned(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
     futures::stream::unfold(woken, |mut woken| async move { Some((woken.next().await, woken)) }).flat_map(
-        move |concerns| {
-            let concerned = drivers.state().into_iter().filter(move |driver| match &concerns {
-                Concerns::All => true,
-                Concerns::Drivers(names) => names.contains(&driver.name_any()),
-            });
-            futures::stream::iter(
-                concerned
-                    .map(|driver| ObjectRef::from_obj(driver.as_ref()))
-                    .collect::<Vec<_>>(),
-            )
+        move |Changes { whole, volumes }| {
+            let mut concerned = Vec::new();
+            for driver in context.drivers.state() {
+                let name = driver.name_any();
+                if whole.includes(&name) {
+                    context.call_for_whole_look(&name);
+                } else if !volumes.includes(&name) {
+                    continue;
+                }
+                concerned.push(ObjectRef::from_obj(driver.as_ref()));
+            }
+            futures::stream::iter(concerned)
         },
     )
 }

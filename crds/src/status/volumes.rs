@@ -1,19 +1,13 @@
-//! What exists of the driver, and what is in trouble.
+//! Which operations on volumes are in trouble.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What exists of this driver.
+/// Operations on volumes of this driver that are in trouble.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumesStatus {
-    /// PersistentVolumes whose driver this is.
-    pub persistent_volumes: i32,
-
-    /// VolumeAttachments whose attacher this is.
-    pub attachments: i32,
-
     /// How many operations on volumes have not ended within the times of spec.health.stuck.
     #[serde(default)]
     pub stuck_count: i32,

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, runtime::reflector::Store};
 use tokio::time::Instant;
 
-use super::{Watched, condition_names};
+use super::{Watched, condition_names, volumes::LastLook};
 use crate::{
     adoption::Takeover,
     apply::Writer,
@@ -112,6 +112,10 @@ struct Memory {
     objects: Option<BTreeSet<Key>>,
     /// The nodes that the status recorded last as broken before their pods are replaced; the watch brings that later.
     broken_before: Option<Vec<String>>,
+    /// What the last look at everything has found, until something else than a volume changes.
+    last_look: Option<LastLook>,
+    /// How often a look at everything was called for.
+    calls: u64,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
 }
@@ -192,7 +196,7 @@ impl Context {
             operator_version: VERSION.to_owned(),
             kubernetes_version: facts.kubernetes_version,
             cluster_uid: facts.cluster_uid,
-            nodes: self.cluster.read(|index| index.nodes().len()),
+            nodes: self.cluster.read(Index::node_count),
             apis: self.cluster.apis(),
             clouds: self.clouds.facts(driver),
             images: self.images.clone(),
@@ -267,6 +271,31 @@ impl Context {
             memory.failures = 0;
             self.metrics.reconcile_failures(driver, 0);
         }
+    }
+
+    /// Something has changed that calls for a look at everything.
+    pub(crate) fn call_for_whole_look(&self, driver: &str) {
+        self.with_memory(driver, |memory| {
+            memory.calls += 1;
+            memory.last_look = None;
+        });
+    }
+
+    /// How often a look at everything was called for.
+    pub(super) fn calls(&self, driver: &str) -> u64 {
+        self.with_memory(driver, |memory| memory.calls)
+    }
+
+    /// The last look at everything, where it still holds. It has to be remembered again.
+    pub(super) fn take_last_look(&self, driver: &str) -> Option<LastLook> {
+        self.with_memory(driver, |memory| memory.last_look.take())
+    }
+
+    /// Remembers a look that began after so many calls; not where another one was called for meanwhile.
+    pub(super) fn remember_look(&self, driver: &str, calls: u64, look: LastLook) {
+        self.with_memory(driver, |memory| {
+            memory.last_look = Some(look).filter(|_| memory.calls == calls);
+        });
     }
 
     pub(super) fn unrepairable(&self, driver: &str) -> Unrepairable {

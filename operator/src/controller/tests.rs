@@ -3,6 +3,7 @@ mod api;
 mod classes;
 mod diff;
 mod failures;
+mod looks;
 mod namespaces;
 pub(crate) mod reached;
 mod removal;
@@ -167,7 +168,14 @@ impl World {
         serde_json::from_value(self.api.get(DRIVER).expect("the driver")).expect("a driver")
     }
 
+    /// After a change of any object but a volume.
     async fn reconcile(&self) -> Result<Action, ReconcileError> {
+        self.context.call_for_whole_look(NAME);
+        self.look().await
+    }
+
+    /// After no change that was told, or one of a volume.
+    async fn look(&self) -> Result<Action, ReconcileError> {
         reconcile(Arc::new(DeserializeGuard(Ok(self.driver()))), Arc::clone(&self.context)).await
     }
 

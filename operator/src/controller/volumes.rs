@@ -1,28 +1,89 @@
 //! Volumes in trouble, in a reconcile: what takes too long is found, looked into and told of.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use cinder_csi_crds::CinderCSIDriver;
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::controller::Action;
+use tokio::time::Instant;
 
-use super::Pass;
+use super::{A_MOMENT, Pass};
 use crate::{
     diagnosis::{CloudAccess, LOOKED_INTO, Suspect, Suspects, diagnose, suspects},
+    error::ReconcileError,
     events::Notice,
-    resolve::Resolved,
     status::{self, CloudView, Seen},
 };
 
 /// The label with a node's zone.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 
+/// What the last look at everything has found, for the looks at volumes alone that follow it.
+#[derive(Debug)]
+pub(super) struct LastLook {
+    of: ObjectState,
+    seen: Seen,
+    /// When everything is to be looked at again.
+    until: Instant,
+}
+
+/// What of an object decides what is made of it.
+#[derive(Debug, PartialEq)]
+struct ObjectState {
+    uid: Option<String>,
+    generation: Option<i64>,
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+}
+
+impl ObjectState {
+    fn of(driver: &CinderCSIDriver) -> Self {
+        let meta = &driver.metadata;
+        Self {
+            uid: meta.uid.clone(),
+            generation: meta.generation,
+            annotations: meta.annotations.clone(),
+            finalizers: meta.finalizers.clone(),
+        }
+    }
+}
+
 impl Pass<'_> {
-    /// Finds and explains operations that take too long; says when to look again.
-    pub(super) fn look_at_volumes(&self, seen: &mut Seen, resolved: Option<&Resolved>) -> Option<Duration> {
+    /// Where nothing but volumes, attachments and claims has changed since the last look at everything: looks at them, with no
+    /// request to the API server but the status where it changes. `None` where everything has to be looked at.
+    pub(super) async fn look_at_volumes_alone(&self) -> Option<Result<Action, ReconcileError>> {
         let (context, name) = (self.context, &self.owner.name);
-        seen.has_topology = resolved.is_some_and(|resolved| resolved.topology.enabled);
-        seen.node_zones = context.cluster.read(|index| {
+        let last = context.take_last_look(name)?;
+        let left = last.until.saturating_duration_since(Instant::now());
+        if last.of != ObjectState::of(self.driver) || left.is_zero() {
+            return None;
+        }
+        let mut seen = last.seen;
+        let soon = self.look_at_volumes(&mut seen);
+        if let Err(error) = self.tell(&seen, Vec::new()).await {
+            return Some(Err(error));
+        }
+        Some(Ok(self.until_next_look(seen, soon, left)))
+    }
+
+    /// Remembers what was seen; says when to look again: at volumes after `soon`, at everything after `left`.
+    pub(super) fn until_next_look(&self, seen: Seen, soon: Option<Duration>, left: Duration) -> Action {
+        let (of, until) = (ObjectState::of(self.driver), Instant::now() + left);
+        self.context
+            .remember_look(&self.owner.name, self.calls, LastLook { of, seen, until });
+        Action::requeue(soon.map_or(left, |soon| soon.saturating_add(A_MOMENT).min(left)))
+    }
+
+    /// Finds and explains operations that take too long; says when to look again.
+    pub(super) fn look_at_volumes(&self, seen: &mut Seen) -> Option<Duration> {
+        let (context, name) = (self.context, &self.owner.name);
+        (seen.count, seen.node_zones) = context.cluster.read(|index| {
             let nodes = index.nodes().into_iter();
-            nodes.filter_map(|node| node.labels.get(ZONE_LABEL).cloned()).collect()
+            let zones: BTreeSet<&String> = nodes.filter_map(|node| node.labels.get(ZONE_LABEL)).collect();
+            (index.count_of(name), zones.into_iter().cloned().collect())
         });
         let limits = seen.health.stuck;
         let now = context.sources.now();

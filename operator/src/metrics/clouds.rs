@@ -23,6 +23,7 @@ pub(super) struct CloudMetrics {
     quota_limit: IntGaugeVec,
     mismatched_zones: IntGaugeVec,
     rotations: IntCounterVec,
+    volumes: IntGaugeVec,
     stuck: IntGaugeVec,
     stuck_oldest: IntGaugeVec,
 }
@@ -65,6 +66,11 @@ impl CloudMetrics {
                 "Changed credentials that came into use, by the way: reload or restart",
                 &["driver", "method"],
             )?,
+            volumes: gauge(
+                "volumes",
+                "What exists of a driver: kind PersistentVolume or VolumeAttachment",
+                &["driver", "kind"],
+            )?,
             stuck: gauge(
                 "stuck_volumes",
                 "Operations on volumes that take longer than they may, by operation and cause",
@@ -86,6 +92,7 @@ impl CloudMetrics {
             &self.quota_used,
             &self.quota_limit,
             &self.mismatched_zones,
+            &self.volumes,
             &self.stuck,
             &self.stuck_oldest,
         ];
@@ -118,6 +125,12 @@ impl CloudMetrics {
             self.mismatched_zones
                 .with_label_values(&[driver, side])
                 .set(as_gauge(count));
+        }
+        for (kind, count) in [
+            ("PersistentVolume", seen.count.volumes),
+            ("VolumeAttachment", seen.count.attachments),
+        ] {
+            self.volumes.with_label_values(&[driver, kind]).set(as_gauge(count));
         }
         self.stuck(driver, &seen.stuck);
     }
@@ -190,6 +203,7 @@ impl CloudMetrics {
             &self.quota_used,
             &self.quota_limit,
             &self.mismatched_zones,
+            &self.volumes,
             &self.stuck,
             &self.stuck_oldest,
         ];

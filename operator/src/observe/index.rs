@@ -63,6 +63,9 @@ pub(crate) trait Fact: Resource<DynamicType = ()> {
     /// What is kept.
     type Kept: PartialEq + Clone + Send + 'static;
 
+    /// What a change calls for.
+    const SCOPE: Scope = Scope::Whole;
+
     /// `None` when the object is of no interest.
     fn keep(&self) -> Option<Self::Kept>;
 
@@ -71,6 +74,15 @@ pub(crate) trait Fact: Resource<DynamicType = ()> {
 
     /// Where facts of this kind live in the index.
     fn table(index: &mut Index) -> &mut HashMap<String, Self::Kept>;
+}
+
+/// What has to be looked at after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything.
+    Whole,
+    /// Operations on volumes, which the index tells of: nothing that a driver is made of depends on them.
+    Volumes,
 }
 
 /// Whom a change concerns.
@@ -94,7 +106,15 @@ impl Concerns {
         }
     }
 
-    /// Whether nobody is concerned.
+    /// Whether a driver is concerned.
+    pub(crate) fn includes(&self, driver: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Drivers(names) => names.contains(driver),
+        }
+    }
+
+    /// Whether no driver is concerned.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Drivers(names) if names.is_empty())
     }
@@ -195,6 +215,15 @@ impl Fact for NodeObject {
     }
 }
 
+/// How much exists of a driver.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeCount {
+    /// PersistentVolumes whose driver it is.
+    pub volumes: usize,
+    /// VolumeAttachments whose attacher it is.
+    pub attachments: usize,
+}
+
 /// The facts, by the names of the objects.
 #[derive(Debug, Default)]
 pub struct Index {
@@ -269,8 +298,13 @@ impl Index {
     }
 
     /// All nodes.
-    pub fn nodes(&self) -> Vec<NodeFacts> {
-        self.nodes.values().cloned().collect()
+    pub fn nodes(&self) -> Vec<&NodeFacts> {
+        self.nodes.values().collect()
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The nodes whose kubelet has the driver registered.
@@ -304,14 +338,17 @@ impl Index {
         self.nodes.get(name)
     }
 
-    /// The PersistentVolumes of the driver, sorted.
-    pub fn volumes_of(&self, driver: &str) -> Vec<String> {
-        names_of(&self.volumes, driver)
-    }
-
     /// The VolumeAttachments of the driver, sorted.
     pub fn attachments_of(&self, driver: &str) -> Vec<String> {
         names_of(&self.attachments, driver)
+    }
+
+    /// How many PersistentVolumes and VolumeAttachments of the driver there are.
+    pub fn count_of(&self, driver: &str) -> VolumeCount {
+        VolumeCount {
+            volumes: count(&self.volumes, driver),
+            attachments: count(&self.attachments, driver),
+        }
     }
 }
 
@@ -332,6 +369,10 @@ fn names_of<T: Owned>(table: &HashMap<String, T>, driver: &str) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+fn count<T: Owned>(table: &HashMap<String, T>, driver: &str) -> usize {
+    table.values().filter(|kept| kept.driver() == driver).count()
 }
 
 #[cfg(test)]
@@ -359,9 +400,9 @@ mod tests {
         let mut index = Index::default();
         assert_eq!(index.put(&mk_volume("pv1", "a")), concerned(&["a"]));
         assert!(index.put(&mk_volume("pv1", "a")).is_empty());
-        assert_eq!(index.volumes_of("a"), ["pv1"]);
+        assert_eq!(index.count_of("a").volumes, 1);
         assert_eq!(index.remove::<VolumeObject>("pv1"), concerned(&["a"]));
-        assert!(index.volumes_of("a").is_empty());
+        assert_eq!(index.count_of("a").volumes, 0);
     }
 
     #[test]
@@ -381,7 +422,7 @@ mod tests {
             index.retain::<VolumeObject>(&["pv2".to_owned()].into(), None),
             concerned(&["a"])
         );
-        assert!(index.volumes_of("a").is_empty() && index.volumes_of("b") == ["pv2"]);
+        assert_eq!((index.count_of("a").volumes, index.count_of("b").volumes), (0, 1));
     }
 
     #[test]

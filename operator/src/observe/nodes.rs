@@ -68,7 +68,7 @@ const ALWAYS_TOLERATED: &[&str] = &[
 /// Joins the nodes, the pod template of the DaemonSet and the names of the nodes whose CSINode lists the driver. A node has `deadline`
 /// from the moment when it is Ready.
 pub fn view(
-    nodes: &[NodeFacts],
+    nodes: &[&NodeFacts],
     template: &PodSpec,
     registered_on: &BTreeSet<String>,
     deadline: Duration,
@@ -99,13 +99,13 @@ pub fn view(
 }
 
 /// The Ready nodes where a DaemonSet with this template wants a pod.
-pub fn ready_nodes(nodes: &[NodeFacts], template: &PodSpec) -> BTreeSet<String> {
+pub fn ready_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
     let wanted = nodes.iter().filter(|node| node.ready && is_eligible(node, template));
     wanted.map(|node| node.name.clone()).collect()
 }
 
 /// The nodes where a DaemonSet with this template wants a pod, Ready or not.
-pub fn eligible_nodes(nodes: &[NodeFacts], template: &PodSpec) -> BTreeSet<String> {
+pub fn eligible_nodes(nodes: &[&NodeFacts], template: &PodSpec) -> BTreeSet<String> {
     let wanted = nodes.iter().filter(|node| is_eligible(node, template));
     wanted.map(|node| node.name.clone()).collect()
 }
@@ -241,7 +241,7 @@ mod tests {
     fn a_node_counts_where_selector_and_affinity_let_the_pod_run(#[case] spec: Value, #[case] expected: bool) {
         let node = mk_node("n1", &[("zone", "a"), ("cores", "8")], &[]);
         assert_eq!(
-            view(&[node], &mk_template(spec), &BTreeSet::new(), DEADLINE, now()).desired,
+            view(&[&node], &mk_template(spec), &BTreeSet::new(), DEADLINE, now()).desired,
             usize::from(expected)
         );
     }
@@ -263,7 +263,7 @@ mod tests {
         let template = mk_template(json!({"tolerations": tolerations}));
         let node = mk_node("n1", &[], &[taint]);
         assert_eq!(
-            view(&[node], &template, &BTreeSet::new(), DEADLINE, now()).desired,
+            view(&[&node], &template, &BTreeSet::new(), DEADLINE, now()).desired,
             usize::from(expected)
         );
     }
@@ -283,7 +283,13 @@ mod tests {
         ];
         let registered = ["n1", "n5", "elsewhere"].map(str::to_owned).into();
         assert_eq!(
-            view(&nodes, &mk_template(json!({})), &registered, DEADLINE, now()),
+            view(
+                &nodes.iter().collect::<Vec<_>>(),
+                &mk_template(json!({})),
+                &registered,
+                DEADLINE,
+                now()
+            ),
             NodesView {
                 desired: 5,
                 registered: 2,
@@ -302,7 +308,13 @@ mod tests {
         };
         let nodes = [since("n3", 10), since("n2", 299), since("n1", 300), since("n4", 20)];
         let registered = ["n4".to_owned()].into();
-        let view = view(&nodes, &mk_template(json!({})), &registered, DEADLINE, now());
+        let view = view(
+            &nodes.iter().collect::<Vec<_>>(),
+            &mk_template(json!({})),
+            &registered,
+            DEADLINE,
+            now(),
+        );
         assert_eq!(
             (view.unregistered, view.joining),
             (vec!["n1".to_owned()], vec!["n2".to_owned(), "n3".to_owned()])

@@ -16,7 +16,7 @@ use k8s_openapi::{
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::index::{Concerns, Fact, Index, Owned};
+use super::index::{Concerns, Fact, Index, Owned, Scope};
 
 /// Annotation of a claim for which a provisioner was asked.
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
@@ -199,6 +199,7 @@ impl VolumeObject {
 
 impl Fact for VolumeObject {
     type Kept = VolumeFact;
+    const SCOPE: Scope = Scope::Volumes;
 
     fn keep(&self) -> Option<VolumeFact> {
         let (driver, handle) = self.source()?;
@@ -279,6 +280,7 @@ struct Said {
 
 impl Fact for AttachmentObject {
     type Kept = AttachmentFact;
+    const SCOPE: Scope = Scope::Volumes;
 
     fn keep(&self) -> Option<AttachmentFact> {
         let deleted = self.metadata.deletion_timestamp.as_ref().map(|time| time.0);
@@ -391,6 +393,7 @@ fn sets(entry: &ManagedFieldsEntry, annotation: &str) -> bool {
 
 impl Fact for ClaimObject {
     type Kept = ClaimFact;
+    const SCOPE: Scope = Scope::Volumes;
 
     /// Only claims for which something is under way: there are many others.
     fn keep(&self) -> Option<ClaimFact> {

@@ -12,15 +12,30 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::Concerns;
+use super::{Concerns, Scope};
 
 /// The shortest time between two wake-ups.
 pub(crate) const PACE: Duration = Duration::from_secs(1);
 
+/// Whom changes concern, by what has to be looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Everything.
+    pub(crate) whole: Concerns,
+    /// Volumes only.
+    pub(crate) volumes: Concerns,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.volumes.is_empty()
+    }
+}
+
 /// What has changed and was not passed on yet.
 #[derive(Debug, Default)]
 struct Pending {
-    concerns: Mutex<Concerns>,
+    changes: Mutex<Changes>,
     changed: Notify,
 }
 
@@ -48,12 +63,20 @@ pub(crate) fn wake_ups() -> (Wake, Woken) {
 impl Wake {
     /// Reports what a change concerns. Never waits.
     pub(crate) fn send(&self, concerns: Concerns) {
+        self.changed(Scope::Whole, concerns);
+    }
+
+    /// The same, with what has to be looked at.
+    pub(crate) fn changed(&self, scope: Scope, concerns: Concerns) {
         if concerns.is_empty() {
             return;
         }
-        let mut pending = self.0.concerns.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::take(&mut *pending);
-        *pending = before.and(concerns);
+        let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_scope = match scope {
+            Scope::Whole => &mut changes.whole,
+            Scope::Volumes => &mut changes.volumes,
+        };
+        *of_scope = std::mem::take(of_scope).and(concerns);
         self.0.changed.notify_one();
     }
 
@@ -65,12 +88,12 @@ impl Wake {
 
 impl Woken {
     /// Waits for changes, and for their time. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Concerns {
+    pub(crate) async fn next(&mut self) -> Changes {
         if let Some(last) = self.last {
             tokio::time::sleep_until(last + PACE).await;
         }
         loop {
-            let taken = std::mem::take(&mut *self.pending.concerns.lock().unwrap_or_else(PoisonError::into_inner));
+            let taken = std::mem::take(&mut *self.pending.changes.lock().unwrap_or_else(PoisonError::into_inner));
             if !taken.is_empty() {
                 self.last = Some(Instant::now());
                 return taken;
@@ -84,8 +107,28 @@ impl Woken {
 mod tests {
     use super::*;
 
-    fn of(names: &[&str]) -> Concerns {
+    fn of(names: &[&str]) -> Changes {
+        Changes {
+            whole: drivers(names),
+            ..Changes::default()
+        }
+    }
+
+    fn drivers(names: &[&str]) -> Concerns {
         Concerns::Drivers(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[tokio::test]
+    async fn what_concerns_volumes_only_stays_apart() {
+        let (wake, mut woken) = wake_ups();
+        wake.changed(Scope::Volumes, drivers(&["a"]));
+        wake.driver("b");
+        wake.changed(Scope::Volumes, drivers(&["c"]));
+        let changes = Changes {
+            whole: drivers(&["b"]),
+            volumes: drivers(&["a", "c"]),
+        };
+        assert_eq!(woken.next().await, changes);
     }
 
     #[tokio::test(start_paused = true)]

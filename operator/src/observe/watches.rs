@@ -102,6 +102,12 @@ impl Cluster {
         }
     }
 
+    /// Changes the index of such a cluster.
+    #[cfg(test)]
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Index)) {
+        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn start<K>(&mut self, kind: &'static str, client: &Client, wake: &Wake)
     where
         K: Fact + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -265,7 +271,7 @@ impl Follower {
             match event {
                 Ok(event) => {
                     let concerned = self.take_in(event);
-                    self.wake.send(concerned);
+                    self.wake.changed(K::SCOPE, concerned);
                 }
                 Err(error) => warn!(
                     kind = self.kind,
@@ -382,12 +388,12 @@ mod tests {
         };
         names(&["pv1", "pv2"]);
         cluster.wait_until_known().await.expect("a list");
-        assert_eq!(woken.next().await, Concerns::Drivers(["a".to_owned()].into()));
-        assert_eq!(cluster.read(|index| index.volumes_of("a")), ["pv1", "pv2"]);
+        assert_eq!(woken.next().await.volumes, Concerns::Drivers(["a".to_owned()].into()));
+        assert_eq!(cluster.read(|index| index.count_of("a").volumes), 2);
 
         names(&["pv2"]);
         woken.next().await;
-        assert_eq!(cluster.read(|index| index.volumes_of("a")), ["pv2"]);
+        assert_eq!(cluster.read(|index| index.count_of("a").volumes), 1);
 
         send(&sender, Event::Apply(mk_volume("pv2")));
         let next = tokio::time::timeout(STANDSTILL_LIMIT, woken.next()).await;
@@ -409,7 +415,7 @@ mod tests {
         let (known, ()) = tokio::join!(cluster.wait_until_known(), list);
         known.expect("it is complete");
         assert_eq!(begun.elapsed(), STANDSTILL_LIMIT * 10);
-        assert_eq!(cluster.read(|index| index.volumes_of("a").len()), 40);
+        assert_eq!(cluster.read(|index| index.count_of("a").volumes), 40);
         drop(woken);
     }
 

@@ -184,10 +184,7 @@ fn volumes(status: &CinderCSIDriverStatus) -> String {
     let Some(volumes) = &status.volumes else {
         return String::new();
     };
-    let mut text = format!(
-        "  {} PersistentVolumes, {} VolumeAttachments, {} stuck\n",
-        volumes.persistent_volumes, volumes.attachments, volumes.stuck_count
-    );
+    let mut text = format!("  {} stuck\n", volumes.stuck_count);
     for stuck in volumes.stuck.iter().take(ROWS) {
         let _ = writeln!(
             text,

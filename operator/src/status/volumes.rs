@@ -3,7 +3,7 @@
 use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Seen, Verdict, counted, verdict, whole_seconds};
+use super::{Seen, Verdict, verdict, whole_seconds};
 use crate::diagnosis::{Class, Operation, Stuck};
 
 /// How many stuck operations the message of the condition tells of.
@@ -55,18 +55,12 @@ fn sentence(stuck: &Stuck) -> String {
     )
 }
 
-pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> VolumesStatus {
-    let before = previous.and_then(|previous| previous.volumes.as_ref());
-    if let Some(before) = before.filter(|_| seen.stuck_unexplained) {
-        return VolumesStatus {
-            persistent_volumes: counted(&seen.volumes),
-            attachments: counted(&seen.attachments),
-            ..before.clone()
-        };
+/// Nothing where no operation is stuck. How many volumes there are is in the metrics: here, each that comes or goes would be a write.
+pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> Option<VolumesStatus> {
+    if seen.stuck_unexplained {
+        return previous?.volumes.clone();
     }
-    VolumesStatus {
-        persistent_volumes: counted(&seen.volumes),
-        attachments: counted(&seen.attachments),
+    (!seen.stuck.is_empty()).then(|| VolumesStatus {
         stuck_count: i32::try_from(seen.stuck.len() + seen.stuck_others).unwrap_or(i32::MAX),
         stuck: seen
             .stuck
@@ -74,7 +68,7 @@ pub(super) fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen) -> V
             .take(seen.health.stuck.max_reported)
             .map(of_stuck)
             .collect(),
-    }
+    })
 }
 
 fn of_stuck(stuck: &Stuck) -> StuckVolume {

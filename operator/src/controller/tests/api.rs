@@ -22,6 +22,7 @@ pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrive
 struct State {
     objects: BTreeMap<String, Value>,
     writes: Vec<String>,
+    reads: usize,
     /// Writes to paths that contain this are answered with an error; with a space at its end, to those that end so.
     broken: Option<String>,
     /// After so many writes to paths that contain this, each is answered with an error.
@@ -105,6 +106,11 @@ impl Api {
     }
 
     /// The events since the start, as `Normal Reason`.
+    /// How much was read since the last time.
+    pub(super) fn take_reads(&self) -> usize {
+        std::mem::take(&mut self.state().reads)
+    }
+
     pub(super) fn kinds_of_events(&self) -> Vec<String> {
         let state = self.state();
         let events = state.objects.iter().filter(|(path, _)| path.contains("/events/"));
@@ -169,6 +175,7 @@ fn refusal(code: u16, reason: &str) -> (u16, Value) {
 
 impl State {
     fn answer(&mut self, method: &Method, path: &str, query: &str, body: &Value) -> (u16, Value) {
+        self.reads += usize::from(*method == Method::GET);
         if path == "/version" {
             let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});

@@ -89,7 +89,10 @@ fn stuck(operation: Operation, change: impl FnOnce(&mut Case)) -> Seen {
         since: at(1),
         case,
     };
-    but(|seen| seen.stuck = vec![diagnose(&suspect)])
+    but(|seen| {
+        seen.count.volumes = 1;
+        seen.stuck = vec![diagnose(&suspect)];
+    })
 }
 
 fn failure(fault: &str) -> Failure {

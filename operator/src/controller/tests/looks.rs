@@ -1,0 +1,143 @@
+//! What a look at everything costs, and when a look at volumes is enough.
+
+use super::*;
+use crate::observe::VolumeObject;
+
+/// A driver that is installed and at rest.
+async fn mk_resting() -> World {
+    let world = World::managed();
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    world.api.take_writes();
+    world.api.take_reads();
+    world
+}
+
+fn put_volume(world: &World, name: &str, more: &Value) {
+    let mut volume = json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME, "volumeHandle": name}}});
+    json_patch::merge(&mut volume, more);
+    let volume: VolumeObject = serde_json::from_value(volume).expect("a volume");
+    world.context.cluster.change(|index| drop(index.put(&volume)));
+}
+
+fn annotate(world: &World) {
+    let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
+    metadata["annotations"] = json!({"a": "b"});
+    world.api.change(DRIVER, "/metadata", metadata);
+}
+
+/// What `/metrics` says of the volumes.
+fn counted(world: &World) -> Option<f64> {
+    let registry = prometheus::Registry::new();
+    world.context.metrics.register(&registry).expect("metrics");
+    let families = registry.gather();
+    let family = families
+        .iter()
+        .find(|family| family.name() == "cinder_csi_operator_volumes")?;
+    let is_kind = |metric: &&prometheus::proto::Metric| {
+        metric
+            .get_label()
+            .iter()
+            .any(|label| label.value() == "PersistentVolume")
+    };
+    let metric = family.get_metric().iter().find(is_kind)?;
+    Some(metric.get_gauge().get_value())
+}
+
+#[tokio::test]
+async fn volumes_that_come_and_go_ask_nothing_of_the_api_server() {
+    let world = mk_resting().await;
+    let before = world.driver().status;
+    for name in ["pv1", "pv2", "pv3"] {
+        put_volume(&world, name, &json!({}));
+        world.look().await.expect("looked");
+    }
+    assert_eq!((world.api.take_reads(), world.api.take_writes()), (0, Vec::new()));
+    assert_eq!(world.driver().status, before);
+    assert_eq!(counted(&world), Some(3.0));
+}
+
+#[tokio::test]
+async fn a_stuck_volume_is_told_of_without_a_look_at_everything() {
+    let world = mk_resting().await;
+    let stuck = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    put_volume(&world, "pv1", &stuck);
+    world.look().await.expect("looked");
+    assert_eq!(world.api.take_reads(), 0);
+    assert_eq!(world.condition(ConditionType::VolumesHealthy).0, "False/StuckDelete");
+    assert_eq!(
+        world
+            .driver()
+            .status
+            .and_then(|status| status.volumes)
+            .map(|volumes| volumes.stuck_count),
+        Some(1)
+    );
+
+    world
+        .context
+        .cluster
+        .change(|index| drop(index.remove::<VolumeObject>("pv1")));
+    world.look().await.expect("looked");
+    assert_eq!(world.api.take_reads(), 0);
+    assert_eq!(world.condition(ConditionType::VolumesHealthy).0, "True/AsExpected");
+    assert_eq!(world.driver().status.and_then(|status| status.volumes), None);
+}
+
+#[rstest]
+#[case::another_object_changed(|world: &World| world.context.call_for_whole_look(NAME))]
+#[case::the_spec_changed(|world: &World| world.api.change(DRIVER, "/metadata/generation", json!(2)))]
+#[case::an_annotation_changed(annotate)]
+#[case::it_is_another_object(|world: &World| world.api.change(DRIVER, "/metadata/uid", json!("another")))]
+#[tokio::test]
+async fn everything_is_looked_at_when_something_else_changed(#[case] change: fn(&World)) {
+    let world = mk_resting().await;
+    change(&world);
+    put_volume(&world, "pv1", &json!({}));
+    world.look().await.expect("looked");
+    assert_ne!(world.api.take_reads(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_looked_at_when_its_time_has_come_although_volumes_change_all_the_time() {
+    let world = mk_resting().await;
+    for second in 0..290 {
+        put_volume(&world, &format!("pv{second}"), &json!({}));
+        world.look().await.expect("looked");
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(world.api.take_reads(), 0);
+    tokio::time::advance(Duration::from_secs(11)).await;
+    world.look().await.expect("looked");
+    assert_ne!(world.api.take_reads(), 0);
+}
+
+#[tokio::test]
+async fn a_change_amid_a_look_is_looked_at() {
+    let world = mk_resting().await;
+    world.context.call_for_whole_look(NAME);
+    let driver = world.driver();
+    let pass = Pass::of(&driver, &world.context);
+    world.context.call_for_whole_look(NAME);
+    pass.until_next_look(Seen::default(), None, Duration::from_mins(5));
+    world.look().await.expect("looked");
+    assert_ne!(world.api.take_reads(), 0);
+}
+
+#[tokio::test]
+async fn after_a_failed_look_everything_is_looked_at() {
+    let world = mk_resting().await;
+    world.api.break_writes_to(Some("/status"));
+    put_volume(
+        &world,
+        "pv1",
+        &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    world.look().await.expect_err("the status cannot be written");
+    world.api.take_reads();
+    world.api.break_writes_to(None);
+    world.look().await.expect("looked");
+    assert_ne!(world.api.take_reads(), 0);
+    assert_eq!(world.condition(ConditionType::VolumesHealthy).0, "False/StuckDelete");
+}
