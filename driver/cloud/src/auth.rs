@@ -215,12 +215,15 @@ impl Keystone {
             let wanted = retry_after(headers, self.sources.now());
             return Err(
                 match fault::classify(failure(Some(code), fault::text(code, body), id), wanted) {
-                    // Keystone's own 404 and 403 speak about credentials: an unknown project, a disabled user.
+                    // Keystone's own 404 and 403 speak about credentials: one that was withdrawn, an unknown project, a disabled user.
                     CloudError::Forbidden(failure) => CloudError::Auth(failure),
-                    CloudError::NotFound { request_id, .. } => CloudError::Auth(failure(
-                        Some(code),
-                        format!("{} (is {} really a Keystone v3?)", fault::text(code, body), self.url),
-                        request_id,
+                    CloudError::NotFound { request_id, .. } if fault::is_of_service(body) => {
+                        CloudError::Auth(failure(Some(code), fault::text(code, body), request_id))
+                    }
+                    CloudError::NotFound { .. } => CloudError::Setup(format!(
+                        "there is no Keystone v3 at {}, the answer is HTTP {code}: {}; check auth-url",
+                        self.url,
+                        fault::text(code, body)
                     )),
                     other => other,
                 },

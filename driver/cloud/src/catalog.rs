@@ -47,6 +47,28 @@ pub(crate) fn find_endpoint(
     region: Option<&str>,
     project: &str,
 ) -> Option<Url> {
+    find(catalog, service, interface, region, project).map(|(_, url)| url)
+}
+
+/// The region of the address that [`find_endpoint`] gives.
+pub(crate) fn find_region(
+    catalog: &[CatalogEntry],
+    service: &str,
+    interface: &str,
+    region: Option<&str>,
+    project: &str,
+) -> Option<String> {
+    let (endpoint, _) = find(catalog, service, interface, region, project)?;
+    endpoint.region().map(str::to_owned)
+}
+
+fn find<'a>(
+    catalog: &'a [CatalogEntry],
+    service: &str,
+    interface: &str,
+    region: Option<&str>,
+    project: &str,
+) -> Option<(&'a Endpoint, Url)> {
     aliases(service).iter().find_map(|alias| {
         catalog
             .iter()
@@ -54,7 +76,7 @@ pub(crate) fn find_endpoint(
             .flat_map(|entry| &entry.endpoints)
             .filter(|endpoint| endpoint.interface.trim_end_matches("URL") == interface)
             .filter(|endpoint| region.is_none_or(|region| endpoint.region() == Some(region)))
-            .find_map(|endpoint| versioned(Url::parse(&endpoint.url).ok()?, service, project))
+            .find_map(|endpoint| Some((endpoint, versioned(Url::parse(&endpoint.url).ok()?, service, project)?)))
     })
 }
 

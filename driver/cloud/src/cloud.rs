@@ -46,10 +46,12 @@ pub struct Login {
     pub expires_at: Timestamp,
     /// The service types in the catalogue.
     pub services: Vec<String>,
+    /// The region of Cinder's endpoint; the configured one where the catalogue has no such endpoint.
+    pub region: Option<String>,
 }
 
 impl Login {
-    fn of(token: &Token) -> Self {
+    fn of(token: &Token, connection: &Connection) -> Self {
         let mut services: Vec<String> = token.catalog.iter().map(|entry| entry.kind.clone()).collect();
         services.sort();
         services.dedup();
@@ -59,6 +61,7 @@ impl Login {
             user_id: token.user_id.clone(),
             expires_at: token.expires_at,
             services,
+            region: connection.region_of(token),
         }
     }
 }
@@ -182,9 +185,10 @@ impl Cloud {
             let name = |connection: &Connection| connection.region().unwrap_or("(any)").to_owned();
             return Err(other("region", &name(&before), &name(&connection)));
         }
+        let login = Login::of(&token, &connection);
         self.inner.transport.reconnect(connection);
         *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        Ok(Login::of(&token))
+        Ok(login)
     }
 
     /// The wall time, by [`CloudOptions::sources`].
@@ -200,9 +204,10 @@ impl Cloud {
     /// Logs in, or tells about the login that is in use. Whoever wants to know whether credentials are good asks here.
     pub async fn login(&self) -> Result<Login, CloudError> {
         let transport = &self.inner.transport;
-        let token = transport.keystone().token().await;
+        let connection = transport.connection();
+        let token = connection.keystone().token().await;
         token
-            .map(|token| Login::of(&token))
+            .map(|token| Login::of(&token, &connection))
             .map_err(|error| transport.told(error))
     }
 

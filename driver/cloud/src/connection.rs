@@ -53,6 +53,13 @@ impl Connection {
         self.region.as_deref()
     }
 
+    /// The region worked in: that of Cinder's endpoint, and the configured one where the catalogue has no such endpoint.
+    pub(crate) fn region_of(&self, token: &Token) -> Option<String> {
+        let (service, interface) = (Service::BlockStorage.name(), self.interface.as_str());
+        let found = catalog::find_region(&token.catalog, service, interface, self.region(), &token.project_id);
+        found.or_else(|| self.region.clone())
+    }
+
     /// Where the highest microversion of a service is kept; `None` for a service to be used without.
     pub(crate) fn version_of(&self, service: Service) -> Option<&OnceCell<Option<MicroVersion>>> {
         match service {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use reqwest::Method;
+use serde::de::IgnoredAny;
 
 use super::Cloud;
 use crate::block_storage::{BlockStorage, Quota, VolumeType};
@@ -10,6 +12,7 @@ use crate::compute::Compute;
 use crate::config::{ApplicationCredential, Auth};
 use crate::error::CloudError;
 use crate::service::Service;
+use crate::transport::Request;
 
 /// A service of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +52,19 @@ impl Cloud {
     pub async fn microversion(&self, service: CloudService) -> Result<Option<String>, CloudError> {
         let version = self.inner.transport.ask_version(service.service()).await?;
         Ok(version.map(|version| version.to_string()))
+    }
+
+    /// Lists one volume or one server: whether the catalogue has the service, it answers, and the role may ask it.
+    pub async fn try_list(&self, service: CloudService) -> Result<(), CloudError> {
+        let (operation, list) = match service {
+            CloudService::BlockStorage => ("volume_list", "volumes"),
+            CloudService::Compute => ("server_list", "servers"),
+        };
+        let path = [list];
+        let mut request = Request::new(service.service(), operation, Method::GET, &path, list.to_owned());
+        request.query.push(("limit", "1".to_owned()));
+        let answer = self.inner.transport.send(request).await?;
+        answer.json::<IgnoredAny>().map(drop)
     }
 
     /// The volume types that the project may use.

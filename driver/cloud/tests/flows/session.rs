@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, VolumeId};
+use cinder_cloud::{Cloud, CloudConfig, CloudError, CloudOptions, CloudService, VolumeId};
 use openstack_sim::{Effect, Fault, SimConfig, When};
 
 use crate::support::{NOTHING, Stage, new, stage, stage_with};
@@ -52,6 +52,64 @@ async fn wrong_credentials_are_an_auth_error_without_the_secret() {
     assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("wrong-password"), "{error:?}");
     assert!(error.request_id().is_some(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_keystone_does_not_know_is_refused_and_a_404_of_a_gateway_is_not_about_it() {
+    let stage = stage().await;
+    let id = "c".repeat(100_000);
+    let unknown = Effect::status(404).message(format!("Could not find Application Credential: {id}."));
+    stage
+        .sim
+        .fault(Fault::on("issue_token").times(1).effect(unknown))
+        .expect("a rule");
+    let error = stage.cloud.login().await.expect_err("refused");
+    assert!(
+        matches!(&error, CloudError::Auth(failure) if failure.status == Some(404)),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("Could not find") && text.len() < 1000, "{text}");
+    // A failure is the answer to all who asked before it was known.
+    tokio::time::advance(Duration::from_millis(1)).await;
+
+    stage
+        .sim
+        .fault(Fault::on("issue_token").times(1).effect(Effect::html(404)))
+        .expect("a rule");
+    let error = stage.cloud.login().await.expect_err("no Keystone");
+    assert!(matches!(error, CloudError::Setup(_)), "{error:?}");
+    assert!(error.to_string().contains("no Keystone v3"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_tells_the_region_that_is_worked_in_and_whether_both_services_let_one_list() {
+    let stage = stage().await;
+    for conf in ["RegionOne", ""] {
+        let conf = stage.sim.access().cloud_conf().replace("RegionOne", conf);
+        let login = login_of(&stage, &conf).await.expect("logged in");
+        assert_eq!(login.region.as_deref(), Some("RegionOne"));
+    }
+    let list = async |service| stage.cloud.try_list(service).await;
+    list(CloudService::BlockStorage).await.expect("may list");
+    list(CloudService::Compute).await.expect("may list");
+    for (service, operation) in [
+        (CloudService::BlockStorage, "list_volumes"),
+        (CloudService::Compute, "list_servers"),
+    ] {
+        stage
+            .sim
+            .fault(Fault::on(operation).times(1).effect(Effect::policy("x:get_all")))
+            .expect("a rule");
+        let error = list(service).await.expect_err("may not");
+        assert!(matches!(error, CloudError::Forbidden(_)), "{error:?}");
+    }
+    let elsewhere = edited(&stage, "RegionOne", "RegionNine");
+    let error = elsewhere
+        .try_list(CloudService::Compute)
+        .await
+        .expect_err("no endpoint");
+    assert!(matches!(error, CloudError::NoEndpoint { .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -287,6 +287,7 @@ fn one_of_several_clouds_is_enough_to_be_ready() {
             user_id: "u".into(),
             expires_at: "2024-01-01T00:00:00Z".parse().expect("a time"),
             services: Vec::new(),
+            region: None,
         },
     );
     assert_eq!(logins.problem(), None);
