@@ -19,7 +19,7 @@ use crate::topology::ZoneLabels;
 mod render;
 mod values;
 
-use values::{parse_bool, parse_duration, parse_fs_type, parse_pair, parse_timeout};
+use values::{parse_bool, parse_duration, parse_fs_type, parse_pair, parse_project, parse_timeout};
 
 /// The name under which Kubernetes knows this driver when nobody says otherwise.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
@@ -59,6 +59,11 @@ pub struct Args {
     /// section without a name is served, or all where there is none
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub cloud_name: Vec<String>,
+
+    /// Id of the project that a cloud of --cloud-config works in; repeatable, with the cloud's name before it where it has one. While its
+    /// credentials lead to another project, where its volumes do not exist, calls about existing volumes and snapshots are refused
+    #[arg(long, value_name = "[CLOUD=]ID", value_parser = parse_project)]
+    pub project_id: Vec<(String, String)>,
 
     /// Tell Kubernetes in which availability zone volumes and nodes are
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -269,6 +274,7 @@ impl Default for Args {
             endpoint: String::new(),
             cloud_config: Vec::new(),
             cloud_name: Vec::new(),
+            project_id: Vec::new(),
             with_topology: true,
             additional_topology: Vec::new(),
             cluster: String::new(),

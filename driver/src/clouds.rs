@@ -42,6 +42,8 @@ pub struct Clouds {
 #[derive(Debug)]
 struct Inner {
     named: RwLock<Arc<BTreeMap<String, Cloud>>>,
+    /// By cloud, the project that it is to work in.
+    projects: BTreeMap<String, String>,
     sessions: Sessions,
     /// Where ids were found. An id never moves to another cloud.
     places: Mutex<HashMap<String, String>>,
@@ -61,9 +63,20 @@ pub struct Place {
 impl Clouds {
     /// These clouds, by their names in `cloud.conf`. `options` are for the sessions with credentials from secrets.
     pub fn new(named: BTreeMap<String, Cloud>, options: CloudOptions) -> Self {
+        Self::with_projects(named, options, BTreeMap::new())
+    }
+
+    /// The same, with the projects that clouds are to work in: while credentials lead to another one, calls about existing things are
+    /// refused with `UNAVAILABLE`. There nothing of them exists, and they would be taken for deleted.
+    pub fn with_projects(
+        named: BTreeMap<String, Cloud>,
+        options: CloudOptions,
+        projects: BTreeMap<String, String>,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 named: RwLock::new(Arc::new(named)),
+                projects,
                 sessions: Sessions::new(options),
                 places: Mutex::default(),
                 found: Mutex::default(),
@@ -257,14 +270,14 @@ impl Clouds {
     {
         let first = self.of_secrets(secrets)?;
         let named = self.named();
-        if let (None, 1) = (&first, named.len()) {
-            return Ok(named.values().next().cloned());
-        }
-        let known = self.places().get(id).and_then(|name| named.get(name).cloned());
-        if known.is_some() {
-            return Ok(known);
+        let only = || named.values().next().filter(|_| first.is_none() && named.len() == 1);
+        let known = self.places().get(id).and_then(|name| named.get(name)).or_else(only);
+        if let Some(known) = known {
+            self.check_project(known).await?;
+            return Ok(Some(known.clone()));
         }
         if let Some(first) = &first {
+            self.check_project(first).await?;
             let key = (self.inner.sessions.hash(secrets), id.to_owned());
             let found = self.is_found(&key)
                 || ask(first.clone())
@@ -280,7 +293,13 @@ impl Clouds {
             .filter(|(_, cloud)| first.as_ref().is_none_or(|first| !first.is(cloud)))
             .map(|(name, cloud)| {
                 let answer = ask(cloud.clone());
-                async move { (name, answer.await) }
+                let look = async move {
+                    self.check_project(cloud).await?;
+                    answer
+                        .await
+                        .map_err(|error| status::cloud_silent(what, id, name, &error))
+                };
+                async move { (name, look.await) }
             })
             .collect();
         let mut silent = None;
@@ -291,12 +310,26 @@ impl Clouds {
                     return Ok(named.get(name).cloned());
                 }
                 Ok(false) => {}
-                Err(error) => silent = Some((name, error)),
+                Err(status) => silent = Some(status),
             }
         }
-        match silent {
-            None => Ok(None),
-            Some((name, error)) => Err(status::cloud_silent(what, id, name, &error)),
+        silent.map_or(Ok(None), Err)
+    }
+
+    /// Refuses a cloud of the configuration while its credentials lead to another project than its own. Sessions with credentials
+    /// from secrets are where their Secret wants them.
+    pub async fn check_project(&self, cloud: &Cloud) -> Result<(), Status> {
+        let named = self.named();
+        let name = named.iter().find(|(_, one)| one.is(cloud)).map(|(name, _)| name);
+        let Some((name, own)) = name.and_then(|name| self.inner.projects.get_key_value(name)) else {
+            return Ok(());
+        };
+        let project = cloud.project_id().await;
+        let project = project.map_err(|error| status::before_making(status::cloud(Act::Look, &error)))?;
+        if project == *own {
+            Ok(())
+        } else {
+            Err(status::other_project(name, own, &project))
         }
     }
 

@@ -140,6 +140,7 @@ impl GroupControllerService {
                         progress.set("deleting the group snapshot and its members and waiting until they are gone");
                         // An id says nothing about its cloud, and none that lacks it has anything to delete.
                         for cloud in candidates(controller.clouds(), &secrets)? {
+                            controller.clouds().check_project(&cloud).await?;
                             refuse_foreign(&controller, &cloud, &id).await?;
                             let deleted = cloud.delete_group_snapshot(&id, &members).await;
                             deleted.map_err(|error| status::cloud(Act::Delete, &error))?;
@@ -163,6 +164,7 @@ impl GroupControllerService {
         }
         let look = async {
             for cloud in candidates(self.controller.clouds(), &request.secrets)? {
+                self.controller.clouds().check_project(&cloud).await?;
                 let found = cloud.group_snapshot(&id).await;
                 let found = found.map_err(|error| status::cloud(Act::Look, &error))?;
                 if let Some(found) = found {

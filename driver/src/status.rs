@@ -272,6 +272,16 @@ pub fn cloud_silent(what: &str, id: &str, cloud: &str, error: &CloudError) -> St
     ))
 }
 
+/// The credentials of a cloud lead to another project than the cloud's own, where "no such volume" says nothing.
+pub fn other_project(cloud: &str, own: &str, found: &str) -> Status {
+    let cloud = if cloud.is_empty() { "without a name" } else { cloud };
+    Status::unavailable(format!(
+        "the credentials of cloud {cloud} lead to project {found}, and --project-id says that its volumes are in project {own}: what is \
+         missing in the one may exist in the other, so nothing is taken for deleted or detached; give the driver credentials of project \
+         {own}, or change --project-id if the volumes have moved"
+    ))
+}
+
 /// A call whose capability was turned off.
 pub fn turned_off(capability: &str) -> Status {
     Status::unimplemented(format!(

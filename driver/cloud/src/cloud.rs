@@ -211,6 +211,15 @@ impl Cloud {
             .map_err(|error| transport.told(error))
     }
 
+    /// The project worked in. Logs in where no token is at hand.
+    pub async fn project_id(&self) -> Result<String, CloudError> {
+        let transport = &self.inner.transport;
+        let token = transport.keystone().token().await;
+        token
+            .map(|token| token.project_id.clone())
+            .map_err(|error| transport.told(error))
+    }
+
     /// How far the operation on a volume has come that is under way in this process, by the volume's id or, for a creation, by
     /// its name; `None` when nothing is waited for. Asks nobody.
     pub fn progress(&self, volume: &str) -> Option<Progress> {

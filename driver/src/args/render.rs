@@ -15,6 +15,12 @@ impl Args {
         for name in &self.cloud_name {
             argv.push("cloud-name", name);
         }
+        for (cloud, project) in &self.project_id {
+            match cloud.as_str() {
+                "" => argv.push("project-id", project),
+                cloud => argv.push("project-id", format_args!("{cloud}={project}")),
+            }
+        }
         argv.differing("with-topology", self.with_topology, defaults.with_topology);
         for (key, value) in &self.additional_topology {
             argv.push("additional-topology", format_args!("{key}={value}"));

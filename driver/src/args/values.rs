@@ -30,6 +30,15 @@ pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A project's id, after the name of its cloud where that has one.
+pub(super) fn parse_project(text: &str) -> Result<(String, String), String> {
+    let (cloud, project) = text.split_once('=').unwrap_or(("", text));
+    if project.is_empty() {
+        return Err("write ID or CLOUD=ID".into());
+    }
+    Ok((cloud.into(), project.into()))
+}
+
 /// Go's `time.ParseDuration` without signs: `30s`, `1h30m`, `1.5s`, `250ms`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "write a duration such as 30s, 1m30s or 250ms";

@@ -130,6 +130,70 @@ async fn a_volume_is_found_in_whichever_cloud_has_it_and_its_place_is_remembered
     assert!(east.log().is_empty() && west.log().is_empty());
 }
 
+/// A cloud whose volumes are in another project than its credentials lead to.
+fn elsewhere(name: &str, cloud: Cloud) -> Clouds {
+    let projects = BTreeMap::from([(name.to_owned(), "project-of-the-volumes".to_owned())]);
+    let named = BTreeMap::from([(name.to_owned(), cloud)]);
+    Clouds::with_projects(named, CloudOptions::default(), projects)
+}
+
+#[tokio::test]
+async fn nothing_is_looked_for_in_a_project_that_is_not_the_clouds_own() {
+    let sim = sim().await;
+    let own = sim.access().project_id.clone();
+    let (id, none) = (VolumeId::new(NOTHING), BTreeMap::new());
+    let right = Clouds::with_projects(
+        BTreeMap::from([(UNNAMED.to_owned(), cloud(&sim, ""))]),
+        CloudOptions::default(),
+        BTreeMap::from([(UNNAMED.to_owned(), own.clone())]),
+    );
+    assert!(right.of_volume(&id, &none).await.expect("its own").is_some());
+
+    for name in [UNNAMED, "west"] {
+        let clouds = elsewhere(name, cloud(&sim, ""));
+        let by_name = if name.is_empty() { none.clone() } else { secrets(&[("cloud", name)]) };
+        for secrets in [&none, &by_name] {
+            let refusals = [
+                clouds.of_volume(&id, secrets).await.expect_err("elsewhere"),
+                clouds.of_snapshot(NOTHING, secrets).await.expect_err("elsewhere"),
+            ];
+            for refusal in refusals {
+                assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+                let text = refusal.message();
+                assert!(text.contains(&own) && text.contains("project-of-the-volumes"), "{text}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_with_credentials_of_a_secret_may_be_in_any_project_and_finds_what_it_has() {
+    let (sim, other) = (sim().await, sim().await);
+    let clouds = elsewhere(UNNAMED, cloud(&sim, ""));
+    let id = volume(&cloud(&other, ""), "v").await;
+    let access = other.access();
+    let credentials = credentials(&other, &access.application_credential_secret);
+    assert!(clouds.of_volume(&id, &credentials).await.expect("found there").is_some());
+    // What is not there may be in the cloud of the configuration, which cannot tell.
+    let refusal = clouds.of_volume(&VolumeId::new(NOTHING), &credentials).await;
+    assert_eq!(refusal.expect_err("nobody knows").code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_cloud_in_another_project_does_not_keep_the_volumes_of_the_others_away() {
+    let (east, west) = (sim().await, sim().await);
+    let named = BTreeMap::from([
+        ("east".to_owned(), cloud(&east, "")),
+        ("west".to_owned(), cloud(&west, "")),
+    ]);
+    let id = volume(&named["west"], "v").await;
+    let projects = BTreeMap::from([("east".to_owned(), "project-of-the-volumes".to_owned())]);
+    let clouds = Clouds::with_projects(named, CloudOptions::default(), projects);
+    assert!(clouds.of_volume(&id, &BTreeMap::new()).await.expect("found").is_some());
+    let refusal = clouds.of_volume(&VolumeId::new(NOTHING), &BTreeMap::new()).await;
+    assert_eq!(refusal.expect_err("east cannot tell").code(), Code::Unavailable);
+}
+
 // Absent means absent everywhere.
 #[tokio::test]
 async fn a_volume_is_absent_only_when_every_cloud_says_so() {

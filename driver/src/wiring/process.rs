@@ -107,7 +107,7 @@ impl Process {
         let connector = Connector::new(args, &metrics, environment);
         let clouds = plan.clouds.as_ref();
         let clouds = clouds
-            .map(|configuration| connector.clouds(configuration))
+            .map(|configuration| connector.clouds(configuration, &args.project_id))
             .transpose()?;
         let controller = clouds
             .clone()
@@ -199,12 +199,13 @@ impl Connector {
         }
     }
 
-    fn clouds(&self, configuration: &Configuration) -> Result<Clouds, CloudError> {
+    fn clouds(&self, configuration: &Configuration, projects: &[(String, String)]) -> Result<Clouds, CloudError> {
         let clouds = configuration.clouds.iter();
         let clouds: Result<_, CloudError> = clouds
             .map(|(name, config)| Ok((name.clone(), self.cloud(name, config)?)))
             .collect();
-        Ok(Clouds::new(clouds?, self.options.clone()))
+        let projects = projects.iter().cloned().collect();
+        Ok(Clouds::with_projects(clouds?, self.options.clone(), projects))
     }
 
     pub(super) fn cloud(&self, name: &str, config: &CloudConfig) -> Result<Cloud, CloudError> {
