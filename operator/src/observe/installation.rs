@@ -53,10 +53,7 @@ pub async fn installation(
     let mut specs = Vec::new();
     let deployments = deployments.into_iter().map(Scaled::from);
     for controller in deployments.chain(stateful_sets.into_iter().map(Scaled::from)) {
-        let Some(spec) = controller
-            .pods
-            .filter(|spec| is_other(owner, &controller.metadata, spec))
-        else {
+        let Some(spec) = controller.pods.filter(|spec| is_other(&controller.metadata, spec)) else {
             continue;
         };
         found.controllers.push(OldController {
@@ -69,13 +66,13 @@ pub async fn installation(
     }
     for set in daemon_sets {
         let spec = set.spec.unwrap_or_default().template.spec;
-        if let Some(spec) = spec.filter(|spec| is_other(owner, &set.metadata, spec)) {
+        if let Some(spec) = spec.filter(|spec| is_other(&set.metadata, spec)) {
             found.daemon_sets.push(old_object(set.metadata, String::new()));
             specs.push(spec);
         }
     }
     for pod in pods.into_iter().filter(|pod| !has_ended(pod)) {
-        let Some(spec) = pod.spec.filter(|spec| is_other(owner, &pod.metadata, spec)) else {
+        let Some(spec) = pod.spec.filter(|spec| is_other(&pod.metadata, spec)) else {
             continue;
         };
         let old = old_object(pod.metadata, spec.node_name.clone().unwrap_or_default());
@@ -156,11 +153,11 @@ impl From<StatefulSet> for Scaled {
     }
 }
 
-/// Whether an object is of the other installation: its pods run the Go driver's program, or ours in its place, and the object is
-/// not ours.
-fn is_other(owner: &Owner, metadata: &ObjectMeta, spec: &PodSpec) -> bool {
+/// Whether an object is of the other installation: its pods run the Go driver's program, or ours in its place, and no
+/// `CinderCSIDriver` has it.
+fn is_other(metadata: &ObjectMeta, spec: &PodSpec) -> bool {
     let instance = metadata.labels.as_ref().and_then(|labels| labels.get(INSTANCE_LABEL));
-    instance != Some(&owner.name)
+    instance.is_none()
         && spec.containers.iter().any(|container| {
             let image = container.image.as_deref().unwrap_or_default();
             let name = image.rsplit('/').next().unwrap_or_default();
@@ -261,13 +258,6 @@ mod tests {
 
     use super::*;
 
-    fn owner() -> Owner {
-        Owner {
-            name: "cinder.csi.openstack.org".to_owned(),
-            uid: "u".to_owned(),
-        }
-    }
-
     #[rstest]
     #[case::upstream(json!({"image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}), json!({}), true)]
     #[case::of_a_mirror_by_digest(json!({"image": "mirror:5000/x/cinder-csi-plugin@sha256:0"}), json!({}), true)]
@@ -279,6 +269,8 @@ mod tests {
     #[case::a_sidecar_alone(json!({"image": "registry.k8s.io/sig-storage/csi-attacher:v4.10.0"}), json!({}), false)]
     #[case::ours(
         json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "cinder.csi.openstack.org"}), false)]
+    #[case::of_another_object_of_ours(
+        json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "second.csi.example.org"}), false)]
     fn another_installation_is_known_by_what_it_runs(
         #[case] container: Value,
         #[case] labels: Value,
@@ -288,7 +280,7 @@ mod tests {
         container["name"] = json!("x");
         let metadata = serde_json::from_value(json!({"labels": labels})).expect("metadata");
         let spec = serde_json::from_value(json!({"containers": [container]})).expect("a spec");
-        assert_eq!(is_other(&owner(), &metadata, &spec), expected);
+        assert_eq!(is_other(&metadata, &spec), expected);
     }
 
     #[rstest]
