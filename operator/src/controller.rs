@@ -288,7 +288,7 @@ impl Pass<'_> {
             // Without credentials or zones the list of what is wanted is not complete.
             let is_complete = credentials.is_some() && resolved.topology.is_decided;
             let mut plan = plan(&self.owner, &desired, &live, &unrepairable, is_complete);
-            guard::hold_back(&context.client, &self.owner.name, &mut plan).await?;
+            guard::hold_back(&context.client, &context.cluster, &self.owner.name, &mut plan).await?;
             seen.obstacles.clone_from(&plan.obstacles);
             self.compare(&plan, &live, &mut seen);
             if may_write {

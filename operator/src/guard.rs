@@ -18,7 +18,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use crate::{
     events::Notice,
     objects::{Key, kind},
-    observe::{ObserveError, pages},
+    observe::{Cluster, ObserveError, pages},
     plan::{Action, Obstacle, Plan},
     words::listed,
 };
@@ -102,8 +102,9 @@ impl Claim {
     }
 }
 
-/// Takes re-creations that would hurt somebody out of the plan, and says so.
-pub async fn hold_back(client: &Client, driver: &str, plan: &mut Plan) -> Result<(), ObserveError> {
+/// Takes re-creations that would hurt somebody out of the plan, and says so. What the watches know to be in the way costs no
+/// request: it may be there for days. That nothing is, the API server says.
+pub async fn hold_back(client: &Client, cluster: &Cluster, driver: &str, plan: &mut Plan) -> Result<(), ObserveError> {
     let mut held = Vec::new();
     for action in &plan.actions {
         let Action::Recreate { desired, fields, .. } = action else {
@@ -111,8 +112,8 @@ pub async fn hold_back(client: &Client, driver: &str, plan: &mut Plan) -> Result
         };
         let key = &desired.key;
         let what = match key.kind {
-            kind::CSI_DRIVER => attachments_under_way(client, driver).await?,
-            kind::ATTRIBUTES_CLASS => references(client, &key.name).await?,
+            kind::CSI_DRIVER => attachments_under_way(client, cluster, driver).await?,
+            kind::ATTRIBUTES_CLASS => references(client, cluster, &key.name).await?,
             _ => None,
         };
         if let Some(what) = what {
@@ -126,19 +127,29 @@ pub async fn hold_back(client: &Client, driver: &str, plan: &mut Plan) -> Result
     Ok(())
 }
 
-async fn attachments_under_way(client: &Client, driver: &str) -> Result<Option<String>, ObserveError> {
-    let is_under_way = |attachment: &Attachment| attachment.spec.attacher == driver && attachment.is_under_way();
-    let found = find(client, is_under_way).await?;
+async fn attachments_under_way(
+    client: &Client,
+    cluster: &Cluster,
+    driver: &str,
+) -> Result<Option<String>, ObserveError> {
+    let mut found = cluster.read(|index| index.attachments_under_way(driver));
+    if found.is_empty() {
+        let is_under_way = |attachment: &Attachment| attachment.spec.attacher == driver && attachment.is_under_way();
+        found = find(client, is_under_way).await?;
+    }
     Ok((!found.is_empty()).then(|| format!("VolumeAttachments are under way: {}", listed(&found))))
 }
 
-async fn references(client: &Client, class: &str) -> Result<Option<String>, ObserveError> {
-    let claims = find(client, |claim: &Claim| claim.refers_to(class)).await?;
-    if !claims.is_empty() {
-        return Ok(Some(format!("PersistentVolumeClaims refer to it: {}", listed(&claims))));
+async fn references(client: &Client, cluster: &Cluster, class: &str) -> Result<Option<String>, ObserveError> {
+    let mut volumes = cluster.read(|index| index.volumes_with_attributes(class));
+    if volumes.is_empty() {
+        let claims = find(client, |claim: &Claim| claim.refers_to(class)).await?;
+        if !claims.is_empty() {
+            return Ok(Some(format!("PersistentVolumeClaims refer to it: {}", listed(&claims))));
+        }
+        let refers = |volume: &Volume| volume.spec.volume_attributes_class_name.as_deref() == Some(class);
+        volumes = find(client, refers).await?;
     }
-    let refers = |volume: &Volume| volume.spec.volume_attributes_class_name.as_deref() == Some(class);
-    let volumes = find(client, refers).await?;
     Ok((!volumes.is_empty()).then(|| format!("PersistentVolumes refer to it: {}", listed(&volumes))))
 }
 

@@ -160,29 +160,32 @@ pub async fn class_marks(client: &Client) -> Result<Index, ObserveError> {
     Ok(index)
 }
 
-/// What needs the driver, asked of the API server itself: for decisions that cannot be taken back. Volumes with reclaim policy
-/// Retain are left out with `ignore_retained`.
+/// Whether anything needs the driver, asked of the API server itself: for decisions that cannot be taken back. The look ends at the
+/// first page with something. Volumes with reclaim policy Retain are left out with `ignore_retained`.
+///
+/// Snapshots come first: no watch knows them, so that they are asked for again and again while nothing else is in the way.
 pub async fn blockers(client: &Client, driver: &str, ignore_retained: bool) -> Result<Blockers, ObserveError> {
-    let claims: Api<ClaimObject> = Api::all(client.clone());
-    Ok(Blockers {
-        volumes: names_of(client, driver, |volume: &VolumeObject| {
-            !(ignore_retained && volume.is_retained())
-        })
-        .await?,
-        attachments: names_of(client, driver, |_: &AttachmentObject| true).await?,
-        claims: paged(&claims, "persistentvolumeclaims", |claim| {
-            claim.waits_for_volume_of(driver)
-        })
-        .await?,
+    let mut found = Blockers {
         snapshots: contents_of(client, driver, "snapshot.storage.k8s.io", "VolumeSnapshotContent").await?,
-        group_snapshots: contents_of(
-            client,
-            driver,
-            "groupsnapshot.storage.k8s.io",
-            "VolumeGroupSnapshotContent",
-        )
-        .await?,
-    })
+        ..Blockers::default()
+    };
+    if found.is_empty() {
+        let kind = "VolumeGroupSnapshotContent";
+        found.group_snapshots = contents_of(client, driver, "groupsnapshot.storage.k8s.io", kind).await?;
+    }
+    if found.is_empty() {
+        let counts = |volume: &VolumeObject| !(ignore_retained && volume.is_retained());
+        found.volumes = names_of(client, driver, counts).await?;
+    }
+    if found.is_empty() {
+        found.attachments = names_of(client, driver, |_: &AttachmentObject| true).await?;
+    }
+    if found.is_empty() {
+        let claims: Api<ClaimObject> = Api::all(client.clone());
+        let waits = |claim: &ClaimObject| claim.waits_for_volume_of(driver);
+        found.claims = paged(&claims, "persistentvolumeclaims", waits).await?;
+    }
+    Ok(found)
 }
 
 /// The driver's contents of snapshots. That there are none for want of the API, the API server itself says: what discovery told
@@ -209,7 +212,7 @@ where
     paged(&api, &K::plural(&()), is_ours).await
 }
 
-/// The names of all objects that are meant, after their namespaces where they have any, sorted.
+/// The names of the objects that are meant on the first page that has any, after their namespaces where they have any, sorted.
 async fn paged<K>(api: &Api<K>, plural: &str, is_meant: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -218,7 +221,11 @@ where
     pages(api, plural, |page| {
         let meant = page.iter().filter(|object| is_meant(object));
         names.extend(meant.map(|object| index::key_of(object.meta())));
-        ControlFlow::Continue(())
+        if names.is_empty() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     })
     .await?;
     names.sort();

@@ -100,6 +100,19 @@ pub enum Step {
     Finished,
 }
 
+impl Step {
+    /// Whether it takes away what volumes need. Before that the API server itself has to say that nothing needs it.
+    pub fn harms_volumes(&self) -> bool {
+        match self {
+            Self::Unregister => true,
+            Self::Delete { objects } => objects.iter().any(|(key, _)| {
+                CLASSES.contains(&key.kind) || [kind::DEPLOYMENT, kind::DAEMON_SET].contains(&key.kind)
+            }),
+            _ => false,
+        }
+    }
+}
+
 /// Says the next step.
 pub fn next_step(remains: &Remains<'_>) -> Step {
     // Volumes may exist without us: those of another installation of the driver are none of our business.

@@ -50,8 +50,9 @@ impl Pass<'_> {
         let mut notices = Vec::new();
         for _ in 0..MOST_STEPS {
             let mut seen = self.seen();
-            // The index may lag behind, and what follows cannot be taken back.
-            seen.blockers = observe::blockers(&context.client, &self.owner.name, deletion.ignore_retained).await?;
+            let (name, ignore_retained) = (&self.owner.name, deletion.ignore_retained);
+            // That something is in the way costs no request: it may be so for days.
+            seen.blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
             let mut live =
                 observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
             if deletion.policy != DeletionPolicy::Orphan {
@@ -60,7 +61,7 @@ impl Pass<'_> {
             let (registered, out_of_reach) = context
                 .cluster
                 .read(|index| index.registered_by_readiness(&self.owner.name));
-            let step = next_step(&Remains {
+            let mut step = next_step(&Remains {
                 blockers: &seen.blockers,
                 policy: deletion.policy,
                 is_forced: self.is_forced(),
@@ -71,6 +72,13 @@ impl Pass<'_> {
                 can_unregister: unregistering.is_some(),
                 now: context.sources.now(),
             });
+            if step.harms_volumes() && !self.is_forced() {
+                // The index may lag behind, and what follows cannot be taken back.
+                seen.blockers = observe::blockers(&context.client, name, ignore_retained).await?;
+                if !seen.blockers.is_empty() {
+                    step = Step::Blocked;
+                }
+            }
             debug!(driver = self.owner.name, ?step, "removal");
             if step != Step::Blocked {
                 // What is missing from now on, the operator itself has taken away.

@@ -18,7 +18,7 @@ use super::{
     pods::KeptPod,
     volumes::{AttachmentFact, ClaimFact, VolumeFact},
 };
-use crate::resolve::Marked;
+use crate::{resolve::Marked, teardown::Blockers};
 
 /// A CSINode, as far as it matters.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -317,8 +317,8 @@ impl Index {
 
     /// The nodes whose kubelet has the driver registered, Ready ones first and the others second, each sorted.
     pub fn registered_by_readiness(&self, driver: &str) -> (Vec<String>, Vec<String>) {
-        let is_ready = |name: &String| self.nodes.get(name).is_some_and(|node| node.ready);
-        self.registered_on(driver).into_iter().partition(is_ready)
+        let all = self.registered_on(driver).into_iter();
+        all.partition(|name| self.is_ready(name))
     }
 
     /// The registration of the driver on a node.
@@ -336,6 +336,33 @@ impl Index {
     /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeFacts> {
         self.nodes.get(name)
+    }
+
+    /// What needs the driver, as far as it is watched. That there is something holds; that there is nothing, only the API server
+    /// knows ([`super::blockers`]).
+    pub fn blockers(&self, driver: &str, ignore_retained: bool) -> Blockers {
+        let counts = |volume: &VolumeFact| !(ignore_retained && volume.is_retained);
+        let volumes = self.volume_facts(driver).filter(|(_, volume)| counts(volume));
+        let mut volumes: Vec<String> = volumes.map(|(name, _)| name.clone()).collect();
+        let claims = self
+            .claim_facts(driver)
+            .filter(|claim| claim.provisioning_since.is_some());
+        let mut claims: Vec<String> = claims
+            .map(|claim| format!("{}/{}", claim.claim.namespace, claim.claim.name))
+            .collect();
+        volumes.sort();
+        claims.sort();
+        Blockers {
+            volumes,
+            attachments: self.attachments_of(driver),
+            claims,
+            ..Blockers::default()
+        }
+    }
+
+    /// Whether the kubelet of a node answers; not that of a node that does not exist.
+    pub fn is_ready(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.ready)
     }
 
     /// The VolumeAttachments of the driver, sorted.

@@ -66,6 +66,10 @@ pub struct VolumeFact {
     pub is_shared: bool,
     /// Whether it can only be used on some nodes.
     pub is_zoned: bool,
+    /// Whether its data stays in Cinder when it goes.
+    pub is_retained: bool,
+    /// The class whose attributes it has.
+    pub attributes_class: Option<Box<str>>,
     /// Since when it waits to be deleted, when it does.
     pub deleting_since: Option<Timestamp>,
     /// Whether somebody deleted the object.
@@ -150,6 +154,7 @@ struct VolumeSpec {
     access_modes: Vec<String>,
     persistent_volume_reclaim_policy: Option<String>,
     node_affinity: Option<IgnoredAny>,
+    volume_attributes_class_name: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -222,6 +227,8 @@ impl Fact for VolumeObject {
             }),
             is_shared: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteMany"),
             is_zoned: self.spec.node_affinity.is_some(),
+            is_retained: self.is_retained(),
+            attributes_class: self.spec.volume_attributes_class_name.clone(),
             deleting_since: terminating.or_else(|| released.filter(|_| is_done_with).map(|time| time.0)),
             is_terminating: terminating.is_some(),
             is_bound: status.phase == "Bound",
@@ -481,6 +488,24 @@ impl Index {
             .filter(move |(_, attachment)| attachment.attacher == driver)
     }
 
+    /// The VolumeAttachments of a driver that are being attached or detached, sorted.
+    pub fn attachments_under_way(&self, driver: &str) -> Vec<String> {
+        let all = self.attachment_facts(driver);
+        let under_way = all.filter(|(_, attachment)| !attachment.attached || attachment.deleted.is_some());
+        let mut names: Vec<String> = under_way.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// The PersistentVolumes with the attributes of a class, sorted.
+    pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
+        let all = self.volumes.iter();
+        let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
+        let mut names: Vec<String> = have.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
     /// All claims of a driver for which something is under way.
     pub fn claim_facts<'a>(&'a self, driver: &'a str) -> impl Iterator<Item = &'a ClaimFact> {
         self.claims.values().filter(move |claim| claim.driver == driver)
@@ -515,6 +540,30 @@ mod tests {
         assert_eq!(volume("Delete").deleting_since, Some(at("2026-01-02T00:00:00Z")));
         assert_eq!(volume("Retain").deleting_since, None);
         assert_eq!(volume("Delete").claim.expect("a claim").name, "c");
+    }
+
+    #[test]
+    fn what_is_under_way_and_which_attributes_volumes_have_is_known_without_asking() {
+        let mut index = Index::default();
+        let attachment = |name: &str, attached: bool, deleted: Option<&str>| -> AttachmentObject {
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "deletionTimestamp": deleted}, "spec": {"attacher": "d"},
+                "status": {"attached": attached},
+            }))
+            .expect("an attachment")
+        };
+        index.put(&attachment("at-rest", true, None));
+        index.put(&attachment("coming", false, None));
+        index.put(&attachment("going", true, Some("2026-01-01T00:00:00Z")));
+        assert_eq!(index.attachments_under_way("d"), ["coming", "going"]);
+        let volume: VolumeObject = serde_json::from_value(json!({
+            "metadata": {"name": "pv"},
+            "spec": {"csi": {"driver": "d"}, "volumeAttributesClassName": "gold"},
+        }))
+        .expect("a volume");
+        index.put(&volume);
+        assert_eq!(index.volumes_with_attributes("gold"), ["pv"]);
+        assert!(index.volumes_with_attributes("silver").is_empty());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrive
 struct State {
     objects: BTreeMap<String, Value>,
     writes: Vec<String>,
-    reads: usize,
+    reads: Vec<String>,
     /// Writes to paths that contain this are answered with an error; with a space at its end, to those that end so.
     broken: Option<String>,
     /// After so many writes to paths that contain this, each is answered with an error.
@@ -105,12 +105,12 @@ impl Api {
         writes.into_iter().filter(|write| !write.contains("/events")).collect()
     }
 
-    /// The events since the start, as `Normal Reason`.
-    /// How much was read since the last time.
-    pub(super) fn take_reads(&self) -> usize {
+    /// The paths that were read since the last time.
+    pub(super) fn take_reads(&self) -> Vec<String> {
         std::mem::take(&mut self.state().reads)
     }
 
+    /// The events since the start, as `Normal Reason`.
     pub(super) fn kinds_of_events(&self) -> Vec<String> {
         let state = self.state();
         let events = state.objects.iter().filter(|(path, _)| path.contains("/events/"));
@@ -175,7 +175,9 @@ fn refusal(code: u16, reason: &str) -> (u16, Value) {
 
 impl State {
     fn answer(&mut self, method: &Method, path: &str, query: &str, body: &Value) -> (u16, Value) {
-        self.reads += usize::from(*method == Method::GET);
+        if *method == Method::GET {
+            self.reads.push(path.to_owned());
+        }
         if path == "/version" {
             let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});

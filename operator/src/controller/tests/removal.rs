@@ -3,6 +3,7 @@
 use cinder_csi_crds::DeletionPolicy;
 
 use super::*;
+use crate::teardown::UNREGISTERING_SINCE;
 
 #[tokio::test]
 async fn a_deletion_waits_for_a_volume_and_names_it() {
@@ -27,6 +28,54 @@ async fn a_deletion_waits_for_a_volume_and_names_it() {
         1,
         "{events:?}"
     );
+}
+
+#[tokio::test]
+async fn what_is_known_to_be_in_the_way_of_a_deletion_is_not_looked_for() {
+    let world = World::new(mk_spec(), mk_index(&["pv1"], false));
+    world.api.put(
+        "/api/v1/persistentvolumes/pv1",
+        json!({"metadata": {"name": "pv1"}, "spec": {"csi": {"driver": NAME}}}),
+    );
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.api.take_reads();
+    world.reconcile().await.expect("reconciled");
+    let (verdict, message) = world.condition(ConditionType::DeletionBlocked);
+    assert!(
+        verdict == "True/VolumesInUse" && message.contains("pv1"),
+        "{verdict}: {message}"
+    );
+    let reads = world.api.take_reads();
+    let kinds = [
+        "/persistentvolumes",
+        "/persistentvolumeclaims",
+        "/volumeattachments",
+        "contents",
+    ];
+    let scans = reads
+        .iter()
+        .filter(|path| kinds.iter().any(|kind| path.ends_with(kind)));
+    assert_eq!(scans.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[tokio::test]
+async fn a_volume_that_comes_during_a_removal_keeps_the_node_pods() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.delete();
+    world.reconcile().await.expect("the controller goes");
+    // What the watches do not know yet.
+    world.api.put(
+        "/api/v1/persistentvolumes/late",
+        json!({"metadata": {"name": "late"}, "spec": {"csi": {"driver": NAME}}}),
+    );
+    let mut daemon_set = world.api.get(DAEMON_SET).expect("the DaemonSet");
+    daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE] = json!("2026-01-01T00:00:00Z");
+    world.api.put(DAEMON_SET, daemon_set);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DAEMON_SET).is_some() && world.api.get(DEPLOYMENT).is_some());
+    assert_eq!(world.condition(ConditionType::DeletionBlocked).0, "True/VolumesInUse");
 }
 
 #[rstest]
