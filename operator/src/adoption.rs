@@ -38,7 +38,7 @@ pub struct OldController {
     pub replicas: i32,
 }
 
-/// A DaemonSet, or a pod, of the other installation.
+/// A DaemonSet or a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OldObject {
     /// Its name.

@@ -181,7 +181,8 @@ impl Writer {
             uid: Some(uid.to_owned()),
             resource_version: Some(resource_version.to_owned()),
         };
-        self.delete_if(&desired.key, preconditions).await?;
+        let policy = PropagationPolicy::Background;
+        self.delete_if(&desired.key, preconditions, policy).await?;
         let mut pauses = RECREATE_PAUSES.iter();
         loop {
             // The old object, which a finalizer keeps for a moment, would be met again.
@@ -209,17 +210,32 @@ impl Writer {
             uid: Some(uid.to_owned()),
             resource_version: None,
         };
-        self.delete_if(key, preconditions).await
+        let policy = match key.kind {
+            kind::DEPLOYMENT | kind::DAEMON_SET => PropagationPolicy::Foreground,
+            _ => PropagationPolicy::Background,
+        };
+        self.delete_if(key, preconditions, policy).await
     }
 
-    async fn delete_if(&self, key: &Key, preconditions: Preconditions) -> Result<(), ApplyError> {
+    /// Deletes the object of this uid without waiting for its pods, though it was to wait for them.
+    pub async fn abandon(&self, key: &Key, uid: &str) -> Result<(), ApplyError> {
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        };
+        self.delete_if(key, preconditions, PropagationPolicy::Background).await
+    }
+
+    async fn delete_if(
+        &self,
+        key: &Key,
+        preconditions: Preconditions,
+        policy: PropagationPolicy,
+    ) -> Result<(), ApplyError> {
         let api = api_for(&self.client, key)?;
         let params = DeleteParams {
             preconditions: Some(preconditions),
-            propagation_policy: Some(match key.kind {
-                kind::DEPLOYMENT | kind::DAEMON_SET => PropagationPolicy::Foreground,
-                _ => PropagationPolicy::Background,
-            }),
+            propagation_policy: Some(policy),
             ..DeleteParams::default()
         };
         let result = match api.delete(&key.name, &params).await {

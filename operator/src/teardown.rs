@@ -11,12 +11,16 @@
 //! 4. the registration with the kubelets. A pod that ends cannot know whether an update or a removal ends it, and keeps the
 //!    registration for the next one. So the DaemonSet is first rolled to pods that end the registration on purpose, and the
 //!    step is over when no CSINode names the driver, or after `spec.deletion.drainTimeout` (when only nodes are left that
-//!    are not Ready, after [`NOT_READY_LIMIT`]);
+//!    are not Ready, after [`NOT_READY_LIMIT`]). Before that the CSIDriver object stops asking kubelets how many volumes a node
+//!    may have: one that answers just after the registration ended would write the CSINode's entry again;
 //! 5. the DaemonSet, and the end of its pods;
 //! 6. accounts, roles, the Secret;
 //! 7. the CSIDriver object, which pods with volumes must never miss.
 //!
 //! The controller goes only when no VolumeAttachment is left, so that no volume stays attached to a server for ever.
+//!
+//! A pod on a node that is not Ready ends when the node comes back or its Node object goes, which may be never. Where only such
+//! pods are left after `spec.deletion.drainTimeout` (of the controller: and its leases have ended), they are left behind.
 //!
 //! Under policy Orphan nothing goes: the marks by which the operator knows its objects are taken off them.
 
@@ -34,6 +38,18 @@ use crate::{
 
 /// Annotation on the DaemonSet: since when its pods end the registration.
 pub const UNREGISTERING_SINCE: &str = "csi.openstack.org/unregistering-since";
+
+/// Annotation on the CSIDriver object: since when it does not ask kubelets for updates.
+pub const UPDATES_STOPPED_SINCE: &str = "csi.openstack.org/updates-stopped-since";
+
+/// The field of the CSIDriver object that asks kubelets for updates.
+const UPDATE_PERIOD: &str = "nodeAllocatableUpdatePeriodSeconds";
+
+/// How long kubelets may take to see that, and to end an update that has begun.
+const UPDATES_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the API server puts on an object that waits for its pods.
+const FOREGROUND: &str = "foregroundDeletion";
 
 /// Annotation by which an administrator says that the driver may go though volumes of it are left. Its value is the uid of the
 /// object, so that it cannot come along with a copied manifest.
@@ -68,10 +84,21 @@ pub struct Remains<'a> {
     pub registered: &'a [String],
     /// Nodes that are not Ready and whose kubelet knew the driver.
     pub out_of_reach: &'a [String],
+    /// Where the last pods of workloads are that cannot end.
+    pub stranded: &'a Stranded,
     /// Whether a DaemonSet that ends the registration can be made; not from a spec that cannot be resolved.
     pub can_unregister: bool,
     /// The present time.
     pub now: Timestamp,
+}
+
+/// Nodes that are not Ready and have the last pods of a workload, sorted; none where another pod is left too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stranded {
+    /// Of the controller; none while a lease of its pods may be in use.
+    pub controller: Vec<String>,
+    /// Of the node pods.
+    pub node: Vec<String>,
 }
 
 /// One step of a removal.
@@ -89,8 +116,17 @@ pub enum Step {
         /// The objects with their uids.
         objects: Vec<(Key, String)>,
     },
+    /// The CSIDriver object is to ask kubelets for no more updates.
+    StopUpdates,
     /// The DaemonSet is to be rolled to pods that end the registration.
     Unregister,
+    /// These are to go without their pods, which cannot end.
+    Abandon {
+        /// The objects with their uids.
+        objects: Vec<(Key, String)>,
+        /// Where the pods are.
+        nodes: Vec<String>,
+    },
     /// Something takes its time.
     Wait {
         /// What, for people. It does not change by itself.
@@ -104,7 +140,7 @@ impl Step {
     /// Whether it takes away what volumes need. Before that the API server itself has to say that nothing needs it.
     pub fn harms_volumes(&self) -> bool {
         match self {
-            Self::Unregister => true,
+            Self::Unregister | Self::StopUpdates => true,
             Self::Delete { objects } => objects.iter().any(|(key, _)| {
                 CLASSES.contains(&key.kind) || [kind::DEPLOYMENT, kind::DAEMON_SET].contains(&key.kind)
             }),
@@ -139,14 +175,15 @@ pub fn next_step(remains: &Remains<'_>) -> Step {
     }
     let controller = of(kind::DEPLOYMENT);
     if !controller.is_empty() {
-        return delete_or_wait(&controller, "the controller's pods to end");
+        let stranded = &remains.stranded.controller;
+        return end_pods(&controller, stranded, "the controller's pods to end", remains);
     }
     let node = of(kind::DAEMON_SET);
     if !node.is_empty() {
         let is_going = node.iter().all(|(_, object)| is_being_deleted(object));
         return match unregistration(&node, remains) {
             Some(step) if !is_going => step,
-            _ => delete_or_wait(&node, "the node pods to end"),
+            _ => end_pods(&node, &remains.stranded.node, "the node pods to end", remains),
         };
     }
     let rest: Vec<_> = remains
@@ -177,7 +214,7 @@ fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Opti
     };
     let since = |(_, object): &(&Key, &Value)| unregistering_since(object);
     let Some(since) = daemon_sets.iter().map(since).min().flatten() else {
-        return Some(Step::Unregister);
+        return Some(stop_updates(remains).unwrap_or(Step::Unregister));
     };
     let waited = remains.now.duration_since(since);
     if waited.unsigned_abs() > limit {
@@ -187,24 +224,82 @@ fn unregistration(daemon_sets: &[(&Key, &Value)], remains: &Remains<'_>) -> Opti
     Some(Step::Wait { what })
 }
 
+/// What is still to be done, so that no kubelet writes the entry again that another step takes away.
+fn stop_updates(remains: &Remains<'_>) -> Option<Step> {
+    let (_, driver) = remains.live.iter().find(|(key, _)| key.kind == kind::CSI_DRIVER)?;
+    match time_in(&driver["metadata"]["annotations"][UPDATES_STOPPED_SINCE]) {
+        None if driver["spec"][UPDATE_PERIOD].is_null() => None,
+        None => Some(Step::StopUpdates),
+        Some(since) if remains.now.duration_since(since).unsigned_abs() <= UPDATES_LIMIT => Some(Step::Wait {
+            what: "the kubelets to end their updates of the driver's entry in CSINode".to_owned(),
+        }),
+        Some(_) => None,
+    }
+}
+
+/// Completes a CSIDriver object that asks kubelets for no more updates: it says since when.
+pub fn without_updates(csi_driver: &mut Value, since: Timestamp) {
+    if let Some(spec) = csi_driver["spec"].as_object_mut() {
+        spec.remove(UPDATE_PERIOD);
+    }
+    annotate(csi_driver, UPDATES_STOPPED_SINCE, since);
+}
+
 /// Since when the pods of a DaemonSet end the registration.
 pub fn unregistering_since(daemon_set: &Value) -> Option<Timestamp> {
-    daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE]
-        .as_str()?
-        .parse()
-        .ok()
+    time_in(&daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE])
+}
+
+fn time_in(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+fn annotate(object: &mut Value, name: &str, since: Timestamp) {
+    let metadata = &mut object["metadata"];
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = json!({});
+    }
+    metadata["annotations"][name] = json!(format!("{since:.0}"));
 }
 
 /// Completes a DaemonSet whose pods end the registration: it says since when, and all its pods are replaced at once, because
 /// no volume is left that one of them could be needed for.
 pub fn hasten_unregistration(daemon_set: &mut Value, since: Timestamp) {
-    let metadata = &mut daemon_set["metadata"];
-    if !metadata["annotations"].is_object() {
-        metadata["annotations"] = json!({});
-    }
-    metadata["annotations"][UNREGISTERING_SINCE] = json!(format!("{since:.0}"));
+    annotate(daemon_set, UNREGISTERING_SINCE, since);
     daemon_set["spec"]["updateStrategy"] =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0}});
+}
+
+/// Deletes workloads and waits for their pods, but not for ever for those on nodes that do not answer.
+fn end_pods(objects: &[(&Key, &Value)], stranded: &[String], what: &str, remains: &Remains<'_>) -> Step {
+    let step = delete_or_wait(objects, what);
+    if stranded.is_empty() || !matches!(step, Step::Wait { .. }) {
+        return step;
+    }
+    let waits = |object: &Value| {
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        finalizers.is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == FOREGROUND))
+    };
+    let waiting = objects.iter().filter(|(_, object)| waits(object));
+    let is_overdue = |object: &Value| {
+        let since = time_in(&object["metadata"]["deletionTimestamp"]);
+        since.is_some_and(|since| remains.now.duration_since(since).unsigned_abs() > remains.drain_timeout)
+    };
+    let overdue: Vec<_> = waiting
+        .filter(|(_, object)| is_overdue(object))
+        .map(|(key, object)| ((*key).clone(), uid_of(object)))
+        .collect();
+    if overdue.is_empty() {
+        let nodes = listed(stranded);
+        let what = format!(
+            "{what}; those on nodes that are not Ready are left behind after spec.deletion.drainTimeout: {nodes}"
+        );
+        return Step::Wait { what };
+    }
+    Step::Abandon {
+        objects: overdue,
+        nodes: stranded.to_vec(),
+    }
 }
 
 fn delete_or_wait(objects: &[(&Key, &Value)], what: &str) -> Step {
@@ -325,6 +420,11 @@ mod tests {
         kinds.iter().map(entry).collect()
     }
 
+    static NOWHERE: Stranded = Stranded {
+        controller: Vec::new(),
+        node: Vec::new(),
+    };
+
     /// Nothing needs the driver, and nothing is left of it.
     fn mk_remains<'a>(blockers: &'a Blockers, live: &'a BTreeMap<Key, Value>) -> Remains<'a> {
         Remains {
@@ -335,6 +435,7 @@ mod tests {
             live,
             registered: &[],
             out_of_reach: &[],
+            stranded: &NOWHERE,
             can_unregister: true,
             now: now(),
         }
@@ -474,6 +575,58 @@ mod tests {
             ..mk_remains(&blockers, &live)
         };
         assert_eq!(next_step(&remains), expected);
+    }
+
+    #[rstest]
+    #[case::it_asks(json!({"spec": {"nodeAllocatableUpdatePeriodSeconds": 60}}), Step::StopUpdates)]
+    #[case::it_does_not_ask(json!({"spec": {}}), Step::Unregister)]
+    #[case::kubelets_may_not_know_yet(json!({"metadata": {"annotations": {(UPDATES_STOPPED_SINCE): "2026-01-01T09:59:55Z"}}}),
+        Step::Wait { what: "the kubelets to end their updates of the driver's entry in CSINode".to_owned() })]
+    #[case::kubelets_know(
+        json!({"metadata": {"annotations": {(UPDATES_STOPPED_SINCE): "2026-01-01T09:59:49Z"}}}), Step::Unregister)]
+    #[case::another_client_put_it_back(json!({"metadata": {"annotations": {(UPDATES_STOPPED_SINCE): "2026-01-01T09:59:49Z"}},
+        "spec": {"nodeAllocatableUpdatePeriodSeconds": 60}}), Step::Unregister)]
+    fn kubelets_stop_writing_the_registration_before_it_ends(#[case] driver: Value, #[case] expected: Step) {
+        let mut live = mk_live(&[kind::DAEMON_SET]);
+        live.insert(Key::new(kind::CSI_DRIVER, None, "x"), driver);
+        assert_eq!(step(&live, &["n1".to_owned()]), expected);
+    }
+
+    #[rstest]
+    #[case::there_is_time_left("2026-01-01T09:56:00Z", json!([FOREGROUND]), &["n1"], Some("drainTimeout: n1"))]
+    #[case::a_pod_on_another_node_is_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &[], Some("pods to end"))]
+    #[case::only_pods_that_cannot_end_are_left("2026-01-01T09:54:00Z", json!([FOREGROUND]), &["n1"], None)]
+    #[case::something_else_keeps_it("2026-01-01T09:54:00Z", json!(["example.org/x"]), &["n1"], Some("drainTimeout: n1"))]
+    fn pods_on_dead_nodes_are_left_behind_in_the_end(
+        #[values(kind::DEPLOYMENT, kind::DAEMON_SET)] of: &'static str,
+        #[case] since: &str,
+        #[case] finalizers: Value,
+        #[case] dead: &[&str],
+        #[case] waits_for: Option<&str>,
+    ) {
+        let mut live = mk_live(&[of]);
+        for object in live.values_mut() {
+            object["metadata"]["deletionTimestamp"] = json!(since);
+            object["metadata"]["finalizers"] = finalizers.clone();
+        }
+        let nodes: Vec<String> = dead.iter().map(|&node| node.to_owned()).collect();
+        let stranded = Stranded {
+            controller: nodes.clone(),
+            node: nodes.clone(),
+        };
+        let blockers = Blockers::default();
+        let step = next_step(&Remains {
+            stranded: &stranded,
+            ..mk_remains(&blockers, &live)
+        });
+        match (step, waits_for) {
+            (Step::Wait { what }, Some(expected)) => assert!(what.contains(expected), "{what}"),
+            (step, Some(_)) => panic!("{step:?}"),
+            (step, None) => {
+                let objects = vec![(Key::new(of, None, "x"), of.to_owned())];
+                assert_eq!(step, Step::Abandon { objects, nodes });
+            }
+        }
     }
 
     #[rstest]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionMode, Deletion, DeletionPolicy};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt, runtime::controller::Action};
 use serde_json::Value;
 use tracing::debug;
@@ -16,12 +17,12 @@ use crate::{
     error::ReconcileError,
     events::Notice,
     objects::{Key, kind},
-    observe,
+    observe::{self, Index},
     operands::{cloud_config_name, operands},
-    plan::{Desired, uid_of},
+    plan::{Desired, is_being_deleted, uid_of},
     resolve::{Registration, Resolved, resolve},
     status::{self, Removal, Seen},
-    teardown::{FORCE_DELETE, Remains, Step, hasten_unregistration, next_step},
+    teardown::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
     words::listed,
 };
 
@@ -61,6 +62,7 @@ impl Pass<'_> {
             let (registered, out_of_reach) = context
                 .cluster
                 .read(|index| index.registered_by_readiness(&self.owner.name));
+            let stranded = self.stranded(&live).await?;
             let mut step = next_step(&Remains {
                 blockers: &seen.blockers,
                 policy: deletion.policy,
@@ -69,6 +71,7 @@ impl Pass<'_> {
                 live: &live,
                 registered: &registered,
                 out_of_reach: &out_of_reach,
+                stranded: &stranded,
                 can_unregister: unregistering.is_some(),
                 now: context.sources.now(),
             });
@@ -100,10 +103,15 @@ impl Pass<'_> {
                     }
                     self.delete(objects, &mut notices).await
                 }
-                Step::Unregister => match &unregistering {
-                    Some(resolved) => self.unregister(resolved, &live).await,
-                    None => Ok(()),
-                },
+                Step::StopUpdates => {
+                    self.rewrite(&unregistering, &live, kind::CSI_DRIVER, without_updates)
+                        .await
+                }
+                Step::Unregister => {
+                    self.rewrite(&unregistering, &live, kind::DAEMON_SET, hasten_unregistration)
+                        .await
+                }
+                Step::Abandon { objects, nodes } => self.abandon(objects, &nodes, &mut notices).await,
                 Step::Wait { what } => {
                     self.report(&live, &mut seen, Removal::UnderWay(what), notices).await?;
                     return Ok(Action::requeue(LOOK_AGAIN));
@@ -207,16 +215,62 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Rolls the DaemonSet to pods that end the registration with the kubelet.
-    async fn unregister(&self, resolved: &Resolved, live: &BTreeMap<Key, Value>) -> Result<(), ReconcileError> {
+    /// Deletes workloads once more, without waiting for their pods: those that are left are on nodes that are not Ready.
+    async fn abandon(
+        &self,
+        objects: Vec<(Key, String)>,
+        nodes: &[String],
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), ReconcileError> {
+        for (key, uid) in objects {
+            let abandoned = self.context.writer.abandon(&key, &uid).await;
+            notices.push(pods_left(&key, nodes));
+            abandoned.map_err(|source| ReconcileError::Delete { key, source })?;
+        }
+        Ok(())
+    }
+
+    /// Where the last pods of workloads are that go and cannot end.
+    async fn stranded(&self, live: &BTreeMap<Key, Value>) -> Result<Stranded, ReconcileError> {
+        let (context, namespace) = (self.context, self.namespace());
+        let goes = |kind| {
+            live.iter()
+                .any(|(key, object)| key.kind == kind && is_being_deleted(object))
+        };
+        let mut stranded = Stranded::default();
+        if goes(kind::DAEMON_SET) {
+            stranded.node = context.cluster.read(|index| index.stranded_node_pods(&self.owner.name));
+        }
+        if goes(kind::DEPLOYMENT) {
+            let pods = observe::controller_pods(&context.client, &self.owner, namespace).await?;
+            let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
+            let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
+            if context.cluster.read(is_dead)
+                && observe::leases_have_ended(&context.client, &self.owner, namespace, context.sources.now()).await?
+            {
+                stranded.controller = nodes.into_iter().collect();
+            }
+        }
+        Ok(stranded)
+    }
+
+    /// Writes an object of the driver with a change that a removal needs, and since when it has that.
+    async fn rewrite(
+        &self,
+        resolved: &Option<Resolved>,
+        live: &BTreeMap<Key, Value>,
+        kind: &str,
+        change: fn(&mut Value, Timestamp),
+    ) -> Result<(), ReconcileError> {
+        let Some(resolved) = resolved else { return Ok(()) };
         for operand in operands(resolved, None)?
             .iter()
-            .filter(|operand| operand.kind.kind == kind::DAEMON_SET)
+            .filter(|operand| operand.kind.kind == kind)
         {
             let key = Key::from(operand);
             let Some(there) = live.get(&key) else { continue };
             let mut object = serde_json::to_value(&operand.object)?;
-            hasten_unregistration(&mut object, self.context.sources.now());
+            change(&mut object, self.context.sources.now());
             let desired = Desired::new(key.clone(), operand.stage, object);
             let applied = self.context.writer.apply(&desired, Some(&uid_of(there))).await;
             applied.map_err(|error| ReconcileError::Write {
@@ -271,4 +325,22 @@ fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice>
             ),
         )
     })
+}
+
+/// A word about pods that could not be ended.
+fn pods_left(key: &Key, nodes: &[String]) -> Notice {
+    let nodes = listed(nodes);
+    if key.kind == kind::DAEMON_SET {
+        let note = format!(
+            "{key} went without its last pods, which did not end within spec.deletion.drainTimeout: their nodes are not Ready. They end \
+             when the node comes back or its Node object is deleted; a kubelet that comes back may list the driver in its CSINode until \
+             the link in its directory plugins_registry is removed by hand: {nodes}"
+        );
+        return Notice::warning("RegistrationLeft", "Remove", note);
+    }
+    let note = format!(
+        "{key} went without its last pods, which did not end within spec.deletion.drainTimeout: their nodes are not Ready, and their leases \
+         have ended. They end when the node comes back or its Node object is deleted: {nodes}"
+    );
+    Notice::warning("PodsLeft", "Remove", note)
 }

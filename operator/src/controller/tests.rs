@@ -188,6 +188,13 @@ impl World {
         )
     }
 
+    /// Says in an annotation with a time that what it is about was long ago.
+    fn since_long(&self, path: &str, annotation: &str) {
+        let mut object = self.api.get(path).expect("the object");
+        object["metadata"]["annotations"][annotation] = json!("2026-01-01T00:00:00Z");
+        self.api.put(path, object);
+    }
+
     fn delete(&self) {
         self.api.change(DRIVER, "/metadata", {
             let mut metadata = self.api.get(DRIVER).expect("the driver")["metadata"].clone();

@@ -360,6 +360,15 @@ impl Index {
         }
     }
 
+    /// Nodes that are not Ready and have the driver's last node pods, sorted; none where a pod on another node is left too.
+    pub fn stranded_node_pods(&self, driver: &str) -> Vec<String> {
+        let nodes: BTreeSet<String> = self.node_pods_of(driver).into_iter().map(|pod| pod.node).collect();
+        if nodes.iter().any(|node| self.is_ready(node)) {
+            return Vec::new();
+        }
+        nodes.into_iter().collect()
+    }
+
     /// Whether the kubelet of a node answers; not that of a node that does not exist.
     pub fn is_ready(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|node| node.ready)

@@ -24,8 +24,8 @@ use super::{ObserveError, pages};
 use crate::{
     adoption::{Installation, OldController, OldObject},
     images::Component,
-    objects::Owner,
-    operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT},
+    objects::{Key, Owner},
+    operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT, SNAPSHOT_CONTROLLER_LEASE},
 };
 use cinder_csi_crds::INSTANCE_LABEL;
 
@@ -67,7 +67,7 @@ pub async fn installation(
     for set in daemon_sets {
         let spec = set.spec.unwrap_or_default().template.spec;
         if let Some(spec) = spec.filter(|spec| is_other(&set.metadata, spec)) {
-            found.daemon_sets.push(old_object(set.metadata, String::new()));
+            found.daemon_sets.push(old_object(String::new(), set.metadata));
             specs.push(spec);
         }
     }
@@ -75,7 +75,7 @@ pub async fn installation(
         let Some(spec) = pod.spec.filter(|spec| is_other(&pod.metadata, spec)) else {
             continue;
         };
-        let old = old_object(pod.metadata, spec.node_name.clone().unwrap_or_default());
+        let old = old_object(spec.node_name.clone().unwrap_or_default(), pod.metadata);
         if is_node_plugin(&spec, &owner.name) {
             found.node_pods.push(old);
         } else {
@@ -84,11 +84,10 @@ pub async fn installation(
         specs.push(spec);
     }
     found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
-    let sidecars = Component::ALL.into_iter();
-    let names: Vec<String> = sidecars.filter_map(|sidecar| sidecar.lease(&owner.name)).collect();
+    let names: Vec<String> = lease_names(owner).collect();
     found.leases = leases
         .iter()
-        .filter(|lease| names.contains(&lease.name_any()) && is_held(lease, now))
+        .filter(|lease| names.contains(&lease.name_any()) && is_held(lease, now, 1))
         .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
         .collect();
     let controllers = found.controllers.iter();
@@ -96,6 +95,46 @@ pub async fn installation(
     let others = leftovers(&specs, &bindings, namespace);
     found.leftovers = controllers.chain(others).take(TOLD).collect();
     Ok(found)
+}
+
+/// Our own pods that are not on nodes for their own sake: the controller's, and the snapshot-controller's.
+pub async fn controller_pods(client: &Client, owner: &Owner, namespace: &str) -> Result<Vec<OldObject>, ObserveError> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let labels = format!("{INSTANCE_LABEL}={},{COMPONENT_LABEL}!={NODE_COMPONENT}", owner.name);
+    let failed = |source| list_failed::<Pod>(source);
+    let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
+    let pods = pods.items.into_iter().filter(|pod| !has_ended(pod));
+    let place = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    Ok(pods
+        .map(|pod| old_object(place(&pod).unwrap_or_default(), pod.metadata))
+        .collect())
+}
+
+/// Whether none of these pods can lead any more: no lease of theirs was renewed for twice the time that it lasts.
+pub async fn leases_have_ended(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<bool, ObserveError> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let names = lease_names(owner).chain([SNAPSHOT_CONTROLLER_LEASE.to_owned()]);
+    for name in names {
+        let lease = api.get_opt(&name).await.map_err(|source| ObserveError::Get {
+            key: Key::new("Lease", Some(namespace), &name),
+            source: Box::new(source),
+        })?;
+        if lease.is_some_and(|lease| is_held(&lease, now, 2)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The leases of the driver's sidecars.
+fn lease_names(owner: &Owner) -> impl Iterator<Item = String> {
+    let sidecars = Component::ALL.into_iter();
+    sidecars.filter_map(|sidecar| sidecar.lease(&owner.name))
 }
 
 /// Nodes where the container of our node pod runs, Ready or not.
@@ -184,7 +223,7 @@ fn is_node_plugin(spec: &PodSpec, driver: &str) -> bool {
     paths.any(|host| host.path.trim_end_matches('/').ends_with(&directory))
 }
 
-fn old_object(metadata: ObjectMeta, node: String) -> OldObject {
+fn old_object(node: String, metadata: ObjectMeta) -> OldObject {
     OldObject {
         leaving: metadata.deletion_timestamp.is_some(),
         name: metadata.name.unwrap_or_default(),
@@ -193,9 +232,10 @@ fn old_object(metadata: ObjectMeta, node: String) -> OldObject {
     }
 }
 
-fn is_held(lease: &Lease, now: Timestamp) -> bool {
+/// Whether the holder has renewed the lease within so many times the time that it lasts.
+fn is_held(lease: &Lease, now: Timestamp, times: i32) -> bool {
     let Some(spec) = &lease.spec else { return false };
-    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()) * times;
     let has_holder = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
     let renewed = spec.renew_time.as_ref().map(|time| time.0);
     has_holder && renewed.is_some_and(|renewed| now.duration_since(renewed) < lasts)
@@ -293,10 +333,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::renewed_just_now("pod", 5, true)]
-    #[case::expired("pod", 20, false)]
-    #[case::given_back("", 5, false)]
-    fn a_lease_is_held_until_it_expires(#[case] holder: &str, #[case] age: i64, #[case] expected: bool) {
+    #[case::renewed_just_now("pod", 5, 1, true)]
+    #[case::expired("pod", 20, 1, false)]
+    #[case::not_expired_twice("pod", 20, 2, true)]
+    #[case::expired_twice("pod", 31, 2, false)]
+    #[case::given_back("", 5, 2, false)]
+    fn a_lease_is_held_until_it_expires(
+        #[case] holder: &str,
+        #[case] age: i64,
+        #[case] times: i32,
+        #[case] expected: bool,
+    ) {
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
         let renewed = Timestamp::from_second(1_800_000_000 - age).expect("a time");
         let lease = serde_json::from_value(json!({
@@ -304,7 +351,7 @@ mod tests {
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{renewed:.6}")},
         }))
         .expect("a lease");
-        assert_eq!(is_held(&lease, now), expected);
+        assert_eq!(is_held(&lease, now, times), expected);
     }
 
     #[test]

@@ -94,7 +94,12 @@ pub static EVENTS: &[EventReason] = &[
     row(
         Warning,
         "RegistrationLeft",
-        "Kubelets could not be told in time that the driver goes.",
+        "Kubelets could not be told in time that the driver goes; the note names the nodes.",
+    ),
+    row(
+        Warning,
+        "PodsLeft",
+        "The controller was removed, and pods of it on nodes that are not Ready have not ended.",
     ),
     row(Normal, "Pruned", "An object that is no longer wanted was removed."),
     row(

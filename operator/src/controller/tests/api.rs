@@ -29,6 +29,8 @@ struct State {
     cut: Option<(String, usize)>,
     /// Paths that contain this may not be read.
     hidden: Option<String>,
+    /// Objects with pods that do not end: they go only when these are not waited for.
+    waiting: Vec<String>,
     made: u32,
 }
 
@@ -93,6 +95,10 @@ impl Api {
 
     pub(super) fn cut_writes_to(&self, part: &str, after: usize) {
         self.state().cut = Some((part.to_owned(), after));
+    }
+
+    pub(super) fn keep_pods_of(&self, path: &str) {
+        self.state().waiting.push(path.to_owned());
     }
 
     pub(super) fn hide(&self, part: &str) {
@@ -216,10 +222,7 @@ impl State {
                 (201, body.clone())
             }
             Method::PATCH => self.patch(path, body),
-            Method::DELETE => match self.objects.remove(path) {
-                Some(object) => (200, object),
-                None => refusal(404, "NotFound"),
-            },
+            Method::DELETE => self.delete(path, body),
             _ => refusal(405, "MethodNotAllowed"),
         }
     }
@@ -257,6 +260,21 @@ impl State {
             200,
             json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}),
         )
+    }
+
+    fn delete(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        if body["propagationPolicy"] == "Foreground"
+            && self.waiting.iter().any(|waiting| waiting == path)
+            && let Some(object) = self.objects.get_mut(path)
+        {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            object["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+            return (200, object.clone());
+        }
+        match self.objects.remove(path) {
+            Some(object) => (200, object),
+            None => refusal(404, "NotFound"),
+        }
     }
 
     /// An apply of the keeper, so far of new objects, and of annotations and labels.

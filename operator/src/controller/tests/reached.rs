@@ -18,7 +18,7 @@ use crate::{
     reference::reached::Reached,
     resolve::health::HealthSettings,
     rollout::REVISION_LABEL,
-    teardown::UNREGISTERING_SINCE,
+    teardown::{UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
 };
 
 const TAINT: &str = "example.org/not-ready";
@@ -280,11 +280,17 @@ async fn removals(reached: &mut Reached) {
     // A node that does not answer keeps the driver in its CSINode, and is not waited for for ever.
     let world = World::with(|_| {}, |index| put::<NodeObject>(index, node(false)));
     world.tell(reached).await;
+    // Nor are the pods of its controller.
+    world.api.put(
+        "/api/v1/namespaces/cinder-csi/pods/c1",
+        json!({"metadata": {"name": "c1", "labels": {(INSTANCE_LABEL): NAME}}, "spec": {"nodeName": "n1", "containers": []}}),
+    );
+    world.api.keep_pods_of(DEPLOYMENT);
     world.delete();
     world.tell(reached).await;
-    let mut daemon_set = world.api.get(DAEMON_SET).expect("the DaemonSet");
-    daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE] = json!("2026-01-01T00:00:00Z");
-    world.api.put(DAEMON_SET, daemon_set);
+    world.since_long(CSI_DRIVER, UPDATES_STOPPED_SINCE);
+    world.tell(reached).await;
+    world.since_long(DAEMON_SET, UNREGISTERING_SINCE);
     world.tell(reached).await;
 }
 

@@ -1,9 +1,10 @@
 //! The way out: what holds a deletion up, in which order things go, and what stays.
 
-use cinder_csi_crds::DeletionPolicy;
+use cinder_csi_crds::{DeletionPolicy, INSTANCE_LABEL};
 
 use super::*;
-use crate::teardown::UNREGISTERING_SINCE;
+use crate::operands::{COMPONENT_LABEL, NODE_COMPONENT};
+use crate::teardown::{UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE};
 
 #[tokio::test]
 async fn a_deletion_waits_for_a_volume_and_names_it() {
@@ -70,9 +71,7 @@ async fn a_volume_that_comes_during_a_removal_keeps_the_node_pods() {
         "/api/v1/persistentvolumes/late",
         json!({"metadata": {"name": "late"}, "spec": {"csi": {"driver": NAME}}}),
     );
-    let mut daemon_set = world.api.get(DAEMON_SET).expect("the DaemonSet");
-    daemon_set["metadata"]["annotations"][UNREGISTERING_SINCE] = json!("2026-01-01T00:00:00Z");
-    world.api.put(DAEMON_SET, daemon_set);
+    world.since_long(DAEMON_SET, UNREGISTERING_SINCE);
     world.reconcile().await.expect("reconciled");
     assert!(world.api.get(DAEMON_SET).is_some() && world.api.get(DEPLOYMENT).is_some());
     assert_eq!(world.condition(ConditionType::DeletionBlocked).0, "True/VolumesInUse");
@@ -188,6 +187,15 @@ async fn the_registration_ends_before_the_node_pods_do() {
     let world = World::managed();
     world.reconcile().await.expect("reconciled");
     world.delete();
+    world.reconcile().await.expect("reconciled");
+    let driver = world.api.get(CSI_DRIVER).expect("the CSIDriver");
+    assert!(
+        driver["spec"]["nodeAllocatableUpdatePeriodSeconds"].is_null(),
+        "{driver}"
+    );
+    let (_, message) = world.condition(ConditionType::Progressing);
+    assert!(message.contains("end their updates"), "{message}");
+    world.since_long(CSI_DRIVER, UPDATES_STOPPED_SINCE);
     world.api.take_writes();
     world.reconcile().await.expect("reconciled");
     let writes = world.api.take_writes();
@@ -211,6 +219,41 @@ async fn the_registration_ends_before_the_node_pods_do() {
         Vec::<&str>::new(),
         "it waits for the kubelet"
     );
+}
+
+#[tokio::test]
+async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
+    let mut index = mk_index(&[], true);
+    index.put(&serde_json::from_value::<observe::NodeObject>(json!({"metadata": {"name": "n1"}})).expect("a node"));
+    let pod = json!({"metadata": {"name": "p1", "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT}},
+        "spec": {"nodeName": "n1"}});
+    index.put(&serde_json::from_value::<observe::PodObject>(pod).expect("a pod"));
+    let world = World::new(mk_spec(), index);
+    world.reconcile().await.expect("reconciled");
+    world.api.put(
+        "/api/v1/namespaces/cinder-csi/pods/c1",
+        json!({"metadata": {"name": "c1", "labels": {(INSTANCE_LABEL): NAME}}, "spec": {"nodeName": "n1", "containers": []}}),
+    );
+    [DEPLOYMENT, DAEMON_SET]
+        .iter()
+        .for_each(|path| world.api.keep_pods_of(path));
+    world.delete();
+    world.reconcile().await.expect("reconciled");
+    world.since_long(CSI_DRIVER, UPDATES_STOPPED_SINCE);
+    world.reconcile().await.expect("reconciled");
+    world.since_long(DAEMON_SET, UNREGISTERING_SINCE);
+    world.reconcile().await.expect("reconciled");
+    assert!(
+        world.driver().finalizers().is_empty(),
+        "{:?}",
+        world.condition(ConditionType::Progressing)
+    );
+    assert!(world.api.get(DAEMON_SET).is_none() && world.api.get(CSI_DRIVER).is_none());
+    let events = world.api.events();
+    for reason in ["RegistrationLeft", "PodsLeft"] {
+        let is_told = |event: &String| event.contains(reason) && event.contains("went without") && event.contains("n1");
+        assert!(events.iter().any(is_told), "{reason}: {events:?}");
+    }
 }
 
 #[tokio::test]
