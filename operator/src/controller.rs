@@ -292,7 +292,8 @@ impl Pass<'_> {
             seen.obstacles.clone_from(&plan.obstacles);
             self.compare(&plan, &live, &mut seen);
             if may_write {
-                hold_back(&mut plan, &seen.gate, is_controller_done(&live));
+                notices.extend(self.restore(&mut plan, &seen.gate).await?);
+                hold_back(&mut plan, &seen.gate, &live, is_controller_done(&live));
                 if let Some(takeover) = &adoption.takeover {
                     takeover.hold_back(&mut plan);
                 }
@@ -310,7 +311,7 @@ impl Pass<'_> {
                     };
                 }
                 seen.failures = outcome.failures;
-                notices = last_words;
+                notices.extend(last_words);
                 notices.extend(outcome.notices);
                 if seen.failures.is_empty() {
                     match self.take_over(&adoption, &mut seen).await {

@@ -35,7 +35,7 @@ pub use installation::{controller_pods, installation, leases_have_ended, running
 pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 #[cfg(test)]
 pub(crate) use pods::PodObject;
-pub use revisions::current_revision;
+pub use revisions::{current_revision, newest_template};
 pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
 pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
 pub(crate) use watches::hear;

@@ -75,6 +75,14 @@ impl Desired {
         })
     }
 
+    /// The same object with other content.
+    pub(crate) fn with(&self, object: Value) -> Self {
+        Self {
+            handling: self.handling,
+            ..Self::new(self.key.clone(), self.stage, object)
+        }
+    }
+
     /// The hash of the intent.
     pub fn hash(&self) -> &str {
         &self.hash

@@ -13,7 +13,8 @@ mod gate;
 mod nodes;
 mod window;
 
-pub use gate::{Gate, Hold, gate, hold_back};
+pub(crate) use gate::is_workload;
+pub use gate::{Gate, Hold, STANDS_FOR, gate, hold_back, stand_in};
 pub(crate) use nodes::scaled;
 pub use nodes::{NodePod, NodeRollout, Nodes, REVISION_LABEL, Replacement, node_rollout, without_pod};
 pub use window::{Window, WindowError};

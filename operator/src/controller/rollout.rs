@@ -18,7 +18,7 @@ use crate::{
     operands::Stage,
     plan::{Action, Plan},
     resolve::{Problem, Resolved},
-    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, node_rollout, without_pod},
+    rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, is_workload, node_rollout, stand_in, without_pod},
     status::{Drift, Seen, Workload},
     teardown::unregistering_since,
     words::listed,
@@ -72,6 +72,34 @@ impl Pass<'_> {
             let kept = wanted.iter().filter(|key| known.contains(key) || is_there(key));
             kept.filter(|key| !has_failed(key)).cloned().collect()
         });
+    }
+
+    /// Lets workloads that are missing while an update waits come back as they were, as far as that is known.
+    pub(super) async fn restore(&self, plan: &mut Plan, gate: &Gate) -> Result<Vec<Notice>, ReconcileError> {
+        let mut notices = Vec::new();
+        if gate.hold.is_none() {
+            return Ok(notices);
+        }
+        for action in &mut plan.actions {
+            let Action::Create(desired) = action else { continue };
+            if !is_workload(&desired.key) || is_snapshot_controller(&desired.object) {
+                continue;
+            }
+            let (client, kind) = (&self.context.client, desired.key.kind);
+            let template = observe::newest_template(client, self.namespace(), &self.owner.name, kind).await?;
+            if template.is_none() {
+                let note = format!(
+                    "{} is missing while an update waits, and no earlier revision of it is left: it is made as version {} has it; what \
+                     else runs stays at {} until the update may begin (spec.update)",
+                    desired.key,
+                    gate.target,
+                    gate.from().unwrap_or_default()
+                );
+                notices.push(Notice::warning("VersionMixed", "Apply", note));
+            }
+            *desired = stand_in(desired, gate, template.map(serde_json::to_value).transpose()?);
+        }
+        Ok(notices)
     }
 
     /// Judges the pods on the nodes and, with `may_write`, deletes those that are to be replaced now.

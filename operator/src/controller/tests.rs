@@ -3,6 +3,7 @@ mod api;
 mod classes;
 mod diff;
 mod failures;
+mod held;
 mod looks;
 mod namespaces;
 pub(crate) mod reached;

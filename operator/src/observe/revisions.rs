@@ -1,16 +1,29 @@
-//! Which pods of a DaemonSet are up to date? Its controller numbers the templates that it has seen, in ControllerRevisions.
+//! Which pods of a DaemonSet are up to date? Its controller numbers the templates that it has seen, in ControllerRevisions. And of
+//! what template were the pods of a workload that is gone? Its revisions may be there still.
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, ReplicaSet},
+    core::v1::PodTemplateSpec,
+};
 use kube::{
-    Api, Client, Resource,
+    Api, Client, Resource, ResourceExt,
     api::{ListParams, ObjectMeta},
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::ObserveError;
-use crate::rollout::REVISION_LABEL;
+use crate::{
+    objects::kind,
+    operands::{COMPONENT_LABEL, CONTROLLER_COMPONENT, NODE_COMPONENT},
+    rollout::REVISION_LABEL,
+};
+
+/// Annotation of ReplicaSets with the number of the Deployment's revision.
+const REPLICA_SET_REVISION: &str = "deployment.kubernetes.io/revision";
+/// Label of ReplicaSets and their pods that tells templates apart.
+const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// A ControllerRevision without the template that it keeps.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -41,6 +54,55 @@ pub async fn current_revision(
     Ok(newest(revisions.items, uid))
 }
 
+/// The newest pod template of the driver's Deployment or DaemonSet that a revision has kept; `None` where there is none, or the
+/// operator may not look.
+pub async fn newest_template(
+    client: &Client,
+    namespace: &str,
+    driver: &str,
+    kind: &str,
+) -> Result<Option<PodTemplateSpec>, ObserveError> {
+    let component = if kind == kind::DEPLOYMENT {
+        CONTROLLER_COMPONENT
+    } else {
+        NODE_COMPONENT
+    };
+    let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={driver},{COMPONENT_LABEL}={component}"));
+    let (plural, looked) = if kind == kind::DEPLOYMENT {
+        let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
+        (
+            "replicasets",
+            api.list(&params).await.map(|sets| newest_of_sets(sets.items)),
+        )
+    } else {
+        let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+        let looked = api.list(&params).await;
+        ("controllerrevisions", looked.map(|all| newest_of_revisions(all.items)))
+    };
+    match looked {
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        other => other.map_err(|source| ObserveError::List {
+            plural: plural.to_owned(),
+            source: Box::new(source),
+        }),
+    }
+}
+
+fn newest_of_sets(sets: Vec<ReplicaSet>) -> Option<PodTemplateSpec> {
+    let number = |set: &ReplicaSet| -> Option<i64> { set.annotations().get(REPLICA_SET_REVISION)?.parse().ok() };
+    let newest = sets.into_iter().max_by_key(number)?;
+    let mut template = newest.spec?.template?;
+    // Its controller gives each template its own.
+    let labels = template.metadata.as_mut().and_then(|metadata| metadata.labels.as_mut());
+    labels.and_then(|labels| labels.remove(TEMPLATE_HASH));
+    Some(template)
+}
+
+fn newest_of_revisions(revisions: Vec<ControllerRevision>) -> Option<PodTemplateSpec> {
+    let newest = revisions.into_iter().max_by_key(|revision| revision.revision)?;
+    serde_json::from_value(newest.data?.0["spec"]["template"].take()).ok()
+}
+
 fn newest(revisions: Vec<Revision>, uid: &str) -> Option<String> {
     let is_of = |revision: &Revision| {
         let owners = revision.metadata.owner_references.as_ref();
@@ -58,6 +120,35 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_newest_template_of_a_workload_that_is_gone_is_without_what_its_controller_added() {
+        let container = |name: &str| json!({"containers": [{"name": name}]});
+        let set = |number: &str, name: &str| -> ReplicaSet {
+            let metadata = json!({"labels": {"a": "b", (TEMPLATE_HASH): "h"}});
+            serde_json::from_value(json!({"metadata": {"annotations": {(REPLICA_SET_REVISION): number}},
+                "spec": {"selector": {}, "template": {"metadata": metadata, "spec": container(name)}}}))
+            .expect("a ReplicaSet")
+        };
+        let revision = |number: i64, name: &str| -> ControllerRevision {
+            let template = json!({"$patch": "replace", "metadata": {"creationTimestamp": null, "labels": {"a": "b"}},
+                "spec": container(name)});
+            serde_json::from_value(
+                json!({"metadata": {}, "revision": number, "data": {"spec": {"template": template}}}),
+            )
+            .expect("a revision")
+        };
+        let expected = json!({"metadata": {"labels": {"a": "b"}}, "spec": container("new")});
+        let of_sets = newest_of_sets(vec![set("9", "old"), set("10", "new")]);
+        let of_revisions = newest_of_revisions(vec![revision(10, "new"), revision(9, "old")]);
+        for template in [of_sets, of_revisions] {
+            assert_eq!(serde_json::to_value(template).expect("JSON"), expected);
+        }
+        assert_eq!(
+            (newest_of_sets(Vec::new()), newest_of_revisions(Vec::new())),
+            (None, None)
+        );
+    }
 
     #[test]
     fn the_newest_revision_of_this_very_daemon_set_counts() {

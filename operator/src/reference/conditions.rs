@@ -350,14 +350,14 @@ pub static CONDITIONS: &[ConditionReason] = &[
         Progressing,
         "True",
         "WaitingForApproval",
-        "An update of the version waits for an administrator; nothing but credentials is changed until then.",
+        "An update of the version waits for an administrator; no pod is replaced until then.",
         "Set spec.update.approvedVersion to status.targetVersion.",
     ),
     row(
         Progressing,
         "True",
         "WaitingForWindow",
-        "An update of the version waits for spec.update.window to open; nothing but credentials is changed until then.",
+        "An update of the version waits for spec.update.window to open; no pod is replaced until then.",
         "",
     ),
     row(

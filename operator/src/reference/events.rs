@@ -77,6 +77,11 @@ pub static EVENTS: &[EventReason] = &[
         "An object of the driver was changed, because spec or version changed.",
     ),
     row(
+        Warning,
+        "VersionMixed",
+        "A workload was missing while an update waits, and was made at the operator's version, because no earlier revision is left.",
+    ),
+    row(
         Normal,
         "DriftRepaired",
         "Somebody had changed an object of the driver, and it was put right.",

@@ -115,7 +115,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
                 "True",
                 "WaitingForApproval",
                 format!(
-                    "{} waits until spec.update.approvedVersion is {}; nothing but credentials is changed until then",
+                    "{} waits until spec.update.approvedVersion is {}; no pod is replaced until then",
                     way(),
                     seen.gate.target
                 ),
@@ -126,7 +126,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
                 "True",
                 "WaitingForWindow",
                 format!(
-                    "{} waits until spec.update.window opens at {opens}; nothing but credentials is changed until then",
+                    "{} waits until spec.update.window opens at {opens}; no pod is replaced until then",
                     way()
                 ),
             ));

@@ -72,6 +72,14 @@ impl Api {
         self.state().objects.insert(path.to_owned(), object);
     }
 
+    /// Where the objects of a driver are.
+    pub(super) fn paths_of(&self, driver: &str) -> Vec<String> {
+        let is_of = |object: &Value| object["metadata"]["labels"]["csi.openstack.org/instance"] == driver;
+        let state = self.state();
+        let all = state.objects.iter().filter(|(_, object)| is_of(object));
+        all.map(|(path, _)| path.clone()).collect()
+    }
+
     pub(super) fn get(&self, path: &str) -> Option<Value> {
         self.state().objects.get(path).cloned()
     }

@@ -192,6 +192,18 @@ async fn objects(reached: &mut Reached) {
     );
     world.tell(reached).await;
 
+    // A workload goes while an update waits.
+    let world = World::managed();
+    world.tell(reached).await;
+    world.api.change(
+        DAEMON_SET,
+        "/metadata/labels/app.kubernetes.io~1version",
+        json!("0.0.1"),
+    );
+    world.api.remove(DEPLOYMENT);
+    world.patch_spec("update", json!({"policy": "Manual"}));
+    world.tell(reached).await;
+
     // Who writes the object has a field where an earlier version had it.
     let world = World::managed();
     let applied = json!({"spec": {"node": {"maxUnavailable": 2}}}).to_string();
