@@ -5,7 +5,8 @@
 //!
 //! 1. Nothing is touched before the spec resolves and the credentials log in.
 //! 2. The other controller is scaled to zero. Its pods have to be gone, and the leases of its sidecars given back or expired, before
-//!    a pod of ours starts: never are there two leaders. Pods that run keep their volumes; what is asked for meanwhile waits.
+//!    a pod of ours starts: never are there two leaders. A pod that leaves and whose node is not Ready is gone when the leases have
+//!    been expired for a while. Pods that run keep their volumes; what is asked for meanwhile waits.
 //! 3. Our controller starts, and the CSIDriver object changes hands.
 //! 4. Our DaemonSet comes beside theirs. A pod of ours finds the driver's socket served and waits for it. Their DaemonSet is
 //!    deleted without its pods, and these go node by node: the one that waits takes over within a moment, no mount is touched.
@@ -60,6 +61,8 @@ pub struct Installation {
     pub controller_pods: Vec<OldObject>,
     /// Leases of its sidecars that somebody holds.
     pub leases: Vec<String>,
+    /// Whether its sidecars have leases, and none was renewed for twice the time that it lasts.
+    pub are_leases_over: bool,
     /// What makes the pods on the nodes.
     pub daemon_sets: Vec<OldObject>,
     /// The pods on the nodes.
@@ -79,7 +82,17 @@ impl Installation {
 
     /// Whether nothing of it is there.
     pub fn is_gone(&self) -> bool {
-        *self == Self::default()
+        !self.has_workloads() && self.leases.is_empty() && self.leftovers.is_empty()
+    }
+
+    /// Takes out the pods that count as ended though their objects stay: on nodes that are not Ready they would hold everything up
+    /// until these come back or their Node objects go. A pod of the controller may lead for as long as a lease of it may be in use.
+    pub fn leave_dead_pods(&mut self, is_ready: impl Fn(&str) -> bool) {
+        let is_dead = |pod: &OldObject| pod.leaving && !pod.node.is_empty() && !is_ready(&pod.node);
+        self.node_pods.retain(|pod| !is_dead(pod));
+        if self.are_leases_over {
+            self.controller_pods.retain(|pod| !is_dead(pod));
+        }
     }
 
     /// The nodes that its pods are on.
@@ -223,7 +236,8 @@ fn next(found: &Installation, ours: &Ours<'_>) -> Takeover {
 fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
     let running = found.controllers.iter().filter(|controller| controller.replicas > 0);
     let acts: Vec<Act> = running.cloned().map(Act::ScaleDown).collect();
-    let pods: Vec<String> = found.controller_pods.iter().map(|pod| pod.name.clone()).collect();
+    let place = |pod: &OldObject| format!("{} on node {}", pod.name, pod.node);
+    let pods: Vec<String> = found.controller_pods.iter().map(place).collect();
     let what = if !pods.is_empty() {
         format!("the pods of the other controller to end: {}", listed(&pods))
     } else if !acts.is_empty() {

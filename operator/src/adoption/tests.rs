@@ -39,6 +39,7 @@ fn whole() -> Installation {
         controllers: vec![mk_controller(1)],
         controller_pods: vec![mk_pod("a", false)],
         leases: vec!["Lease kube-system/external-attacher-leader".to_owned()],
+        are_leases_over: false,
         daemon_sets: vec![mk_set(false)],
         node_pods: ["a", "b", "c"].map(|node| mk_pod(node, false)).into(),
         leftovers: vec!["Deployment kube-system/csi-cinder-controllerplugin".to_owned()],
@@ -105,6 +106,45 @@ fn the_next_step_follows_from_what_is_there(
     let decided = decide(&found, ours, "", "", 1).expect("something is there");
     assert_eq!((decided.step, decided.acts.len()), (step, acts));
     assert!(decided.waits_for.contains(waits_for), "{}", decided.waits_for);
+}
+
+#[rstest]
+#[case::it_leaves_and_its_leases_are_over("a!", true, "b", "", "")]
+#[case::a_lease_may_be_in_use("a!", false, "b", "a!", "")]
+#[case::it_does_not_leave("a", true, "b", "a", "a")]
+#[case::its_node_is_ready("a!", true, "a b", "a!", "a!")]
+fn a_pod_on_a_dead_node_counts_as_ended(
+    #[case] pods: &str,
+    #[case] are_leases_over: bool,
+    #[case] ready: &str,
+    #[case] of_controller: &str,
+    #[case] on_nodes: &str,
+) {
+    let all = |names: &str| -> Vec<OldObject> {
+        let pods = names.split_whitespace();
+        pods.map(|name| mk_pod(name.trim_end_matches('!'), name.ends_with('!')))
+            .collect()
+    };
+    let mut found = Installation {
+        controllers: vec![mk_controller(0)],
+        controller_pods: all(pods),
+        node_pods: all(pods),
+        leases: Vec::new(),
+        are_leases_over,
+        ..whole()
+    };
+    let ready = nodes(ready);
+    found.leave_dead_pods(|node| ready.contains(node));
+    assert_eq!(
+        (&found.controller_pods, &found.node_pods),
+        (&all(of_controller), &all(on_nodes))
+    );
+    let decided = decide(&found, "f", "", "", 1).expect("something is there");
+    assert_eq!(
+        decided.step == AdoptionStep::StoppingController,
+        !of_controller.is_empty(),
+        "{decided:?}"
+    );
 }
 
 #[test]

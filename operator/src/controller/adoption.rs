@@ -59,7 +59,7 @@ impl Pass<'_> {
         }
         let (context, name) = (self.context, &self.owner.name);
         let looked = observe::installation(&context.client, &self.owner, &spec.namespace, context.sources.now()).await;
-        let found = match looked {
+        let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
                 seen.problems.push(forbidden(&plural, &spec.namespace));
                 return Ok(Adoption::default());
@@ -73,6 +73,9 @@ impl Pass<'_> {
                 return Ok(Adoption::default());
             }
         }
+        context
+            .cluster
+            .read(|index| found.leave_dead_pods(|node| index.is_ready(node)));
         take_driver(&self.owner, live);
         let running = observe::running_node_pods(&context.client, &self.owner, self.namespace()).await?;
         let daemon_set = live

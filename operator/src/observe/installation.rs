@@ -85,9 +85,10 @@ pub async fn installation(
     }
     found.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
     let names: Vec<String> = lease_names(owner).collect();
-    found.leases = leases
-        .iter()
-        .filter(|lease| names.contains(&lease.name_any()) && is_held(lease, now, 1))
+    let leases = || leases.iter().filter(|lease| names.contains(&lease.name_any()));
+    found.are_leases_over = leases().next().is_some() && !leases().any(|lease| is_held(lease, now, 2));
+    found.leases = leases()
+        .filter(|lease| is_held(lease, now, 1))
         .map(|lease| format!("Lease {namespace}/{}", lease.name_any()))
         .collect();
     let controllers = found.controllers.iter();

@@ -107,3 +107,27 @@ async fn the_nodes_that_are_taken_up_follow_the_controller() {
     let is_written = |path| writes.contains(&format!("PATCH {path}"));
     assert!(is_written(DEPLOYMENT) && !is_written(DAEMON_SET), "{writes:?}");
 }
+
+#[tokio::test]
+async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away() {
+    let mut spec = mk_spec();
+    spec.adoption.mode = AdoptionMode::Migrate;
+    let world = World::new(spec, mk_index(&[], true));
+    let container = json!({"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"});
+    world.api.put(
+        "/api/v1/namespaces/kube-system/pods/old",
+        json!({"metadata": {"name": "old", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"nodeName": "dead", "containers": [container]}}),
+    );
+    world.api.put(
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cinder-csi-openstack-org",
+        json!({"metadata": {"name": "cinder-csi-openstack-org"}, "spec": {"holderIdentity": "old",
+            "leaseDurationSeconds": 137, "renewTime": "2026-01-01T00:00:00.000000Z"}}),
+    );
+    world.reconcile().await.expect("reconciled");
+    assert!(
+        world.api.get(DEPLOYMENT).is_some(),
+        "{:?}",
+        world.condition(ConditionType::Progressing)
+    );
+}
