@@ -279,9 +279,14 @@ impl Pass<'_> {
             let keys: Vec<Key> = desired.iter().map(|desired| desired.key.clone()).collect();
             observe::complete(&context.client, &mut live, &keys).await?;
             leave_alone(resolved, &desired, &mut live);
-            adoption = self
-                .look_for_installation(&mut live, resolved, credentials.is_some(), &mut seen)
-                .await?;
+            adoption = Box::pin(self.look_for_installation(
+                &mut live,
+                Some(resolved),
+                &desired,
+                credentials.is_some(),
+                &mut seen,
+            ))
+            .await?;
             // Not before: what is taken up only now has a version too.
             seen.gate = self.gate(&live, &resolved.version, window.as_ref());
             let unrepairable = context.unrepairable(&self.owner.name);
@@ -313,7 +318,7 @@ impl Pass<'_> {
                 seen.failures = outcome.failures;
                 notices.extend(last_words);
                 notices.extend(outcome.notices);
-                if seen.failures.is_empty() {
+                if seen.failures.is_empty() || adoption.is_returning() {
                     match self.take_over(&adoption, &mut seen).await {
                         Ok(done) => notices.extend(done),
                         Err(error) => failed = Some(error),
@@ -322,6 +327,12 @@ impl Pass<'_> {
                 notices.extend(self.free_nodes(resolved).await);
             }
             self.remember_objects(&keys, &live, &seen.failures);
+        } else if may_write && self.may_have_stopped() {
+            adoption = Box::pin(self.look_for_installation(&mut live, None, &[], false, &mut seen)).await?;
+            match self.take_over(&adoption, &mut seen).await {
+                Ok(done) => notices.extend(done),
+                Err(error) => failed = Some(error),
+            }
         }
         self.look_at(&live, &mut seen);
         let may_roll = may_write && failed.is_none();

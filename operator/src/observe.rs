@@ -31,7 +31,7 @@ pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
 pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject, Scope};
 pub use index::{Index, Registered, VolumeCount};
-pub use installation::{controller_pods, installation, leases_have_ended, running_node_pods};
+pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
 pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 #[cfg(test)]
 pub(crate) use pods::PodObject;

@@ -20,12 +20,18 @@ pub struct AdoptionStatus {
 pub enum AdoptionStep {
     /// The spec or the credentials do not work yet: nothing is touched before they do.
     Preparing,
+    /// This driver's node pods start beside the others, and its controller is tried by a dry run: nothing is stopped before they pass.
+    StartingNodes,
     /// The other controller is stopped; its pods end, and its sidecars' leases.
     StoppingController,
-    /// This driver's controller takes its place, and the CSIDriver object changes hands.
+    /// This driver's controller takes its place, and then the CSIDriver object changes hands.
     StartingController,
     /// The node plugins change, a few nodes at once.
     ReplacingNodes,
     /// This driver serves everywhere.
     Done,
+    /// This driver's controller did not come up, or the take-over is not wanted any more: the other one gets its pods back.
+    GivingBack,
+    /// The other controller has its pods back, because this driver's did not come up; condition Degraded says why.
+    GivenBack,
 }

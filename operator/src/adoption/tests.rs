@@ -12,6 +12,25 @@ fn mk_controller(replicas: i32) -> OldController {
         name: "csi-cinder-controllerplugin".to_owned(),
         uid: "c".to_owned(),
         replicas,
+        note: None,
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T10:00:00Z".parse().expect("a time")
+}
+
+/// A controller that was stopped so many minutes ago, when it had two pods.
+fn mk_stopped(minutes: i64) -> OldController {
+    let stopped = Timestamp::from_second(now().as_second() - minutes * 60).expect("a time");
+    OldController {
+        note: Some(Note {
+            replicas: 2,
+            stopped: Some(stopped),
+            failed_generation: None,
+            reason: None,
+        }),
+        ..mk_controller(0)
     }
 }
 
@@ -46,10 +65,48 @@ fn whole() -> Installation {
     }
 }
 
+/// Its controller was stopped so many minutes ago and has ended.
+fn stopped_for(minutes: i64) -> Installation {
+    Installation {
+        controllers: vec![mk_stopped(minutes)],
+        ..stopped()
+    }
+}
+
+/// Its controller has ended, and ours has served.
+fn noted_as_served() -> Installation {
+    let mut found = stopped();
+    for note in found
+        .controllers
+        .iter_mut()
+        .filter_map(|controller| controller.note.as_mut())
+    {
+        note.stopped = None;
+    }
+    found
+}
+
+/// Its controller has its pods again since this generation of the spec.
+fn given_back(generation: i64) -> Installation {
+    let note = Note {
+        replicas: 2,
+        stopped: None,
+        failed_generation: Some(generation),
+        reason: Some("it crashed".to_owned()),
+    };
+    Installation {
+        controllers: vec![OldController {
+            note: Some(note),
+            ..mk_controller(2)
+        }],
+        ..whole()
+    }
+}
+
 /// Its controller has ended.
 fn stopped() -> Installation {
     Installation {
-        controllers: vec![mk_controller(0)],
+        controllers: vec![mk_stopped(1)],
         controller_pods: Vec::new(),
         leases: Vec::new(),
         ..whole()
@@ -60,15 +117,28 @@ fn nodes(names: &str) -> BTreeSet<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The decision when our own part is as the letters say: `f` can follow, `c` a controller, `C` one that is done, `d` a DaemonSet.
+/// The decision when our own part is as the letters say: `w` it is wanted, `f` can follow, `d` a DaemonSet, `t` a dry run that passed,
+/// `T` one that was refused, `c` a controller, `C` one that is done, `p` a pod of it, `D` the CSIDriver is ours.
 fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_once: i32) -> Option<Takeover> {
+    let has = |letter: char| ours.contains(letter);
+    let own = |kind, is_there: bool| is_there.then(|| (Key::new(kind, None, "ours"), "o".to_owned()));
+    let pods: Vec<String> = has('p').then(|| "ours-1".to_owned()).into_iter().collect();
+    let refused = || Err("quota is exceeded".to_owned());
     takeover(
         found,
         &Ours {
-            can_follow: ours.contains('f'),
-            has_controller: ours.contains(['c', 'C']),
-            is_controller_done: ours.contains('C'),
-            has_daemon_set: ours.contains('d'),
+            is_wanted: has('w'),
+            generation: 7,
+            can_follow: has('f'),
+            controller: own(kind::DEPLOYMENT, has('c') || has('C')),
+            controller_pods: &pods,
+            is_controller_done: has('C'),
+            trouble: "its image is not there",
+            trial: has('t').then_some(Ok(())).or_else(|| has('T').then(refused)),
+            has_driver: has('D'),
+            daemon_set: own(kind::DAEMON_SET, has('d')),
+            node_trouble: "no such image",
+            now: now(),
             wanted: &nodes("a b c"),
             eligible: &nodes("a b c"),
             running: &nodes(running),
@@ -79,33 +149,137 @@ fn decide(found: &Installation, ours: &str, running: &str, serving: &str, at_onc
 }
 
 #[rstest]
-#[case::the_spec_does_not_work(whole(), "", AdoptionStep::Preparing, 0, "Degraded")]
-#[case::both_are_there(whole(), "f", AdoptionStep::StoppingController, 1, "old-a")]
+#[case::the_spec_does_not_work(whole(), "w", "a", AdoptionStep::Preparing, 0, "Degraded")]
+#[case::both_are_there(whole(), "wf", "a", AdoptionStep::StartingNodes, 0, "this driver's DaemonSet")]
+#[case::no_pod_of_ours_runs(
+    whole(),
+    "wfdt",
+    "",
+    AdoptionStep::StartingNodes,
+    0,
+    "its image can be had: no such image"
+)]
+#[case::ours_is_not_tried(whole(), "wfd", "a", AdoptionStep::StartingNodes, 0, "a dry run")]
+#[case::ours_is_refused(whole(), "wfdT", "a", AdoptionStep::StartingNodes, 0, "quota is exceeded")]
+#[case::ours_can_start(whole(), "wfdt", "a", AdoptionStep::StoppingController, 1, "old-a")]
 #[case::its_pods_end(
-    Installation { controllers: vec![mk_controller(0)], ..whole() }, "f", AdoptionStep::StoppingController, 0, "old-a")]
+    Installation { controllers: vec![mk_stopped(1)], ..whole() }, "wfd", "a", AdoptionStep::StoppingController, 0, "old-a")]
 #[case::its_leases_are_held(
-    Installation { leases: whole().leases, ..stopped() }, "f", AdoptionStep::StoppingController, 0, "external-attacher-leader")]
+    Installation { leases: whole().leases, ..stopped() }, "wfd", "a", AdoptionStep::StoppingController, 0, "external-attacher-leader")]
 #[case::ours_holds_leases_of_the_same_name(
-    Installation { leases: whole().leases, ..stopped() }, "fc", AdoptionStep::StartingController, 0, "this driver's controller")]
-#[case::it_has_ended(stopped(), "f", AdoptionStep::StartingController, 0, "this driver's controller")]
+    Installation { leases: whole().leases, ..stopped() }, "wfcd", "a", AdoptionStep::StartingController, 0, "this driver's controller")]
+#[case::it_has_ended(
+    stopped(),
+    "wfd",
+    "a",
+    AdoptionStep::StartingController,
+    0,
+    "this driver's controller"
+)]
+#[case::ours_comes(
+    stopped(),
+    "wfcd",
+    "a",
+    AdoptionStep::StartingController,
+    0,
+    "this driver's controller"
+)]
+#[case::ours_serves(stopped(), "wfCd", "a", AdoptionStep::StartingController, 1, "a note")]
+#[case::that_is_noted(
+    noted_as_served(),
+    "wfCd",
+    "a",
+    AdoptionStep::StartingController,
+    0,
+    "the CSIDriver object"
+)]
 #[case::somebody_brought_it_back(
-    Installation { controllers: vec![mk_controller(2)], ..stopped() }, "fCd", AdoptionStep::StoppingController, 1, "")]
-#[case::our_daemon_set_is_to_come(stopped(), "fC", AdoptionStep::ReplacingNodes, 0, "this driver's DaemonSet")]
-#[case::their_daemon_set_goes(stopped(), "fCd", AdoptionStep::ReplacingNodes, 1, "without its pods")]
+    Installation { controllers: vec![mk_controller(2)], ..stopped() }, "wfCdD", "a", AdoptionStep::StoppingController, 1, "")]
+#[case::our_daemon_set_is_to_come(
+    noted_as_served(),
+    "wfCD",
+    "a",
+    AdoptionStep::ReplacingNodes,
+    0,
+    "this driver's DaemonSet"
+)]
+#[case::their_daemon_set_goes(noted_as_served(), "wfCdD", "a", AdoptionStep::ReplacingNodes, 1, "without its pods")]
 #[case::it_is_on_its_way(
-    Installation { daemon_sets: vec![mk_set(true)], ..stopped() }, "fCd", AdoptionStep::ReplacingNodes, 0, "without its pods")]
+    Installation { daemon_sets: vec![mk_set(true)], ..noted_as_served() }, "wfCdD", "a", AdoptionStep::ReplacingNodes, 0, "without its pods")]
 #[case::only_leftovers(
-    Installation { daemon_sets: Vec::new(), node_pods: Vec::new(), ..stopped() }, "fCd", AdoptionStep::Done, 0, "")]
+    Installation { daemon_sets: Vec::new(), node_pods: Vec::new(), ..noted_as_served() }, "wfCdD", "a", AdoptionStep::Done, 0, "")]
+#[case::ours_had_its_time(stopped_for(6), "wfcdp", "a", AdoptionStep::GivingBack, 2, "to be removed")]
+#[case::its_pods_are_left(stopped_for(6), "wfdp", "a", AdoptionStep::GivingBack, 0, "ours-1")]
+#[case::nothing_of_it_is_left(stopped_for(6), "wfd", "a", AdoptionStep::GivingBack, 1, "its pods again")]
+#[case::the_spec_broke_meanwhile(stopped_for(6), "w", "a", AdoptionStep::GivingBack, 1, "its pods again")]
+#[case::it_serves_in_the_last_moment(stopped_for(6), "wfCd", "a", AdoptionStep::StartingController, 1, "a note")]
+#[case::the_mode_is_taken_back(stopped_for(1), "fcdp", "a", AdoptionStep::GivingBack, 2, "to be removed")]
+#[case::and_ours_has_ended(stopped_for(1), "f", "a", AdoptionStep::GivingBack, 1, "its pods again")]
+#[case::and_nothing_was_stopped(whole(), "fd", "a", AdoptionStep::GivingBack, 1, "to be removed")]
+#[case::it_was_given_back(given_back(7), "wfd", "a", AdoptionStep::GivenBack, 0, "a change of the spec")]
+#[case::it_is_tried_again(given_back(6), "wfdt", "a", AdoptionStep::StoppingController, 1, "")]
 fn the_next_step_follows_from_what_is_there(
     #[case] found: Installation,
     #[case] ours: &str,
+    #[case] running: &str,
     #[case] step: AdoptionStep,
     #[case] acts: usize,
     #[case] waits_for: &str,
 ) {
-    let decided = decide(&found, ours, "", "", 1).expect("something is there");
-    assert_eq!((decided.step, decided.acts.len()), (step, acts));
+    let decided = decide(&found, ours, running, "", 1).expect("something is there");
+    assert_eq!((decided.step, decided.acts.len()), (step, acts), "{decided:?}");
     assert!(decided.waits_for.contains(waits_for), "{}", decided.waits_for);
+}
+
+#[rstest]
+#[case::nothing_is_there(Installation::default(), "wfCd")]
+#[case::it_is_not_wanted_and_theirs_runs_alone(whole(), "f")]
+#[case::it_is_not_wanted_and_ours_serves(noted_as_served(), "fCdD")]
+fn there_is_nothing_to_take_over(#[case] found: Installation, #[case] ours: &str) {
+    assert_eq!(decide(&found, ours, "a", "", 1), None);
+}
+
+#[test]
+fn what_the_other_controller_had_is_noted_with_its_stop_and_given_back_with_the_reason() {
+    let act = |found: &Installation, ours: &str| {
+        let decided = decide(found, ours, "a", "", 1).expect("something is there");
+        decided.acts.into_iter().next().expect("an act")
+    };
+    let two = Installation {
+        controllers: vec![mk_controller(2)],
+        ..whole()
+    };
+    let note = |stopped, failed_generation, reason: Option<&str>| Note {
+        replicas: 2,
+        stopped,
+        failed_generation,
+        reason: reason.map(str::to_owned),
+    };
+    assert_eq!(
+        act(&two, "wfdt"),
+        Act::ScaleDown(mk_controller(2), note(Some(now()), None, None))
+    );
+    assert_eq!(
+        act(&stopped_for(6), "wfd"),
+        Act::GiveBack(mk_stopped(6), Some(note(None, Some(7), Some("its image is not there"))))
+    );
+    assert_eq!(act(&stopped_for(1), "f"), Act::GiveBack(mk_stopped(1), None));
+    assert_eq!(
+        act(&stopped_for(1), "wfCd"),
+        Act::Write(mk_stopped(1), note(None, None, None))
+    );
+}
+
+#[test]
+fn what_keeps_a_take_over_from_going_on_is_told() {
+    let failure = |found: &Installation, ours: &str| {
+        let decided = decide(found, ours, "a", "", 1).expect("something is there");
+        decided.failure.unwrap_or_default()
+    };
+    assert!(failure(&whole(), "wfdT").contains("quota is exceeded"));
+    assert!(failure(&stopped_for(6), "wfcd").contains("its image is not there"));
+    assert!(failure(&given_back(7), "wfd").contains("it crashed"));
+    assert_eq!(failure(&whole(), "wfdt"), "");
 }
 
 #[rstest]
@@ -139,17 +313,12 @@ fn a_pod_on_a_dead_node_counts_as_ended(
         (&found.controller_pods, &found.node_pods),
         (&all(of_controller), &all(on_nodes))
     );
-    let decided = decide(&found, "f", "", "", 1).expect("something is there");
+    let decided = decide(&found, "wfd", "a", "", 1).expect("something is there");
     assert_eq!(
         decided.step == AdoptionStep::StoppingController,
         !of_controller.is_empty(),
         "{decided:?}"
     );
-}
-
-#[test]
-fn where_nothing_is_found_there_is_nothing_to_take_over() {
-    assert_eq!(decide(&Installation::default(), "fCd", "", "", 1), None);
 }
 
 #[rstest]
@@ -173,9 +342,9 @@ fn node_plugins_go_where_one_of_ours_waits_and_no_more_than_allowed_at_once(
     let found = Installation {
         daemon_sets: Vec::new(),
         node_pods: pods.collect(),
-        ..stopped()
+        ..noted_as_served()
     };
-    let decided = decide(&found, "fCd", running, serving, at_once).expect("something is there");
+    let decided = decide(&found, "wfCdD", running, serving, at_once).expect("something is there");
     let replaced: BTreeSet<String> = decided
         .acts
         .iter()
@@ -191,10 +360,10 @@ fn node_plugins_go_where_one_of_ours_waits_and_no_more_than_allowed_at_once(
 fn nodes_where_no_pod_of_ours_runs_are_named() {
     let found = Installation {
         daemon_sets: Vec::new(),
-        ..stopped()
+        ..noted_as_served()
     };
     let told = |running| {
-        decide(&found, "fCd", running, "", 1)
+        decide(&found, "wfCdD", running, "", 1)
             .expect("something is there")
             .waits_for
     };
@@ -207,9 +376,11 @@ fn nodes_where_no_pod_of_ours_will_ever_run_are_named_with_what_to_do() {
     let found = Installation {
         daemon_sets: Vec::new(),
         node_pods: ["a", "z"].map(|node| mk_pod(node, false)).into(),
-        ..stopped()
+        ..noted_as_served()
     };
-    let told = decide(&found, "fCd", "", "", 1).expect("something is there").waits_for;
+    let told = decide(&found, "wfCdD", "", "", 1)
+        .expect("something is there")
+        .waits_for;
     assert!(told.contains("from z: let its nodeSelector"), "{told}");
     assert!(told.ends_with("nothing is replaced, on a"), "{told}");
 }
@@ -228,17 +399,22 @@ fn no_controller_and_no_node_plugin_of_ours_comes_before_its_time() {
             ],
             ..Plan::default()
         };
-        decide(found, ours, "", "", 1)
+        decide(found, ours, "a", "", 1)
             .expect("something is there")
             .hold_back(&mut plan);
         plan.actions.iter().map(|action| action.key().kind).collect()
     };
-    assert_eq!(kinds(&whole(), "f"), ["ClusterRole"]);
+    let beside = ["ClusterRole", kind::DAEMON_SET];
+    assert_eq!(kinds(&whole(), "w"), ["ClusterRole"]);
+    assert_eq!(kinds(&whole(), "wf"), beside);
+    assert_eq!(kinds(&whole(), "wfdt"), beside);
     assert_eq!(
-        kinds(&stopped(), "f"),
-        ["ClusterRole", kind::CSI_DRIVER, kind::DEPLOYMENT]
+        kinds(&stopped(), "wfd"),
+        ["ClusterRole", kind::DEPLOYMENT, kind::DAEMON_SET]
     );
-    assert_eq!(kinds(&stopped(), "fC").len(), 5);
+    assert_eq!(kinds(&stopped_for(6), "wfcd"), beside);
+    assert_eq!(kinds(&given_back(7), "wfd"), beside);
+    assert_eq!(kinds(&noted_as_served(), "wfCd").len(), 5);
 }
 
 #[test]
@@ -246,9 +422,9 @@ fn what_is_left_is_named() {
     let found = Installation {
         daemon_sets: Vec::new(),
         node_pods: Vec::new(),
-        ..stopped()
+        ..noted_as_served()
     };
-    let decided = decide(&found, "fCd", "", "", 1).expect("something is there");
+    let decided = decide(&found, "wfCdD", "", "", 1).expect("something is there");
     assert_eq!(decided.leftovers, found.leftovers);
 }
 

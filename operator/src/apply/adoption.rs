@@ -7,23 +7,31 @@ use k8s_openapi::api::{
 use kube::{
     Api,
     api::{
-        ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, Preconditions,
+        ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
         PropagationPolicy,
     },
 };
 use serde_json::json;
 
-use super::{ApplyError, Writer};
+use super::{ApplyError, Writer, api_for};
 use crate::{
-    adoption::{Act, OldController, OldObject},
+    adoption::{Act, NOTE, Note, OldController, OldObject},
     objects::FIELD_MANAGER,
+    plan::Desired,
 };
 
 impl Writer {
     /// Does one act of a take-over in a namespace. What is gone already is fine.
     pub async fn take_over(&self, namespace: &str, act: &Act) -> Result<(), ApplyError> {
         match act {
-            Act::ScaleDown(controller) => self.scale_down(namespace, controller).await,
+            Act::ScaleDown(controller, note) => self.scale(namespace, controller, 0, Some(note)).await,
+            Act::Write(controller, note) => self.scale(namespace, controller, controller.replicas, Some(note)).await,
+            Act::GiveBack(controller, note) => {
+                let replicas = controller.note.as_ref().map_or(1, |known| known.replicas);
+                self.scale(namespace, controller, replicas, note.as_ref()).await
+            }
+            // Its pods are looked for one by one.
+            Act::Withdraw(key, uid) => self.abandon(key, uid).await,
             Act::Orphan(set) => {
                 let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), namespace);
                 let params = params(set, Some(PropagationPolicy::Orphan));
@@ -37,19 +45,49 @@ impl Writer {
         }
     }
 
-    async fn scale_down(&self, namespace: &str, controller: &OldController) -> Result<(), ApplyError> {
+    /// Scales and notes in one write, so that none can get lost without the other.
+    async fn scale(
+        &self,
+        namespace: &str,
+        controller: &OldController,
+        replicas: i32,
+        note: Option<&Note>,
+    ) -> Result<(), ApplyError> {
         let resource = match controller.kind {
             "StatefulSet" => ApiResource::erase::<StatefulSet>(&()),
             _ => ApiResource::erase::<Deployment>(&()),
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let patch = json!({"metadata": {"uid": controller.uid}, "spec": {"replicas": 0}});
+        let note = note.map(serde_json::to_string).transpose()?;
+        let metadata = json!({"uid": controller.uid, "annotations": {NOTE: note}});
+        let patch = json!({"metadata": metadata, "spec": {"replicas": replicas}});
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patched = api.patch(&controller.name, &params, &Patch::Merge(&patch)).await;
         self.done(controller.kind, "patch", patched.map(drop))
+    }
+
+    /// Whether the API server would take a Deployment and a pod of it: admission, quotas and pod security look at them, and nothing is
+    /// written.
+    pub async fn try_out(&self, desired: &Desired) -> Result<(), ApplyError> {
+        let api = api_for(&self.client, &desired.key)?;
+        let params = PatchParams::apply(FIELD_MANAGER).dry_run();
+        api.patch(&desired.key.name, &params, &Patch::Apply(&desired.object))
+            .await?;
+        let mut pod = desired.object["spec"]["template"].clone();
+        pod["metadata"]["name"] = json!(format!("{}-trial", desired.key.name));
+        let pods: Api<Pod> = Api::namespaced(
+            self.client.clone(),
+            desired.key.namespace.as_deref().unwrap_or_default(),
+        );
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        pods.create(&params, &serde_json::from_value(pod)?).await?;
+        Ok(())
     }
 
     /// Counts a write. That the object is gone, or another one has its name, is fine.

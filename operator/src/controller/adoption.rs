@@ -6,17 +6,22 @@ use std::{
 };
 
 use cinder_csi_crds::{AdoptionMode, AdoptionStep};
+use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
 use serde_json::Value;
 
 use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
 use crate::{
-    adoption::{Act, Installation, Ours, Takeover, take_driver, take_up, takeover},
+    adoption::{Act, Installation, Ours, Takeover, take_driver, take_up, takeover, wants_trial},
     error::ReconcileError,
     events::Notice,
     objects::{Key, is_snapshot_controller, kind},
-    observe::{self, ObserveError, eligible_nodes, ready_nodes},
+    observe::{self, NodeFacts, ObserveError, eligible_nodes, ready_nodes},
+    operands::CONTROLLER_COMPONENT,
+    plan::{Desired, is_being_deleted, uid_of},
     resolve::{Problem, Resolved},
-    status::Seen,
+    rollout::NodePod,
+    status::{Seen, Workload},
+    words::listed,
 };
 
 /// Pause before another look at an installation that is being replaced.
@@ -36,6 +41,18 @@ impl Adoption {
     pub(super) fn nodes(&self) -> BTreeSet<&str> {
         self.found.nodes()
     }
+
+    /// Whether the other controller gets its pods back, for which nothing else has to succeed.
+    pub(super) fn is_returning(&self) -> bool {
+        let step = self.takeover.as_ref().map(|takeover| takeover.step);
+        step == Some(AdoptionStep::GivingBack)
+    }
+}
+
+/// Our own part, as far as it has to be asked for.
+struct Found {
+    running: BTreeSet<String>,
+    controller_pods: Vec<NodePod>,
 }
 
 impl Pass<'_> {
@@ -44,20 +61,20 @@ impl Pass<'_> {
     pub(super) async fn look_for_installation(
         &self,
         live: &mut BTreeMap<Key, Value>,
-        resolved: &Resolved,
+        resolved: Option<&Resolved>,
+        desired: &[Desired],
         can_follow: bool,
         seen: &mut Seen,
     ) -> Result<Adoption, ReconcileError> {
         let spec = &self.driver.spec.adoption;
-        match spec.mode {
-            AdoptionMode::Refuse => return Ok(Adoption::default()),
-            AdoptionMode::Adopt => {
-                take_up(&self.owner, live);
-                return Ok(Adoption::default());
-            }
-            AdoptionMode::Migrate => {}
+        if spec.mode == AdoptionMode::Adopt {
+            take_up(&self.owner, live);
         }
-        let (context, name) = (self.context, &self.owner.name);
+        let is_wanted = spec.mode == AdoptionMode::Migrate;
+        if !is_wanted && !self.may_have_stopped() {
+            return Ok(Adoption::default());
+        }
+        let context = self.context;
         let looked = observe::installation(&context.client, &self.owner, &spec.namespace, context.sources.now()).await;
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
@@ -76,22 +93,84 @@ impl Pass<'_> {
         context
             .cluster
             .read(|index| found.leave_dead_pods(|node| index.is_ready(node)));
-        take_driver(&self.owner, live);
-        let running = observe::running_node_pods(&context.client, &self.owner, self.namespace()).await?;
-        let daemon_set = live
-            .iter()
-            .find(|(key, object)| key.kind == kind::DAEMON_SET && self.owner.owns(object));
-        let template = daemon_set.and_then(|(_, object)| observe::pod_template(object));
+        let is_theirs = is_wanted && take_driver(&self.owner, live);
+        let asked = self.ask_for_own_part().await?;
+        let takeover = self
+            .decide(&found, &asked, live, resolved, desired, can_follow, is_theirs)
+            .await;
+        if let Some((step, failure)) = takeover
+            .as_ref()
+            .and_then(|one| Some((one.step, one.failure.as_ref()?)))
+        {
+            seen.problems.push(Problem {
+                reason: if step == AdoptionStep::StartingNodes {
+                    "TakeoverHeldUp"
+                } else {
+                    "TakeoverFailed"
+                },
+                message: failure.clone(),
+            });
+        }
+        seen.adoption.clone_from(&takeover);
+        Ok(Adoption { found, takeover })
+    }
+
+    /// Whether a take-over was on when the status was written last, and had not come to the nodes.
+    pub(super) fn may_have_stopped(&self) -> bool {
+        let told = self.driver.status.as_ref().and_then(|status| status.adoption.as_ref());
+        told.is_some_and(|told| !matches!(told.step, AdoptionStep::ReplacingNodes | AdoptionStep::Done))
+    }
+
+    async fn ask_for_own_part(&self) -> Result<Found, ReconcileError> {
+        let (client, owner, namespace) = (&self.context.client, &self.owner, self.namespace());
+        let running = observe::running_node_pods(client, owner, namespace).await?;
+        let mut controller_pods = observe::pods_of(client, owner, namespace, &[CONTROLLER_COMPONENT]).await?;
+        let cluster = &self.context.cluster;
+        let is_dead =
+            |pod: &NodePod| pod.leaving && !pod.node.is_empty() && !cluster.read(|index| index.is_ready(&pod.node));
+        if controller_pods.iter().any(is_dead)
+            && observe::leases_have_ended(client, owner, namespace, self.context.sources.now()).await?
+        {
+            controller_pods.retain(|pod| !is_dead(pod));
+        }
+        Ok(Found {
+            running,
+            controller_pods,
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a take-over is judged by")]
+    async fn decide(
+        &self,
+        found: &Installation,
+        asked: &Found,
+        live: &BTreeMap<Key, Value>,
+        resolved: Option<&Resolved>,
+        desired: &[Desired],
+        can_follow: bool,
+        is_theirs: bool,
+    ) -> Option<Takeover> {
+        let (context, name) = (self.context, &self.owner.name);
+        let own = |kind: &str| {
+            live.iter()
+                .find(|(key, object)| key.kind == kind && self.owner.owns(object) && !is_snapshot_controller(object))
+        };
+        let staying = |kind: &str| {
+            let (key, object) = own(kind).filter(|(_, object)| !is_being_deleted(object))?;
+            Some((key.clone(), uid_of(object)))
+        };
+        let template = own(kind::DAEMON_SET).and_then(|(_, object)| observe::pod_template(object));
         let (wanted, eligible, pods, registered) = context.cluster.read(|index| {
             let nodes = index.nodes();
-            let template = template.as_ref();
+            let of = |choose: fn(&[&NodeFacts], &PodSpec) -> BTreeSet<String>| {
+                template
+                    .as_ref()
+                    .map(|template| choose(&nodes, template))
+                    .unwrap_or_default()
+            };
             (
-                template
-                    .map(|template| ready_nodes(&nodes, template))
-                    .unwrap_or_default(),
-                template
-                    .map(|template| eligible_nodes(&nodes, template))
-                    .unwrap_or_default(),
+                of(ready_nodes),
+                of(eligible_nodes),
                 index.node_pods_of(name),
                 index.registered_on(name),
             )
@@ -101,24 +180,41 @@ impl Pass<'_> {
             .filter(|pod| pod.ready && !pod.leaving && registered.contains(&pod.node))
             .map(|pod| pod.node.clone())
             .collect();
-        let takeover = takeover(
-            &found,
-            &Ours {
-                can_follow,
-                has_controller: live.iter().any(|(key, object)| {
-                    key.kind == kind::DEPLOYMENT && self.owner.owns(object) && !is_snapshot_controller(object)
-                }),
-                is_controller_done: is_controller_done(live),
-                has_daemon_set: daemon_set.is_some(),
-                wanted: &wanted,
-                eligible: &eligible,
-                running: &running,
-                serving: &serving,
-                max_unavailable: &resolved.node.max_unavailable,
-            },
+        let names: Vec<String> = asked.controller_pods.iter().map(|pod| pod.name.clone()).collect();
+        let mut ours = Ours {
+            is_wanted: self.driver.spec.adoption.mode == AdoptionMode::Migrate,
+            generation: self.driver.metadata.generation.unwrap_or_default(),
+            can_follow,
+            controller: staying(kind::DEPLOYMENT),
+            controller_pods: &names,
+            is_controller_done: is_controller_done(live),
+            trouble: "",
+            trial: None,
+            has_driver: !is_theirs && own(kind::CSI_DRIVER).is_some(),
+            daemon_set: staying(kind::DAEMON_SET),
+            node_trouble: &troubles(&pods),
+            now: context.sources.now(),
+            wanted: &wanted,
+            eligible: &eligible,
+            running: &asked.running,
+            serving: &serving,
+            max_unavailable: resolved.map_or(&IntOrString::Int(1), |resolved| &resolved.node.max_unavailable),
+        };
+        if wants_trial(found, &ours) {
+            let is_controller =
+                |one: &&Desired| one.key.kind == kind::DEPLOYMENT && !is_snapshot_controller(&one.object);
+            if let Some(controller) = desired.iter().find(is_controller) {
+                let tried = context.writer.try_out(controller).await;
+                ours.trial = Some(tried.map_err(|error| error.to_string()));
+            }
+        }
+        let trouble = trouble(
+            &ours,
+            own(kind::DEPLOYMENT).map(|(_, object)| object),
+            &asked.controller_pods,
         );
-        seen.adoption.clone_from(&takeover);
-        Ok(Adoption { found, takeover })
+        ours.trouble = &trouble;
+        takeover(found, &ours)
     }
 
     /// When to look again: the other installation is not ours and so not watched. Not soon where nothing may be done or nothing
@@ -128,7 +224,7 @@ impl Pass<'_> {
         let still = self.context.still(&self.owner.name, takeover);
         match takeover.step {
             AdoptionStep::Done => None,
-            AdoptionStep::Preparing => Some(OBSTACLE_PAUSE),
+            AdoptionStep::Preparing | AdoptionStep::GivenBack => Some(OBSTACLE_PAUSE),
             _ if may_write && still < TAKEOVER_STALLS_AFTER => Some(TAKEOVER_PAUSE),
             _ => Some(OBSTACLE_PAUSE),
         }
@@ -141,12 +237,12 @@ impl Pass<'_> {
         let mut notices = Vec::new();
         for act in acts {
             match self.context.writer.take_over(namespace, act).await {
-                Ok(()) => notices.push(Notice::normal("AdoptionStepDone", "Adopt", sentence(act, namespace))),
+                Ok(()) => notices.extend(notice(act, namespace)),
                 Err(crate::apply::ApplyError::Refused { code: 403, .. }) => {
                     let plural = match act {
-                        Act::ScaleDown(_) => "deployments",
                         Act::Orphan(_) => "daemonsets",
                         Act::Replace(_) => "pods",
+                        _ => "deployments",
                     };
                     seen.problems.push(forbidden(plural, namespace));
                     break;
@@ -178,12 +274,63 @@ fn forbidden(plural: &str, namespace: &str) -> Problem {
     }
 }
 
+/// What keeps pods from running, by their nodes.
+fn troubles(pods: &[NodePod]) -> String {
+    let told = |pod: &NodePod| Some(format!("{} on node {}: {}", pod.name, pod.node, pod.trouble.as_ref()?));
+    listed(&pods.iter().filter_map(told).collect::<Vec<_>>())
+}
+
+/// What keeps our controller from serving.
+fn trouble(ours: &Ours<'_>, deployment: Option<&Value>, pods: &[NodePod]) -> String {
+    if let Some(Err(why)) = &ours.trial {
+        return format!("the API server refuses it: {why}");
+    }
+    if !ours.can_follow {
+        return "the spec or the credentials do not work, which condition Degraded tells about".to_owned();
+    }
+    let Some(deployment) = deployment else {
+        return "its Deployment could not be made".to_owned();
+    };
+    let workload = Workload::of_deployment(deployment);
+    let troubles = troubles(pods);
+    format!(
+        "{} of {} pods of Deployment {} are available{}{troubles}",
+        workload.available,
+        workload.desired,
+        workload.name,
+        if troubles.is_empty() { "" } else { "; " }
+    )
+}
+
+fn notice(act: &Act, namespace: &str) -> Option<Notice> {
+    match act {
+        Act::Write(..) => None,
+        Act::GiveBack(_, Some(_)) => Some(Notice::warning("TakeoverFailed", "Adopt", sentence(act, namespace))),
+        _ => Some(Notice::normal("AdoptionStepDone", "Adopt", sentence(act, namespace))),
+    }
+}
+
 fn sentence(act: &Act, namespace: &str) -> String {
     match act {
-        Act::ScaleDown(controller) => format!(
+        Act::ScaleDown(controller, note) => format!(
             "{} {namespace}/{} of the other installation is scaled to 0 (it had {})",
-            controller.kind, controller.name, controller.replicas
+            controller.kind, controller.name, note.replicas
         ),
+        Act::Write(controller, _) => format!(
+            "how far the take-over is, is noted on {} {namespace}/{}",
+            controller.kind, controller.name
+        ),
+        Act::GiveBack(controller, note) => {
+            let reason = note.as_ref().and_then(|note| note.reason.as_deref());
+            format!(
+                "{} {namespace}/{} of the other installation has its {} pods again: {}",
+                controller.kind,
+                controller.name,
+                controller.note.as_ref().map_or(1, |known| known.replicas),
+                reason.unwrap_or("the take-over is not wanted any more")
+            )
+        }
+        Act::Withdraw(key, _) => format!("{key} is removed, because the other installation goes on"),
         Act::Orphan(set) => format!(
             "DaemonSet {namespace}/{} of the other installation is deleted, its pods go on",
             set.name

@@ -18,7 +18,7 @@ use crate::{
     events::Notice,
     objects::{Key, kind},
     observe::{self, Index},
-    operands::{cloud_config_name, operands},
+    operands::{CONTROLLER_COMPONENT, SNAPSHOT_CONTROLLER, cloud_config_name, operands},
     plan::{Desired, is_being_deleted, uid_of},
     resolve::{Registration, Resolved, resolve},
     status::{self, Removal, Seen},
@@ -104,11 +104,11 @@ impl Pass<'_> {
                     self.delete(objects, &mut notices).await
                 }
                 Step::StopUpdates => {
-                    self.rewrite(&unregistering, &live, kind::CSI_DRIVER, without_updates)
+                    self.rewrite(unregistering.as_ref(), &live, kind::CSI_DRIVER, without_updates)
                         .await
                 }
                 Step::Unregister => {
-                    self.rewrite(&unregistering, &live, kind::DAEMON_SET, hasten_unregistration)
+                    self.rewrite(unregistering.as_ref(), &live, kind::DAEMON_SET, hasten_unregistration)
                         .await
                 }
                 Step::Abandon { objects, nodes } => self.abandon(objects, &nodes, &mut notices).await,
@@ -242,7 +242,8 @@ impl Pass<'_> {
             stranded.node = context.cluster.read(|index| index.stranded_node_pods(&self.owner.name));
         }
         if goes(kind::DEPLOYMENT) {
-            let pods = observe::controller_pods(&context.client, &self.owner, namespace).await?;
+            let components = [CONTROLLER_COMPONENT, SNAPSHOT_CONTROLLER];
+            let pods = observe::pods_of(&context.client, &self.owner, namespace, &components).await?;
             let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
             let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
             if context.cluster.read(is_dead)
@@ -257,7 +258,7 @@ impl Pass<'_> {
     /// Writes an object of the driver with a change that a removal needs, and since when it has that.
     async fn rewrite(
         &self,
-        resolved: &Option<Resolved>,
+        resolved: Option<&Resolved>,
         live: &BTreeMap<Key, Value>,
         kind: &str,
         change: fn(&mut Value, Timestamp),

@@ -1,7 +1,7 @@
 //! Another installation of the driver, the Go driver's, in a namespace of the administrator's choice. It is known by what its pods
 //! run and not by names: manifests and chart differ in those, and people change them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 
@@ -20,12 +20,13 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{ObserveError, pages};
+use super::{ObserveError, pages, pods::PodObject};
 use crate::{
-    adoption::{Installation, OldController, OldObject},
+    adoption::{Installation, NOTE, Note, OldController, OldObject},
     images::Component,
     objects::{Key, Owner},
     operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT, SNAPSHOT_CONTROLLER_LEASE},
+    rollout::NodePod,
 };
 use cinder_csi_crds::INSTANCE_LABEL;
 
@@ -61,6 +62,7 @@ pub async fn installation(
             name: controller.metadata.name.unwrap_or_default(),
             uid: controller.metadata.uid.unwrap_or_default(),
             replicas: controller.replicas.unwrap_or(1),
+            note: controller.metadata.annotations.as_ref().and_then(note_in),
         });
         specs.push(spec);
     }
@@ -98,17 +100,22 @@ pub async fn installation(
     Ok(found)
 }
 
-/// Our own pods that are not on nodes for their own sake: the controller's, and the snapshot-controller's.
-pub async fn controller_pods(client: &Client, owner: &Owner, namespace: &str) -> Result<Vec<OldObject>, ObserveError> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let labels = format!("{INSTANCE_LABEL}={},{COMPONENT_LABEL}!={NODE_COMPONENT}", owner.name);
+/// Our own pods of some components that have not ended.
+pub async fn pods_of(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    components: &[&str],
+) -> Result<Vec<NodePod>, ObserveError> {
+    let api: Api<PodObject> = Api::namespaced(client.clone(), namespace);
+    let labels = format!(
+        "{INSTANCE_LABEL}={},{COMPONENT_LABEL} in ({})",
+        owner.name,
+        components.join(",")
+    );
     let failed = |source| list_failed::<Pod>(source);
     let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
-    let pods = pods.items.into_iter().filter(|pod| !has_ended(pod));
-    let place = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    Ok(pods
-        .map(|pod| old_object(place(&pod).unwrap_or_default(), pod.metadata))
-        .collect())
+    Ok(pods.items.iter().filter_map(PodObject::unended).collect())
 }
 
 /// Whether none of these pods can lead any more: no lease of theirs was renewed for twice the time that it lasts.
@@ -222,6 +229,11 @@ fn is_node_plugin(spec: &PodSpec, driver: &str) -> bool {
         .flatten()
         .filter_map(|volume| volume.host_path.as_ref());
     paths.any(|host| host.path.trim_end_matches('/').ends_with(&directory))
+}
+
+/// What was noted on the other controller. Text that is no note counts as none.
+fn note_in(annotations: &BTreeMap<String, String>) -> Option<Note> {
+    serde_json::from_str(annotations.get(NOTE)?).ok()
 }
 
 fn old_object(node: String, metadata: ObjectMeta) -> OldObject {

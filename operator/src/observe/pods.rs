@@ -44,6 +44,7 @@ struct PodStatus {
     conditions: Option<Vec<PodCondition>>,
     container_statuses: Option<Vec<ContainerStatus>>,
     message: Option<String>,
+    phase: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -91,20 +92,10 @@ impl Fact for PodObject {
         }
         let driver = labels.get(INSTANCE_LABEL)?.clone();
         let node = self.spec.node_name.clone().or_else(|| self.intended_node())?;
-        let ready = self.condition("Ready");
-        let made = self.metadata.creation_timestamp.as_ref();
-        let changed = ready.and_then(|ready| ready.last_transition_time.as_ref());
-        let pod = NodePod {
-            name: self.metadata.name.clone().unwrap_or_default(),
-            uid: self.metadata.uid.clone().unwrap_or_default(),
-            node,
-            revision: labels.get(REVISION_LABEL).cloned().unwrap_or_default(),
-            ready: ready.is_some_and(|ready| ready.status == "True"),
-            leaving: self.metadata.deletion_timestamp.is_some(),
-            since: made.into_iter().chain(changed).map(|time| time.0).max(),
-            trouble: self.trouble(),
-        };
-        Some(KeptPod { driver, pod })
+        Some(KeptPod {
+            driver,
+            pod: self.on(node),
+        })
     }
 
     fn concerns(kept: &KeptPod) -> Concerns {
@@ -117,6 +108,30 @@ impl Fact for PodObject {
 }
 
 impl PodObject {
+    /// The pod, unless none of its containers runs or will run again, as after an eviction. One without a node has an empty one.
+    pub(super) fn unended(&self) -> Option<NodePod> {
+        let has_ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        (!has_ended).then(|| self.on(self.spec.node_name.clone().unwrap_or_default()))
+    }
+
+    fn on(&self, node: String) -> NodePod {
+        let ready = self.condition("Ready");
+        let made = self.metadata.creation_timestamp.as_ref();
+        let changed = ready.and_then(|ready| ready.last_transition_time.as_ref());
+        let labels = self.metadata.labels.as_ref();
+        let revision = labels.and_then(|labels| labels.get(REVISION_LABEL));
+        NodePod {
+            name: self.metadata.name.clone().unwrap_or_default(),
+            uid: self.metadata.uid.clone().unwrap_or_default(),
+            node,
+            revision: revision.cloned().unwrap_or_default(),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            leaving: self.metadata.deletion_timestamp.is_some(),
+            since: made.into_iter().chain(changed).map(|time| time.0).max(),
+            trouble: self.trouble(),
+        }
+    }
+
     fn condition(&self, type_: &str) -> Option<&PodCondition> {
         let mut conditions = self.status.conditions.iter().flatten();
         conditions.find(|condition| condition.type_ == type_)

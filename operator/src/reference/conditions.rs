@@ -241,6 +241,20 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         Degraded,
         "True",
+        "TakeoverHeldUp",
+        "The other installation's controller is not stopped, because the API server refuses this driver's in a dry run.",
+        "Fix what the message names: a quota, an admission policy, a right of the operator.",
+    ),
+    row(
+        Degraded,
+        "True",
+        "TakeoverFailed",
+        "This driver's controller did not serve in time after the other installation's was stopped, which gets its pods back.",
+        "Fix what the message names and change the spec, to have it tried again.",
+    ),
+    row(
+        Degraded,
+        "True",
         "ImmutableField",
         "A field differs that Kubernetes does not let anybody change.",
         "Put the spec back, or delete the object yourself at a time without volumes in use.",

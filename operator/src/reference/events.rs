@@ -70,6 +70,11 @@ pub static EVENTS: &[EventReason] = &[
         "AdoptionStepDone",
         "A part of another installation of the driver was stopped, so that this driver takes its place.",
     ),
+    row(
+        Warning,
+        "TakeoverFailed",
+        "This driver's controller did not come up in place of the other installation's, which has its pods back; the note says why.",
+    ),
     row(Normal, "Created", "Objects of the driver were made."),
     row(
         Normal,

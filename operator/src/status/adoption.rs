@@ -17,7 +17,16 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
     let takeover = seen.adoption.as_ref()?;
     let what = match takeover.step {
         AdoptionStep::Done => return None,
+        AdoptionStep::GivenBack => {
+            let message = format!(
+                "the other controller has its pods back; waiting for {}",
+                takeover.waits_for
+            );
+            return Some(verdict("False", "Stopped", message));
+        }
         AdoptionStep::Preparing => "nothing of the other installation is touched yet",
+        AdoptionStep::StartingNodes => "this driver is shown to start before the other controller is stopped",
+        AdoptionStep::GivingBack => "the other controller gets its pods back",
         AdoptionStep::StoppingController => "the other controller is stopped",
         AdoptionStep::StartingController => "this driver's controller starts in place of the other one",
         AdoptionStep::ReplacingNodes => "the node plugins change, a few nodes at once",

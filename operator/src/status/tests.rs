@@ -249,6 +249,8 @@ fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
             step,
             acts: Vec::new(),
             waits_for: "the pods of the other controller to end".to_owned(),
+            failure: None,
+            stages: None,
             leftovers: vec!["ClusterRole csi-attacher-role".to_owned()],
         }),
         ..mk_healthy()

@@ -3,7 +3,13 @@
 use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
 
 use super::*;
-use crate::controller::adoption::{TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER};
+use crate::{
+    adoption::NOTE,
+    controller::adoption::{TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER},
+    operands::COMPONENT_LABEL,
+};
+
+const OLD: &str = "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin";
 
 #[tokio::test]
 async fn what_was_let_go_of_is_taken_up_where_the_spec_says_so() {
@@ -41,9 +47,13 @@ fn beside_another(state: ManagementState, password: &str) -> World {
     world.set_password(password);
     let container = json!({"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"});
     world.api.put(
-        "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
+        OLD,
         json!({"metadata": {"name": "csi-cinder-controllerplugin", "namespace": "kube-system", "uid": "old"},
             "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [container]}}}}),
+    );
+    world.api.put(
+        CSI_DRIVER,
+        json!({"metadata": {"name": NAME, "uid": "theirs"}, "spec": {"attachRequired": true}}),
     );
     world
 }
@@ -61,7 +71,9 @@ async fn a_take_over_is_looked_at_every_second_only_while_it_goes_on(
     #[case] pause: Duration,
 ) {
     let world = beside_another(state, password);
-    world.reconcile().await.expect("reconciled");
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
     tokio::time::advance(later).await;
     let action = world.reconcile().await.expect("reconciled");
     assert_eq!(action, Action::requeue(pause + Duration::from_millis(100)));
@@ -130,4 +142,136 @@ async fn a_pod_on_a_dead_node_does_not_keep_our_controller_away() {
         "{:?}",
         world.condition(ConditionType::Progressing)
     );
+}
+
+/// The replicas of the other controller, and what is noted on it.
+fn theirs(world: &World) -> (i64, Value) {
+    let old = world.api.get(OLD).expect("the other controller");
+    let note = old["metadata"]["annotations"][NOTE].as_str();
+    let note = note.map_or(Value::Null, |note| serde_json::from_str(note).expect("a note"));
+    (old["spec"]["replicas"].as_i64().expect("a number"), note)
+}
+
+/// Notes that theirs was stopped long ago.
+pub(super) fn since_long_stopped(world: &World) {
+    let note = json!({"replicas": 1, "stopped": "2026-01-01T00:00:00Z"}).to_string();
+    let mut old = world.api.get(OLD).expect("the other controller");
+    old["metadata"]["annotations"] = json!({(NOTE): note});
+    old["spec"]["replicas"] = json!(0);
+    world.api.put(OLD, old);
+}
+
+/// A take-over where a pod of ours runs on the node beside theirs.
+pub(super) async fn shown_to_start() -> World {
+    let world = beside_another(ManagementState::Managed, "good");
+    world.reconcile().await.expect("reconciled");
+    let labels = json!({(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): "node"});
+    world.api.put(
+        "/api/v1/namespaces/cinder-csi/pods/ours-n1",
+        json!({"metadata": {"name": "ours-n1", "labels": labels}, "spec": {"nodeName": "n1", "containers": []},
+            "status": {"containerStatuses": [{"name": "cinder-csi-driver", "image": "", "imageID": "", "ready": false,
+                "restartCount": 0, "state": {"running": {}}}]}}),
+    );
+    world
+}
+
+/// One where theirs is stopped and ours is there and does not serve.
+async fn started() -> World {
+    let world = shown_to_start().await;
+    world.reconcile().await.expect("theirs is stopped");
+    world.reconcile().await.expect("ours starts");
+    assert!(world.api.get(DEPLOYMENT).is_some());
+    world
+}
+
+#[tokio::test]
+async fn the_other_controller_goes_on_until_ours_is_shown_to_start() {
+    let world = beside_another(ManagementState::Managed, "good");
+    for _ in 0..3 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert_eq!(theirs(&world), (1, Value::Null), "no pod of ours runs");
+    assert!(world.api.get(DAEMON_SET).is_some() && world.api.get(DEPLOYMENT).is_none());
+
+    let world = shown_to_start().await;
+    world.api.break_writes_to(Some("/namespaces/cinder-csi/pods"));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        theirs(&world),
+        (1, Value::Null),
+        "a pod of our controller would be refused"
+    );
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert!(
+        verdict == "True/TakeoverHeldUp" && message.contains("by the test"),
+        "{verdict}: {message}"
+    );
+
+    world.api.break_writes_to(None);
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    let (replicas, note) = theirs(&world);
+    assert_eq!((replicas, &note["replicas"]), (0, &json!(1)));
+    let writes = world.api.take_writes();
+    assert_eq!(
+        writes.iter().filter(|write| write.ends_with(OLD)).count(),
+        1,
+        "{writes:?}"
+    );
+    assert!(world.api.get(DEPLOYMENT).is_none(), "theirs ends first");
+}
+
+#[tokio::test]
+async fn the_other_controller_gets_its_pods_back_when_ours_does_not_serve() {
+    let world = started().await;
+    since_long_stopped(&world);
+    // What is wrong with other objects is no reason to wait.
+    world.api.remove(OWN_SECRET);
+    world.api.break_writes_to(Some("/secrets/"));
+    world.reconcile().await.expect_err("a Secret cannot be written");
+    assert!(
+        world.api.get(DEPLOYMENT).is_none() && theirs(&world).0 == 0,
+        "ours goes first"
+    );
+    world.reconcile().await.expect_err("a Secret cannot be written");
+    let (replicas, note) = theirs(&world);
+    assert_eq!((replicas, &note["failedGeneration"]), (1, &json!(1)));
+    world.api.break_writes_to(None);
+    let events = world.api.kinds_of_events();
+    assert!(events.contains(&"Warning TakeoverFailed".to_owned()), "{events:?}");
+
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        world.api.take_writes(),
+        Vec::<String>::new(),
+        "it is not tried again at once"
+    );
+    assert_eq!(world.condition(ConditionType::Progressing).0, "False/Stopped");
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert!(
+        verdict == "True/TakeoverFailed" && message.contains("0 of 1 pods"),
+        "{verdict}: {message}"
+    );
+
+    world.api.change(DRIVER, "/metadata/generation", json!(2));
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(theirs(&world).0, 0, "the spec has changed: it is tried again");
+}
+
+#[tokio::test]
+async fn the_other_controller_gets_its_pods_back_when_the_take_over_is_not_wanted_any_more() {
+    let world = started().await;
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Refuse"}));
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert_eq!(theirs(&world), (1, Value::Null));
+    assert!(world.api.get(DEPLOYMENT).is_none() && world.api.get(DAEMON_SET).is_none());
+    world.reconcile().await.expect("reconciled");
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+    assert_eq!(world.driver().status.expect("a status").adoption, None);
 }

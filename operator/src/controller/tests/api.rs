@@ -221,6 +221,11 @@ impl State {
         if *method == Method::GET && self.hidden.as_ref().is_some_and(is_hidden) {
             return refusal(403, "Forbidden");
         }
+        // A dry run is looked at, and leaves nothing.
+        if query.contains("dryRun") {
+            self.writes.pop();
+            return (200, body.clone());
+        }
         match *method {
             Method::GET => self.read(path, query),
             Method::PATCH if body.get("kind").is_some() && query.contains(KEEPER) => self.keep(path, body),
@@ -246,8 +251,12 @@ impl State {
         }
         let is_listed = |(key, object): &(&String, &Value)| {
             let below = key.strip_prefix(path).and_then(|rest| rest.strip_prefix('/'));
-            let labelled = object["metadata"]["labels"]["csi.openstack.org/instance"].is_string();
-            below.is_some_and(|rest| !rest.contains('/')) && (labelled || !query.contains("labelSelector"))
+            let labels = &object["metadata"]["labels"];
+            let labelled = labels["csi.openstack.org/instance"].is_string();
+            let component = labels["app.kubernetes.io/component"].as_str().unwrap_or("none");
+            below.is_some_and(|rest| !rest.contains('/'))
+                && (labelled || !query.contains("labelSelector"))
+                && (!query.contains("component") || query.contains(component))
         };
         // As in real lists, items do not say what they are.
         let bare = |(_, object): (&String, &Value)| {
@@ -319,7 +328,10 @@ impl State {
             return (200, object.clone());
         }
         if let Some(object) = self.objects.get_mut(path).filter(|_| body.get("kind").is_none()) {
-            // A merge patch, so far of annotations and labels only.
+            // A merge patch, so far of replicas, annotations and labels only.
+            if let Some(replicas) = body.pointer("/spec/replicas") {
+                object["spec"]["replicas"] = replicas.clone();
+            }
             for map in ["annotations", "labels"] {
                 for (key, value) in body["metadata"][map].as_object().into_iter().flatten() {
                     object["metadata"][map][key] = value.clone();

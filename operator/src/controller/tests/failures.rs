@@ -1,6 +1,6 @@
 //! Reconciles that fail before they are through.
 
-use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
+use cinder_csi_crds::INSTANCE_LABEL;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use super::*;
@@ -166,15 +166,7 @@ async fn a_node_pod_that_may_not_be_replaced_is_told_with_how_far_the_rollout_is
 
 #[tokio::test]
 async fn a_step_of_a_take_over_that_fails_is_told_with_the_step() {
-    let mut spec = mk_spec();
-    spec.adoption.mode = AdoptionMode::Migrate;
-    let world = World::new(spec, mk_index(&[], true));
-    world.api.put(
-        "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
-        json!({"metadata": {"name": "csi-cinder-controllerplugin", "namespace": "kube-system", "uid": "old"},
-            "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [
-                {"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]}}}}),
-    );
+    let world = super::adoption::shown_to_start().await;
     world.api.break_writes_to(Some("/kube-system/deployments/"));
     let (verdict, message) = world.fails().await;
     assert_eq!(verdict, "True/ReconcileFailed");

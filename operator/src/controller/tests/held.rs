@@ -42,7 +42,9 @@ async fn what_has_no_pods_comes_back(#[case] version: &str) {
         .filter(|path| ![DEPLOYMENT, DAEMON_SET].contains(&path.as_str()))
         .collect();
     assert!(paths.len() > 10, "{paths:?}");
-    paths.iter().for_each(|path| world.api.remove(path));
+    for path in &paths {
+        world.api.remove(path);
+    }
     world.reconcile().await.expect("reconciled");
     for path in paths {
         assert!(world.api.get(path).is_some(), "{path}");
@@ -79,15 +81,15 @@ async fn a_workload_comes_back_as_its_newest_revision_was(#[case] path: &str) {
         json!({"metadata": {"labels": {(COMPONENT_LABEL): component}},
             "spec": {"containers": [{"name": "cinder-csi-driver", "image": "old"}]}})
     };
-    let labels = json!({"csi.openstack.org/instance": NAME});
+    let labels = |component: &str| json!({"csi.openstack.org/instance": NAME, (COMPONENT_LABEL): component});
     world.api.put(
         REPLICA_SET,
-        json!({"metadata": {"name": "old", "labels": labels, "annotations": {"deployment.kubernetes.io/revision": "3"}},
+        json!({"metadata": {"name": "old", "labels": labels("controller"), "annotations": {"deployment.kubernetes.io/revision": "3"}},
             "spec": {"selector": {}, "template": template("controller")}}),
     );
     world.api.put(
         REVISION,
-        json!({"metadata": {"name": "old", "labels": labels}, "revision": 3,
+        json!({"metadata": {"name": "old", "labels": labels("node")}, "revision": 3,
             "data": {"spec": {"template": template("node")}}}),
     );
     world.api.remove(path);

@@ -295,7 +295,7 @@ async fn removals(reached: &mut Reached) {
     // Nor are the pods of its controller.
     world.api.put(
         "/api/v1/namespaces/cinder-csi/pods/c1",
-        json!({"metadata": {"name": "c1", "labels": {(INSTANCE_LABEL): NAME}}, "spec": {"nodeName": "n1", "containers": []}}),
+        json!({"metadata": {"name": "c1", "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): "controller"}}, "spec": {"nodeName": "n1", "containers": []}}),
     );
     world.api.keep_pods_of(DEPLOYMENT);
     world.delete();
@@ -383,6 +383,13 @@ async fn take_overs(reached: &mut Reached) {
         }
         world.tell(reached).await;
     }
+    let world = super::adoption::shown_to_start().await;
+    world.api.break_writes_to(Some("/namespaces/cinder-csi/pods"));
+    world.tell(reached).await;
+    world.api.break_writes_to(None);
+    world.tell(reached).await;
+    super::adoption::since_long_stopped(&world);
+    world.tell(reached).await;
 }
 
 async fn namespaces(reached: &mut Reached) {

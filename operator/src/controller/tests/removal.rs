@@ -232,11 +232,11 @@ async fn a_removal_ends_though_the_last_pods_are_on_a_node_that_is_dead() {
     world.reconcile().await.expect("reconciled");
     world.api.put(
         "/api/v1/namespaces/cinder-csi/pods/c1",
-        json!({"metadata": {"name": "c1", "labels": {(INSTANCE_LABEL): NAME}}, "spec": {"nodeName": "n1", "containers": []}}),
+        json!({"metadata": {"name": "c1", "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): "controller"}}, "spec": {"nodeName": "n1", "containers": []}}),
     );
-    [DEPLOYMENT, DAEMON_SET]
-        .iter()
-        .for_each(|path| world.api.keep_pods_of(path));
+    for path in [DEPLOYMENT, DAEMON_SET] {
+        world.api.keep_pods_of(path);
+    }
     world.delete();
     world.reconcile().await.expect("reconciled");
     world.since_long(CSI_DRIVER, UPDATES_STOPPED_SINCE);

@@ -36,15 +36,22 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     );
     role(world, true).await?;
 
-    // Its controller is stopped, and as long as a pod of it is there, nothing of ours starts.
+    // Ours is shown to start before anything of theirs is touched: a pod of ours runs, and a dry run of the controller passes.
+    at(world, "StartingNodes").await?;
+    wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;
+    ensure!(
+        replicas(world).await? == 1,
+        "the other controller was stopped before a pod of ours ran"
+    );
+    our_pod(world, NODES[0], false).await?;
+
+    // Its controller is stopped, and as long as a pod of it is there, no controller of ours starts.
     at(world, "StoppingController").await?;
-    wait_for("the other controller to be scaled down", PATIENCE, async || {
-        let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
-        ensure!(old["spec"]["replicas"] == 0, "{}", old["spec"]["replicas"]);
-        Ok(())
-    })
-    .await?;
-    nothing_of_ours(world).await?;
+    stopped(world).await?;
+    ensure!(
+        world.api.find(DEPLOYMENT).await?.is_none(),
+        "our controller is there beside a pod of the other one"
+    );
     hold_lease(world).await?;
     let begun = std::time::Instant::now();
     world.api.delete(&format!("{OLD_PODS}/{CONTROLLER}-x")).await?;
@@ -54,15 +61,10 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         waited + Duration::from_secs(1) > Duration::from_secs(LEASE_SECONDS.into()),
         "it started {waited:?} after the other one's pod ended, in spite of its lease"
     );
-    let new_driver = world.api.get(&driver()).await?;
+    taken_back_and_begun_again(world).await?;
     ensure!(
-        new_driver["metadata"]["uid"] != old_driver["metadata"]["uid"]
-            && new_driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
-        "the CSIDriver is {new_driver}"
-    );
-    ensure!(
-        world.api.find(DAEMON_SET).await?.is_none(),
-        "node plugins of ours came before the controller was done"
+        world.api.get(&driver()).await?["metadata"]["uid"] == old_driver["metadata"]["uid"],
+        "the CSIDriver changed hands before our controller serves"
     );
 
     // Our controller is done: the DaemonSets change, and no pod with them.
@@ -71,6 +73,16 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     let done = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
         "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
     world.api.merge(&format!("{DEPLOYMENT}/status"), &done).await?;
+    wait_for("the CSIDriver to change hands", PATIENCE, async || {
+        let new_driver = world.api.get(&driver()).await?;
+        ensure!(
+            new_driver["metadata"]["uid"] != old_driver["metadata"]["uid"]
+                && new_driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
+            "the CSIDriver is {new_driver}"
+        );
+        Ok(())
+    })
+    .await?;
     let old_set = format!("{APPS}/daemonsets/{NODE}");
     wait_for("the end of the other DaemonSet", PATIENCE, async || {
         let Some(set) = world.api.find(&old_set).await? else {
@@ -157,6 +169,42 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     })
     .await?;
     role(world, false).await
+}
+
+/// Before our controller serves, the mode is taken back: the other controller has its pods again, and nothing of ours runs beside it.
+async fn taken_back_and_begun_again(world: &World) -> Result<()> {
+    world.patch_spec(&json!({"adoption": {"mode": "Refuse"}})).await?;
+    wait_for("the other controller to have its pods again", PATIENCE, async || {
+        ensure!(replicas(world).await? == 1, "it is scaled to 0");
+        Ok(())
+    })
+    .await?;
+    nothing_of_ours(world).await?;
+    world.api.delete(&format!("{PODS}/node-pod-{}", NODES[0])).await?;
+    world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
+    our_pod(world, NODES[0], false).await?;
+    stopped(world).await?;
+    wait_for("our controller", PATIENCE, async || world.api.get(DEPLOYMENT).await)
+        .await
+        .map(drop)
+}
+
+/// How many pods the other controller is to have.
+async fn replicas(world: &World) -> Result<Value> {
+    let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
+    Ok(old["spec"]["replicas"].clone())
+}
+
+/// The other controller is scaled down, and what it had is noted on it.
+async fn stopped(world: &World) -> Result<()> {
+    wait_for("the other controller to be scaled down", PATIENCE, async || {
+        let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
+        let note = old["metadata"]["annotations"]["csi.openstack.org/takeover"].to_string();
+        ensure!(old["spec"]["replicas"] == 0, "{}", old["spec"]["replicas"]);
+        ensure!(note.contains("replicas"), "the note is {note}");
+        Ok(())
+    })
+    .await
 }
 
 fn driver() -> String {
