@@ -93,6 +93,13 @@ pub struct OldObject {
     pub leaving: bool,
 }
 
+impl OldObject {
+    /// A pod and where it is, for people.
+    pub fn place(&self) -> String {
+        format!("{} on node {}", self.name, self.node)
+    }
+}
+
 /// The other installation, as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {
@@ -479,8 +486,7 @@ fn stopping(found: &Installation, ours: &Ours<'_>) -> Option<Takeover> {
             Act::ScaleDown(controller.clone(), noted(controller, controller.replicas, since))
         })
         .collect();
-    let place = |pod: &OldObject| format!("{} on node {}", pod.name, pod.node);
-    let pods: Vec<String> = found.controller_pods.iter().map(place).collect();
+    let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
     let what = if !pods.is_empty() {
         format!("the pods of the other controller to end: {}", listed(&pods))
     } else if !acts.is_empty() {

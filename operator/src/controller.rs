@@ -327,11 +327,13 @@ impl Pass<'_> {
                 notices.extend(self.free_nodes(resolved).await);
             }
             self.remember_objects(&keys, &live, &seen.failures);
-        } else if may_write && self.may_have_stopped() {
+        } else if self.may_have_stopped() {
             adoption = Box::pin(self.look_for_installation(&mut live, None, &[], false, &mut seen)).await?;
-            match self.take_over(&adoption, &mut seen).await {
-                Ok(done) => notices.extend(done),
-                Err(error) => failed = Some(error),
+            if may_write {
+                match self.take_over(&adoption, &mut seen).await {
+                    Ok(done) => notices.extend(done),
+                    Err(error) => failed = Some(error),
+                }
             }
         }
         self.look_at(&live, &mut seen);

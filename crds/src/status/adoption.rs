@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The other installation, and how far it is replaced. Only there under spec.adoption.mode Migrate, until nothing is left of it.
+/// The other installation, and how far it is replaced. Only there under spec.adoption.mode Migrate, until nothing is left of it,
+/// or while a take-over is taken back.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptionStatus {

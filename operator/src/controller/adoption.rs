@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
 use crate::{
-    adoption::{Act, Installation, Ours, Takeover, take_driver, take_up, takeover, wants_trial},
+    adoption::{Act, Installation, OldObject, Ours, Takeover, take_driver, take_up, takeover, wants_trial},
     error::ReconcileError,
     events::Notice,
     objects::{Key, is_snapshot_controller, kind},
@@ -79,6 +79,7 @@ impl Pass<'_> {
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
                 seen.problems.push(forbidden(&plural, &spec.namespace));
+                seen.adoption = self.unseen();
                 return Ok(Adoption::default());
             }
             other => other?,
@@ -119,6 +120,19 @@ impl Pass<'_> {
     pub(super) fn may_have_stopped(&self) -> bool {
         let told = self.driver.status.as_ref().and_then(|status| status.adoption.as_ref());
         told.is_some_and(|told| !matches!(told.step, AdoptionStep::ReplacingNodes | AdoptionStep::Done))
+    }
+
+    /// The step that was told last, where nothing can be looked at: without it a controller that was stopped would be forgotten.
+    fn unseen(&self) -> Option<Takeover> {
+        let told = self.driver.status.as_ref()?.adoption.as_ref()?;
+        Some(Takeover {
+            step: told.step,
+            acts: Vec::new(),
+            waits_for: "the role that condition Degraded names".to_owned(),
+            failure: None,
+            leftovers: told.leftovers.clone(),
+            stages: None,
+        })
     }
 
     async fn ask_for_own_part(&self) -> Result<Found, ReconcileError> {
@@ -209,6 +223,7 @@ impl Pass<'_> {
             }
         }
         let trouble = trouble(
+            found,
             &ours,
             own(kind::DEPLOYMENT).map(|(_, object)| object),
             &asked.controller_pods,
@@ -267,7 +282,7 @@ fn forbidden(plural: &str, namespace: &str) -> Problem {
     Problem {
         reason: "AdoptionForbidden",
         message: format!(
-            "spec.adoption.mode is Migrate, and the operator may not read or change {plural} in namespace {namespace}; \
+            "the operator may not read or change {plural} in namespace {namespace}, which a take-over needs, also one that is taken back; \
              `kubectl apply -k config/rbac/adoption` gives it the role for that (its namespace is kube-system: write another one there \
              and in spec.adoption.namespace)"
         ),
@@ -281,7 +296,11 @@ fn troubles(pods: &[NodePod]) -> String {
 }
 
 /// What keeps our controller from serving.
-fn trouble(ours: &Ours<'_>, deployment: Option<&Value>, pods: &[NodePod]) -> String {
+fn trouble(found: &Installation, ours: &Ours<'_>, deployment: Option<&Value>, pods: &[NodePod]) -> String {
+    if ours.controller.is_none() && !found.controller_pods.is_empty() {
+        let pods: Vec<String> = found.controller_pods.iter().map(OldObject::place).collect();
+        return format!("pods of the other controller did not end: {}", listed(&pods));
+    }
     if let Some(Err(why)) = &ours.trial {
         return format!("the API server refuses it: {why}");
     }
@@ -289,7 +308,7 @@ fn trouble(ours: &Ours<'_>, deployment: Option<&Value>, pods: &[NodePod]) -> Str
         return "the spec or the credentials do not work, which condition Degraded tells about".to_owned();
     }
     let Some(deployment) = deployment else {
-        return "its Deployment could not be made".to_owned();
+        return "its Deployment is not there: it could not be made, or the operator did not run".to_owned();
     };
     let workload = Workload::of_deployment(deployment);
     let troubles = troubles(pods);

@@ -235,7 +235,7 @@ pub static CONDITIONS: &[ConditionReason] = &[
         Degraded,
         "True",
         "AdoptionForbidden",
-        "spec.adoption.mode is Migrate, and the operator has no role in the namespace of the other installation.",
+        "A take-over is to go on or to be taken back, and the operator has no role in the namespace of the other installation.",
         "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the take-over is done.",
     ),
     row(

@@ -275,3 +275,55 @@ async fn the_other_controller_gets_its_pods_back_when_the_take_over_is_not_wante
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
     assert_eq!(world.driver().status.expect("a status").adoption, None);
 }
+
+#[rstest]
+#[case::without_the_role("/kube-system/", json!({}))]
+#[case::paused_with_a_broken_spec("nothing has this in its path", json!({
+    "/spec/managementState": "Paused",
+    "/spec/update": {"window": {"schedule": "nonsense", "duration": "1h"}},
+}))]
+#[tokio::test]
+async fn that_the_other_controller_was_stopped_is_not_forgotten(#[case] hidden: &str, #[case] changes: Value) {
+    let world = started().await;
+    let whole = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+    world.api.hide(hidden);
+    for (pointer, value) in changes.as_object().into_iter().flatten() {
+        world.api.change(DRIVER, pointer, value.clone());
+    }
+    world.reconcile().await.expect("reconciled");
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Refuse"}));
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert_eq!(theirs(&world).0, 0);
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert!(
+        verdict == "True/InvalidWindow" || message.contains("config/rbac/adoption"),
+        "{verdict}: {message}"
+    );
+
+    world.api.hide("nothing has this in its path");
+    world.api.change(DRIVER, "/spec", whole);
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Refuse"}));
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    assert_eq!(theirs(&world), (1, Value::Null));
+}
+
+#[tokio::test]
+async fn a_pod_of_the_other_controller_that_does_not_end_is_named_when_it_gets_its_pods_back() {
+    let world = started().await;
+    world.api.remove(DEPLOYMENT);
+    since_long_stopped(&world);
+    let container = json!({"name": "driver", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"});
+    world.api.put(
+        "/api/v1/namespaces/kube-system/pods/old",
+        json!({"metadata": {"name": "old", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"nodeName": "dead", "containers": [container]}}),
+    );
+    world.reconcile().await.expect("reconciled");
+    let (replicas, note) = theirs(&world);
+    let reason = note["reason"].as_str().unwrap_or_default();
+    assert!(replicas == 1 && reason.contains("old on node dead"), "{note}");
+}
