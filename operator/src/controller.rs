@@ -295,13 +295,18 @@ impl Pass<'_> {
             let mut plan = plan(&self.owner, &desired, &live, &unrepairable, is_complete);
             guard::hold_back(&context.client, &context.cluster, &self.owner.name, &mut plan).await?;
             seen.obstacles.clone_from(&plan.obstacles);
+            // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
+            if let Some(takeover) = adoption
+                .takeover
+                .as_ref()
+                .filter(|_| seen.state != ManagementState::DryRun)
+            {
+                takeover.hold_back(&mut plan);
+            }
             self.compare(&plan, &live, &mut seen);
             if may_write {
                 notices.extend(self.restore(&mut plan, &seen.gate).await?);
                 hold_back(&mut plan, &seen.gate, &live, is_controller_done(&live));
-                if let Some(takeover) = &adoption.takeover {
-                    takeover.hold_back(&mut plan);
-                }
                 let last_words = guard::last_words(&context.client, &plan).await?;
                 let outcome = carry_out(&context.writer, &plan).await;
                 context.remember_unrepairable(&self.owner.name, outcome.left);
@@ -326,7 +331,9 @@ impl Pass<'_> {
                 }
                 notices.extend(self.free_nodes(resolved).await);
             }
-            self.remember_objects(&keys, &live, &seen.failures);
+            // What is missing after that, the operator itself has taken away.
+            let kept = if adoption.is_returning() { &[] } else { keys.as_slice() };
+            self.remember_objects(kept, &live, &seen.failures);
         } else if self.may_have_stopped() {
             adoption = Box::pin(self.look_for_installation(&mut live, None, &[], false, &mut seen)).await?;
             if may_write {

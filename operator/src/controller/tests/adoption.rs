@@ -327,3 +327,30 @@ async fn a_pod_of_the_other_controller_that_does_not_end_is_named_when_it_gets_i
     let reason = note["reason"].as_str().unwrap_or_default();
     assert!(replicas == 1 && reason.contains("old on node dead"), "{note}");
 }
+
+#[tokio::test]
+async fn what_a_take_over_holds_back_or_takes_away_is_no_drift() {
+    let world = started().await;
+    let as_expected = |when: &str| {
+        let told = world.condition(ConditionType::DriftDetected);
+        assert_eq!(told.0, "False/AsExpected", "{when}: {told:?}");
+    };
+    since_long_stopped(&world);
+    for when in ["ours goes", "theirs comes back", "theirs goes on"] {
+        world.reconcile().await.expect("reconciled");
+        as_expected(when);
+    }
+    world.context.forget(NAME);
+    for when in ["after a start of the operator", "later"] {
+        world.reconcile().await.expect("reconciled");
+        as_expected(when);
+    }
+    world.api.change(DRIVER, "/metadata/generation", json!(2));
+    for when in ["theirs is stopped", "ours comes", "it is there"] {
+        world.reconcile().await.expect("reconciled");
+        as_expected(when);
+    }
+    assert!(world.api.get(DEPLOYMENT).is_some());
+    let events = world.api.kinds_of_events();
+    assert!(!events.iter().any(|event| event.contains("Drift")), "{events:?}");
+}
