@@ -25,6 +25,7 @@ pub(crate) use classes::{leave_alone, look_at_own};
 pub use context::{Context, Parts};
 
 use adoption::Adoption;
+use clouds::Checked;
 use rollout::is_controller_done;
 
 use crate::{
@@ -262,7 +263,11 @@ impl Pass<'_> {
     async fn maintain(&self, mut seen: Seen, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
         let mut live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
-        let (credentials, look_again) = self.check_credentials(&live, &mut seen).await;
+        let Checked {
+            wanted: credentials,
+            has,
+            look_again,
+        } = self.check_credentials(&live, &mut seen, may_write).await;
         let mut notices = Vec::new();
         let mut adoption = Adoption::default();
         let mut failed = None;
@@ -355,7 +360,7 @@ impl Pass<'_> {
         }
         // Told with all that was seen.
         seen.problems.extend(failed.as_ref().map(ReconcileError::problem));
-        let soon = self.confirm_reload(&mut seen, credentials.as_ref()).await;
+        let soon = self.confirm_reload(&mut seen, has.as_ref(), may_write).await;
         let soon = soon.into_iter().chain(self.takeover_pause(&adoption, may_write)).min();
         seen.has_topology = resolved.as_ref().is_some_and(|resolved| resolved.topology.enabled);
         let of_volumes = self.look_at_volumes(&mut seen);

@@ -1,42 +1,90 @@
 //! Credentials are tried before they are used.
 //!
-//! The Secret that the spec names is read, understood and logged in with. Only what logs in becomes the driver's own Secret;
-//! until then the driver keeps what it was given last. A login is repeated when the content changed, after a failure with a
-//! growing pause, and once per interval.
+//! The Secret that the spec names is read, understood and logged in with, and where it is not what the driver has, Cinder and Nova are
+//! asked for a list. Only what passes becomes the driver's own Secret; until then the driver keeps what it was given last. A login
+//! is repeated when the content changed, after a failure with a growing pause, and once per interval.
+//!
+//! Credentials that are good may still be of another project or region. There the driver's volumes do not exist, so that it would
+//! take every one for deleted and detached: see [`Stakes`].
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use cinder_cloud::{Auth, Cloud, CloudConfig, CloudError, CloudOptions, config::Proxies};
+use cinder_cloud::{
+    Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, config::Proxies,
+};
 use csi_sources::Sources;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use secrecy::SecretString;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use crate::{operands::DriverCredentials, resolve::Problem};
+use crate::{
+    operands::{DriverCredentials, Place},
+    resolve::Problem,
+};
 
 mod source;
+mod stakes;
 
 pub use source::{Candidate, Source};
 pub(crate) use source::{parted, proxies};
+pub(crate) use stakes::PROJECT_CHANGED;
+pub use stakes::{MOVE_PROJECT, Stakes};
 
 /// How long one login may take in all.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long it holds what was found in a cloud that is no longer in the spec: its list may be long.
+const LEFT_HOLDS: Duration = Duration::from_mins(1);
+
 /// Pause after the first failed login; it doubles up to the check interval.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Logs in somewhere. The seam for tests.
-pub trait Keystone: Send + Sync + std::fmt::Debug {
-    /// Tries the credentials.
-    fn login(&self, config: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>>;
+/// What is asked of a cloud beyond the login.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// Whether Cinder and Nova let the user list what there is.
+    pub services: bool,
+    /// Whether one of these volumes exists there.
+    pub volumes: Vec<VolumeId>,
 }
 
-/// Logs in to the cloud that the configuration names.
+/// What a trial showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tried {
+    /// Where the credentials lead to.
+    pub place: Place,
+    /// Whether one of the volumes exists there; `None` when it was not asked for.
+    pub knows_volumes: Option<bool>,
+}
+
+/// Why a trial failed.
+#[derive(Debug, Clone)]
+pub enum TrialError {
+    /// The login.
+    Login(CloudError),
+    /// The login works, and a service does not.
+    Service(CloudService, CloudError),
+}
+
+/// Tries credentials somewhere. The seam for tests.
+pub trait Keystone: Send + Sync + std::fmt::Debug {
+    /// Logs in and asks.
+    fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>>;
+
+    /// Which of these volumes exist there.
+    fn existing(
+        &self,
+        config: CloudConfig,
+        volumes: Arc<BTreeSet<String>>,
+    ) -> BoxFuture<'_, Result<Vec<VolumeId>, CloudError>>;
+}
+
+/// Asks the cloud that the configuration names.
 #[derive(Debug, Clone)]
 pub struct RealKeystone {
     /// How to talk to it.
@@ -44,9 +92,43 @@ pub struct RealKeystone {
 }
 
 impl Keystone for RealKeystone {
-    fn login(&self, config: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>> {
+    fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
         let options = self.options.clone();
-        Box::pin(async move { Cloud::new(config, options)?.login().await.map(drop) })
+        Box::pin(async move {
+            let cloud = Cloud::new(config, options).map_err(TrialError::Login)?;
+            let login = cloud.login().await.map_err(TrialError::Login)?;
+            let services = [CloudService::BlockStorage, CloudService::Compute];
+            for service in services.into_iter().filter(|_| questions.services) {
+                let listed = cloud.try_list(service).await;
+                listed.map_err(|error| TrialError::Service(service, error))?;
+            }
+            let looks = join_all(questions.volumes.iter().map(|volume| cloud.volume(volume))).await;
+            let mut is_known = false;
+            for look in looks {
+                let look = look.map_err(|error| TrialError::Service(CloudService::BlockStorage, error))?;
+                is_known |= look.is_some();
+            }
+            Ok(Tried {
+                place: Place {
+                    project: login.project_id,
+                    region: login.region,
+                },
+                knows_volumes: (!questions.volumes.is_empty()).then_some(is_known),
+            })
+        })
+    }
+
+    fn existing(
+        &self,
+        config: CloudConfig,
+        volumes: Arc<BTreeSet<String>>,
+    ) -> BoxFuture<'_, Result<Vec<VolumeId>, CloudError>> {
+        let options = self.options.clone();
+        Box::pin(async move {
+            let cloud = Cloud::new(config, options)?;
+            let known = |volume: Volume| volumes.contains(volume.id.as_str()).then_some(volume.id);
+            cloud.map_volumes(known).await
+        })
     }
 }
 
@@ -75,7 +157,7 @@ struct Trial {
     proxies: Proxies,
     at: Instant,
     failures: u32,
-    refusal: Option<Problem>,
+    result: Result<Tried, Problem>,
 }
 
 impl Trial {
@@ -100,6 +182,15 @@ pub struct Checker {
     /// For drivers whose Secret does not hold a salt yet.
     salt: SecretString,
     trials: Mutex<HashMap<(String, String), Trial>>,
+    left: Mutex<HashMap<(String, String), Left>>,
+}
+
+/// What was found last in a cloud that is no longer in the spec.
+#[derive(Debug, Clone)]
+struct Left {
+    hash: String,
+    at: Instant,
+    refusal: Option<Problem>,
 }
 
 impl Checker {
@@ -109,6 +200,7 @@ impl Checker {
             keystone,
             salt: sources.uuid().simple().to_string().into(),
             trials: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -118,15 +210,69 @@ impl Checker {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|(name, _), _| name != driver);
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|(name, _), _| name != driver);
     }
 
-    /// Judges `candidate`; `last_good` is what the driver has now. Good credentials are tried again every `interval`.
+    /// Why a cloud that is no longer in the spec must stay with the driver: volumes of it exist there, or nobody can tell. `has` are the
+    /// credentials for it that the driver has. What was found holds for [`LEFT_HOLDS`].
+    pub async fn must_stay(
+        &self,
+        driver: &str,
+        cloud: &str,
+        has: &DriverCredentials,
+        volumes: &Arc<BTreeSet<String>>,
+        stakes: &Stakes,
+    ) -> Option<Problem> {
+        let key = (driver.to_owned(), cloud.to_owned());
+        let known = self
+            .left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned();
+        if let Some(known) = known.filter(|known| known.hash == has.hash() && known.at.elapsed() < LEFT_HOLDS) {
+            return known.refusal;
+        }
+        let found = match has.config() {
+            Some(config) => {
+                let look = self.keystone.existing(config, Arc::clone(volumes));
+                let found = tokio::time::timeout(LOGIN_LIMIT, look).await;
+                found.map_or_else(
+                    |_| Err("it did not answer in time".to_owned()),
+                    |found| found.map_err(|error| error.to_string()),
+                )
+            }
+            None => Err("the credentials that the driver has for it cannot be read".to_owned()),
+        };
+        if let Err(error) = &found {
+            warn!(
+                driver,
+                cloud, error, "a cloud that is no longer in the spec cannot be asked for volumes"
+            );
+        }
+        let refusal = stakes.cloud_left(cloud, found.as_deref().map_err(String::as_str));
+        let left = Left {
+            hash: has.hash().to_owned(),
+            at: Instant::now(),
+            refusal: refusal.clone(),
+        };
+        self.left
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, left);
+        refusal
+    }
+
+    /// Judges `candidate`; `last_good` is what the driver has now, and `stakes` what is lost with another project. Good credentials are
+    /// tried again every `interval`.
     pub async fn check(
         &self,
         driver: &str,
         source: &Source,
         candidate: Result<Candidate, Problem>,
         last_good: Option<DriverCredentials>,
+        stakes: &Stakes,
         interval: Duration,
     ) -> Verdict {
         let salt = last_good
@@ -159,54 +305,83 @@ impl Checker {
         let holds = before
             .as_ref()
             .and_then(|trial| trial.holds_for(interval, Instant::now()));
+        let before_it = last_good.as_ref().and_then(DriverCredentials::place).cloned();
+        let accept = |credentials: DriverCredentials, tried: &Tried| {
+            if !is_changed {
+                // What the driver has leads where it led, whatever the catalogue calls that now.
+                return Ok(credentials.at(before_it.clone().unwrap_or_else(|| tried.place.clone())));
+            }
+            let refusal = stakes.refusal(source, tried, before_it.as_ref());
+            refusal.map_or_else(|| Ok(credentials.at(tried.place.clone())), Err)
+        };
         if let (Some(left), Some(trial)) = (holds, &before) {
-            return match &trial.refusal {
-                None => Verdict::accepted(candidate.credentials, left),
-                Some(refusal) => refused(refusal.clone(), last_good, is_changed, left),
+            return match trial
+                .result
+                .clone()
+                .and_then(|tried| accept(candidate.credentials, &tried))
+            {
+                Ok(credentials) => Verdict::accepted(credentials, left),
+                Err(refusal) => refused(refusal, last_good, is_changed, left),
             };
         }
-        let result = tokio::time::timeout(LOGIN_LIMIT, self.keystone.login(candidate.config)).await;
-        let refusal = match result {
-            Ok(Ok(())) => None,
+        let questions = Questions {
+            // What the driver uses is looked at all the time.
+            services: is_changed,
+            volumes: if is_changed {
+                stakes.to_look_for(last_good.as_ref())
+            } else {
+                Vec::new()
+            },
+        };
+        let tried = tokio::time::timeout(LOGIN_LIMIT, self.keystone.try_out(candidate.config, questions)).await;
+        let result = match tried {
+            Ok(Ok(tried)) => Ok(tried),
             Ok(Err(error)) => {
-                warn!(driver, cloud = source.cloud, %error, "credentials do not log in");
-                Some(source.refusal(&candidate.auth_url, &error))
+                let refusal = source.refused(&candidate.auth_url, &error);
+                warn!(
+                    driver,
+                    cloud = source.cloud,
+                    reason = refusal.reason,
+                    "credentials are not used: {}",
+                    refusal.message
+                );
+                Err(refusal)
             }
-            Err(_) => Some(source.no_answer(&candidate.auth_url)),
+            Err(_) => Err(source.no_answer(&candidate.auth_url)),
         };
         // Of one kind of failure the first sentence is kept: the next may differ in words only.
-        let refusal = match (refusal, before.as_ref().and_then(|trial| trial.refusal.clone())) {
-            (Some(new), Some(old)) if new.reason == old.reason => Some(old),
-            (refusal, _) => refusal,
+        let result = match (result, before.as_ref().map(|trial| &trial.result)) {
+            (Err(new), Some(Err(old))) if new.reason == old.reason => Err(old.clone()),
+            (result, _) => result,
         };
-        let failures = if refusal.is_some() {
-            before.map_or(0, |trial| trial.failures).saturating_add(1)
-        } else {
-            0
+        let failures = match &result {
+            Ok(_) => 0,
+            Err(_) => before.as_ref().map_or(0, |trial| trial.failures).saturating_add(1),
         };
         let trial = Trial {
             hash,
             proxies,
             at: Instant::now(),
             failures,
-            refusal: refusal.clone(),
+            result: result.clone(),
         };
         let look_again = trial.holds_for(interval, trial.at).unwrap_or(interval);
         self.trials
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key, trial);
-        let verdict = match refusal {
-            None => {
-                info!(
-                    driver,
-                    cloud = source.cloud,
-                    hash = candidate.credentials.short_hash(),
-                    "credentials log in"
-                );
-                Verdict::accepted(candidate.credentials, look_again)
+        let is_news = before.is_none_or(|trial| trial.result.is_err());
+        let short_hash = candidate.credentials.short_hash().to_owned();
+        let verdict = match result.and_then(|tried| accept(candidate.credentials, &tried)) {
+            Ok(credentials) => {
+                if is_news {
+                    info!(driver, cloud = source.cloud, hash = short_hash, "the login works");
+                } else {
+                    debug!(driver, cloud = source.cloud, hash = short_hash, "the login works still");
+                }
+                Verdict::accepted(credentials, look_again)
             }
-            Some(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
+            Err(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
         };
         Verdict {
             was_asked: true,

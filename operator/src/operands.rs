@@ -19,6 +19,7 @@ mod monitoring;
 mod network_policy;
 mod node;
 mod overrides;
+mod place;
 mod pod;
 mod registrar;
 mod secret;
@@ -33,6 +34,7 @@ pub use metadata::{
     COMPONENT_LABEL, CONTROLLER_COMPONENT, MANAGED_BY, MANAGED_BY_LABEL, NODE_COMPONENT, VERSION_LABEL,
 };
 pub use overrides::Overridden;
+pub use place::Place;
 pub use pod::DRIVER_CONTAINER;
 pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
 pub use secret::DriverCredentials;

@@ -151,7 +151,11 @@ async fn nothing_is_looked_for_in_a_project_that_is_not_the_clouds_own() {
 
     for name in [UNNAMED, "west"] {
         let clouds = elsewhere(name, cloud(&sim, ""));
-        let by_name = if name.is_empty() { none.clone() } else { secrets(&[("cloud", name)]) };
+        let by_name = if name.is_empty() {
+            none.clone()
+        } else {
+            secrets(&[("cloud", name)])
+        };
         for secrets in [&none, &by_name] {
             let refusals = [
                 clouds.of_volume(&id, secrets).await.expect_err("elsewhere"),
@@ -173,7 +177,13 @@ async fn a_session_with_credentials_of_a_secret_may_be_in_any_project_and_finds_
     let id = volume(&cloud(&other, ""), "v").await;
     let access = other.access();
     let credentials = credentials(&other, &access.application_credential_secret);
-    assert!(clouds.of_volume(&id, &credentials).await.expect("found there").is_some());
+    assert!(
+        clouds
+            .of_volume(&id, &credentials)
+            .await
+            .expect("found there")
+            .is_some()
+    );
     // What is not there may be in the cloud of the configuration, which cannot tell.
     let refusal = clouds.of_volume(&VolumeId::new(NOTHING), &credentials).await;
     assert_eq!(refusal.expect_err("nobody knows").code(), Code::Unavailable);

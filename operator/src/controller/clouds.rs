@@ -1,39 +1,54 @@
 //! The clouds in a reconcile: credentials are tried, clouds are looked at, and the driver's word is awaited that it uses what it
 //! was given.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use cinder_cloud::VolumeId;
 use cinder_csi_crds::{CinderCSIDriverStatus, Cloud as CloudSpec, Topology, TopologyMode};
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{Pass, last_good};
 use crate::{
     clouds::certificates,
-    credentials::{Candidate, Source, Verdict, proxies},
+    credentials::{Candidate, MOVE_PROJECT, Source, Stakes, Verdict, proxies},
     objects::{Key, kind},
-    operands::DriverCredentials,
+    operands::{DriverCredentials, Place},
     reload,
     resolve::{health, topology_interval},
     status::{CloudView, Seen},
 };
 
+/// How many volumes are looked up where it is not recorded where credentials lead to: one that is found is enough.
+const LOOKED_UP: usize = 5;
+
+/// What was found out about the credentials.
+pub(super) struct Checked {
+    /// What the driver is to be given.
+    pub(super) wanted: Option<DriverCredentials>,
+    /// What it has after this reconcile. The same, unless nothing may be written.
+    pub(super) has: Option<DriverCredentials>,
+    /// When to look again.
+    pub(super) look_again: Duration,
+}
+
 impl Pass<'_> {
-    /// Checks the credentials of every cloud and keeps an eye on the clouds; returns what the driver is to be given and when to
-    /// look again.
+    /// Checks the credentials of every cloud and keeps an eye on the clouds.
     pub(super) async fn check_credentials(
         &self,
         live: &BTreeMap<Key, Value>,
         seen: &mut Seen,
-    ) -> (Option<DriverCredentials>, Duration) {
+        may_write: bool,
+    ) -> Checked {
         let (context, name) = (self.context, &self.owner.name);
         let mut settings = health::settings(&self.driver.spec.health);
         settings.quota_interval = settings.quota_interval.min(zones_interval(&self.driver.spec.topology));
         let interval = settings.credential_check_interval.unwrap_or(context.idle_interval);
-        let before = &last_good(live)
-            .map(|credentials| credentials.split())
-            .unwrap_or_default();
+        let given = last_good(live);
+        let before = &given.as_ref().map(DriverCredentials::split).unwrap_or_default();
+        let stakes = &self.stakes(before);
         let mut look_again = interval;
         let mut in_use = BTreeMap::new();
         let unnamed = unnamed(&self.driver.spec.clouds, self.driver.status.as_ref());
@@ -44,12 +59,12 @@ impl Pass<'_> {
             let wanted = candidate.as_ref().ok().map(Candidate::auth_method);
             let verdict = context
                 .checker
-                .check(name, &source, candidate, was.cloned(), interval)
+                .check(name, &source, candidate, was.cloned(), stakes, interval)
                 .await;
-            (cloud, wanted, verdict)
+            (cloud, was, wanted, verdict)
         });
         // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
-        for (cloud, wanted, verdict) in join_all(checks).await {
+        for (cloud, was, wanted, verdict) in join_all(checks).await {
             look_again = look_again.min(verdict.look_again);
             if verdict.was_asked {
                 context.clouds.spend(name);
@@ -57,28 +72,109 @@ impl Pass<'_> {
             if let Some(credentials) = &verdict.in_use {
                 in_use.insert(cloud.name.clone(), credentials.clone());
             }
-            seen.clouds.push(view(cloud, &verdict, wanted));
+            let is_not_given = !may_write
+                && was.is_some_and(|was| verdict.in_use.as_ref().is_some_and(|new| new.hash() != was.hash()));
+            seen.clouds.push(CloudView {
+                is_not_given,
+                ..view(cloud, &verdict, wanted)
+            });
+        }
+        for (cloud, credentials) in self.left(before, unnamed, &in_use, stakes, seen).await {
+            in_use.insert(cloud, credentials);
         }
         context.metrics.credentials(name, &seen.clouds);
         let pause = context
             .clouds
             .keep(name, &in_use, &settings, &proxies(self.driver.spec.proxy.as_ref()));
         look_again = look_again.min(pause);
-        let states = context.clouds.states(name);
+        let told = context.clouds.states(name);
         for view in &mut seen.clouds {
-            view.state = states.get(&view.name).cloned().unwrap_or_default();
+            view.state = told.get(&view.name).cloned().unwrap_or_default();
         }
         seen.health = settings;
-        let merged = DriverCredentials::merged(&in_use).map(|credentials| {
-            let restarted = self.restarted_for(live, &credentials);
-            credentials.restarted_for(restarted)
+        let wanted = DriverCredentials::merged(&in_use).map(|credentials| {
+            let restarted = may_write.then(|| self.restarted_for(live, &credentials));
+            credentials.restarted_for(restarted.unwrap_or_else(|| self.restart_before(live)))
         });
+        let has = if may_write { wanted.clone() } else { given };
         for view in &mut seen.clouds {
-            let is_there = in_use.contains_key(&view.name);
-            let credentials = merged.as_ref().filter(|_| is_there);
+            let is_there = if may_write {
+                in_use.contains_key(&view.name)
+            } else {
+                let cloud = self.driver.spec.clouds.iter().find(|cloud| cloud.name == view.name);
+                cloud.is_some_and(|cloud| part_of(before, cloud, unnamed == Some(cloud.name.as_str())).is_some())
+            };
+            let credentials = has.as_ref().filter(|_| is_there);
             view.hash = credentials.map(|credentials| credentials.short_hash().to_owned());
         }
-        (merged, look_again)
+        Checked {
+            wanted,
+            has,
+            look_again,
+        }
+    }
+
+    /// What another project, or a cloud less, would cost.
+    fn stakes(&self, before: &BTreeMap<String, DriverCredentials>) -> Stakes {
+        let name = &self.owner.name;
+        let annotation = self.driver.annotations().get(MOVE_PROJECT);
+        let is_only = self.driver.spec.clouds.len() == 1 && before.len() <= 1;
+        self.context.cluster.read(|index| {
+            let count = index.count_of(name);
+            let volumes = index.volume_facts(name).take(if is_only { LOOKED_UP } else { 0 });
+            Stakes {
+                is_in_use: count.volumes > 0 || count.attachments > 0,
+                volumes: volumes.map(|(_, volume)| VolumeId::new(&volume.handle)).collect(),
+                uid: self.owner.uid.clone(),
+                may_move: annotation.is_some_and(|uid| *uid == self.owner.uid),
+            }
+        })
+    }
+
+    /// The clouds that the driver has, the spec has no more, and that must stay.
+    async fn left(
+        &self,
+        before: &BTreeMap<String, DriverCredentials>,
+        unnamed: Option<&str>,
+        in_use: &BTreeMap<String, DriverCredentials>,
+        stakes: &Stakes,
+        seen: &mut Seen,
+    ) -> Vec<(String, DriverCredentials)> {
+        let (context, driver) = (self.context, &self.owner.name);
+        let clouds = &self.driver.spec.clouds;
+        let is_wanted = |name: &str| {
+            clouds
+                .iter()
+                .any(|cloud| cloud.name == name || (name.is_empty() && unnamed == Some(&cloud.name)))
+        };
+        // Under another name it is the same one.
+        let is_elsewhere = |place: &Place| in_use.values().any(|other| other.place() == Some(place));
+        let gone = before
+            .iter()
+            .filter(|(name, had)| !is_wanted(name) && !had.place().is_some_and(is_elsewhere));
+        let mut left = Vec::new();
+        let gone: Vec<_> = gone.filter(|_| stakes.is_in_use && !stakes.may_move).collect();
+        if gone.is_empty() {
+            return left;
+        }
+        let volumes = context.cluster.read(|index| {
+            let volumes = index.volume_facts(driver);
+            Arc::new(volumes.map(|(_, volume)| volume.handle.clone()).collect())
+        });
+        for (name, had) in gone {
+            if let Some(refusal) = context.checker.must_stay(driver, name, had, &volumes, stakes).await {
+                seen.problems.push(refusal);
+                left.push((name.clone(), had.clone()));
+            }
+        }
+        left
+    }
+
+    /// For which credentials the controller's pods were replaced before.
+    fn restart_before(&self, live: &BTreeMap<Key, Value>) -> Option<String> {
+        let of_ours = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
+        let mut deployments = live.iter().filter(of_ours);
+        deployments.find_map(|(_, deployment)| DriverCredentials::restart_of(deployment))
     }
 
     /// For which credentials the controller's pods are replaced: those that they did not take over in time, else those for which
@@ -88,9 +184,7 @@ impl Pass<'_> {
         if self.context.reloads.is_overdue(&self.owner.name, hash) {
             return Some(hash.to_owned());
         }
-        let of_ours = |(key, object): &(&Key, &Value)| key.kind == kind::DEPLOYMENT && self.owner.owns(object);
-        let mut deployments = live.iter().filter(of_ours);
-        deployments.find_map(|(_, deployment)| DriverCredentials::restart_of(deployment))
+        self.restart_before(live)
     }
 
     /// Asks the controller's pods which credentials they use; says when to ask again, if that is not known to be well.
@@ -98,6 +192,7 @@ impl Pass<'_> {
         &self,
         seen: &mut Seen,
         credentials: Option<&DriverCredentials>,
+        may_write: bool,
     ) -> Option<Duration> {
         let (context, name) = (self.context, &self.owner.name);
         let wanted = credentials?.short_hash();
@@ -118,7 +213,8 @@ impl Pass<'_> {
             context.metrics.rotated(name, method);
         }
         seen.reload_failed = context.reloads.is_lost(name, wanted);
-        (loaded == Some(false)).then_some(reload::ASK_AGAIN)
+        // Where nothing may be written nothing comes of the answer.
+        (loaded == Some(false) && may_write).then_some(reload::ASK_AGAIN)
     }
 }
 

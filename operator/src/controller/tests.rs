@@ -1,6 +1,7 @@
 mod adoption;
 mod api;
 mod classes;
+mod credentials;
 mod diff;
 mod failures;
 mod held;
@@ -9,9 +10,9 @@ mod namespaces;
 pub(crate) mod reached;
 mod removal;
 
-use std::sync::Mutex;
+use std::{collections::BTreeSet, sync::Mutex};
 
-use cinder_cloud::{CloudConfig, CloudError, Failure};
+use cinder_cloud::{CloudConfig, CloudError, CloudService, Failure, VolumeId};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud as CloudSpec, ConditionType, NetworkPolicyMode, TopologyMode};
 use csi_sources::Sources;
 use futures::future::BoxFuture;
@@ -21,11 +22,12 @@ use serde_json::json;
 use super::*;
 use crate::{
     clouds::Clouds,
-    credentials::{Checker, Keystone},
+    credentials::{Checker, Keystone, Questions, TrialError, Tried},
     events::Events,
     images::InstalledImages,
     metrics::Metrics,
     observe::{Cluster, Index},
+    operands::Place,
     reload::{self, Http, Reloads},
 };
 use api::{Api, DRIVER};
@@ -38,14 +40,23 @@ const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-
 const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
 const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 
-/// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`.
+/// Accepts every password but `wrong`, `forbidden`, `unreachable` and `broken`, and says nothing to `unheard`. `elsewhere` leads to another
+/// project, and with `misled` there is no Cinder.
 #[derive(Debug, Default)]
 struct Door {
     logins: Arc<Mutex<usize>>,
 }
 
 impl Keystone for Door {
-    fn login(&self, config: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>> {
+    fn existing(
+        &self,
+        _: CloudConfig,
+        volumes: Arc<BTreeSet<String>>,
+    ) -> BoxFuture<'_, Result<Vec<VolumeId>, CloudError>> {
+        Box::pin(std::future::ready(Ok(volumes.iter().map(VolumeId::new).collect())))
+    }
+
+    fn try_out(&self, config: CloudConfig, _: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
         *self.logins.lock().expect("no poison") += 1;
         let conf = config.to_cloud_conf(None);
         let failure = |status| Failure {
@@ -60,6 +71,16 @@ impl Keystone for Door {
         if is("unheard") {
             return Box::pin(std::future::pending());
         }
+        if is("misled") {
+            let missing = CloudError::NoEndpoint {
+                service: "block-storage",
+                region: Some("one".to_owned()),
+                interface: "public",
+                known: String::new(),
+            };
+            let missing = TrialError::Service(CloudService::BlockStorage, missing);
+            return Box::pin(std::future::ready(Err(missing)));
+        }
         let answer = if is("wrong") {
             Err(CloudError::Auth(failure(Some(401))))
         } else if is("forbidden") {
@@ -72,9 +93,16 @@ impl Keystone for Door {
         } else if is("broken") {
             Err(CloudError::Server(failure(Some(500))))
         } else {
-            Ok(())
+            let project = if is("elsewhere") { "another" } else { "p" };
+            Ok(Tried {
+                place: Place {
+                    project: project.to_owned(),
+                    region: Some("one".to_owned()),
+                },
+                knows_volumes: None,
+            })
         };
-        Box::pin(std::future::ready(answer))
+        Box::pin(std::future::ready(answer.map_err(TrialError::Login)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cinder_cloud::{
-    CloudConfig, CloudError, ConfigError, Interface,
+    CloudConfig, CloudError, ConfigError, Failure, Interface,
     config::{ClientPem, Proxies},
 };
 use cinder_csi_crds::{
@@ -13,11 +13,18 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use tracing::warn;
 
-use super::LOGIN_LIMIT;
-use crate::{clouds::certificates, operands::DriverCredentials, resolve::Problem};
+use super::{LOGIN_LIMIT, TrialError};
+use crate::{
+    clouds::{certificates, trouble},
+    operands::DriverCredentials,
+    resolve::Problem,
+};
 
 /// The API server did not give the Secret, or what belongs to it.
 pub(super) const UNREADABLE: &str = "SecretUnreadable";
+
+/// How much of an answer is told: a fault repeats what was sent, however long that was.
+const LONGEST_FAULT: usize = 300;
 
 /// Stands in a bundle before the certificates of the proxy's authorities. Text between certificates means nothing to who reads them.
 const PROXY_AUTHORITIES: &str = "# The authorities of the proxy:\n";
@@ -96,7 +103,7 @@ impl Source {
         format!("Secret {}/{}", self.namespace, self.spec.credentials_secret_ref.name)
     }
 
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         format!("key {} of {}", self.spec.credentials_secret_ref.key, self.secret())
     }
 
@@ -359,15 +366,46 @@ impl Source {
         )
     }
 
-    /// Why a login failed, without what differs from one try to the next (request ids, times).
-    pub(super) fn refusal(&self, auth_url: &str, error: &CloudError) -> Problem {
-        let answer = |status: Option<u16>, fault: &str| match status {
-            Some(status) => format!("HTTP {status}: {}", fault.trim_end_matches('.')),
-            None => fault.trim_end_matches('.').to_owned(),
+    /// Why a trial failed, without what differs from one try to the next (request ids, times).
+    pub(super) fn refused(&self, auth_url: &str, error: &TrialError) -> Problem {
+        let (service, error) = match error {
+            TrialError::Login(error) => return self.refusal(auth_url, error),
+            TrialError::Service(service, error) => (service.as_str(), error),
         };
+        let works = format!("the login with {}, cloud {}, works", self.key(), self.cloud);
         match error {
-            // A 404 from the place where Keystone should be says nothing about the credentials.
-            CloudError::Auth(failure) | CloudError::Forbidden(failure) if matches!(failure.status, Some(401 | 403)) => {
+            CloudError::NoEndpoint { .. } => problem(
+                trouble::NO_ENDPOINT,
+                format!(
+                    "{works}, and {error}. Correct the region (region_name, spec.clouds[].region) or the endpoint type \
+                     (spec.clouds[].endpointType), or have the service put into the catalogue"
+                ),
+            ),
+            CloudError::Auth(failure) | CloudError::Forbidden(failure) => problem(
+                "CredentialsForbidden",
+                format!(
+                    "{works}, and {service} does not let it list what there is: {}. Give the user or application credential a role in the \
+                     project that may use volumes and servers, such as member",
+                    answer(failure)
+                ),
+            ),
+            error => problem(
+                "CloudUnreachable",
+                format!(
+                    "{works}, and {service} does not answer as it should: {}",
+                    trouble::of(error).map_or_else(|| error.to_string(), |(_, said)| said)
+                ),
+            ),
+        }
+    }
+
+    /// Why a login failed.
+    fn refusal(&self, auth_url: &str, error: &CloudError) -> Problem {
+        match error {
+            // A 404 too is about the credentials here: one that was withdrawn, or a project that is gone.
+            CloudError::Auth(failure) | CloudError::Forbidden(failure)
+                if matches!(failure.status, Some(401 | 403 | 404)) =>
+            {
                 let is_forbidden = failure.status == Some(403);
                 problem(
                     if is_forbidden {
@@ -380,7 +418,7 @@ impl Source {
                  project, domain and whether the credential has expired, and mend the Secret",
                         self.key(),
                         self.cloud,
-                        answer(failure.status, &failure.fault)
+                        answer(failure)
                     ),
                 )
             }
@@ -404,7 +442,7 @@ impl Source {
                 format!(
                     "the login to Keystone at {auth_url} with {} failed: {}. If the URL is that of a Keystone v3, the cloud needs help",
                     self.key(),
-                    answer(failure.status, &failure.fault)
+                    answer(failure)
                 ),
             ),
             CloudError::NotFound { .. } => problem(
@@ -428,6 +466,19 @@ impl Source {
                 LOGIN_LIMIT.as_secs()
             ),
         )
+    }
+}
+
+/// What was answered, in words.
+fn answer(failure: &Failure) -> String {
+    let fault = failure.fault.trim_end_matches('.');
+    let fault = match fault.char_indices().nth(LONGEST_FAULT) {
+        Some((end, _)) => format!("{}…", fault.get(..end).unwrap_or_default()),
+        None => fault.to_owned(),
+    };
+    match failure.status {
+        Some(status) => format!("HTTP {status}: {fault}"),
+        None => fault,
     }
 }
 

@@ -8,33 +8,68 @@ use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
 
 use super::source::{Certificates, parted, problem};
+use super::stakes::PROJECT_CHANGED;
 use super::*;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Answers logins from a list and counts them.
+/// Answers trials from a list and notes what was asked.
 #[derive(Debug, Clone, Default)]
 struct Scripted {
-    answers: Arc<Mutex<VecDeque<Result<(), CloudError>>>>,
-    logins: Arc<Mutex<usize>>,
+    answers: Arc<Mutex<VecDeque<Result<Tried, TrialError>>>>,
+    asked: Arc<Mutex<Vec<Questions>>>,
+    /// The volumes that exist, and how often they were listed.
+    existing: Arc<Mutex<(Vec<&'static str>, usize)>>,
+}
+
+fn mk_tried(project: &str, region: &str, knows_volumes: Option<bool>) -> Tried {
+    Tried {
+        place: mk_place(project, region),
+        knows_volumes,
+    }
+}
+
+fn mk_place(project: &str, region: &str) -> Place {
+    Place {
+        project: project.to_owned(),
+        region: Some(region.to_owned()),
+    }
 }
 
 impl Scripted {
     fn new(answers: impl IntoIterator<Item = Result<(), CloudError>>) -> Self {
+        let tried = |()| mk_tried("p", "one", None);
+        let answers = answers.into_iter();
+        Self::of(answers.map(|answer| answer.map(tried).map_err(TrialError::Login)))
+    }
+
+    fn of(answers: impl IntoIterator<Item = Result<Tried, TrialError>>) -> Self {
         Self {
             answers: Arc::new(Mutex::new(answers.into_iter().collect())),
-            logins: Arc::default(),
+            ..Self::default()
         }
     }
 
     fn logins(&self) -> usize {
-        *self.logins.lock().expect("no poison")
+        self.asked.lock().expect("no poison").len()
     }
 }
 
 impl Keystone for Scripted {
-    fn login(&self, _: CloudConfig) -> BoxFuture<'_, Result<(), CloudError>> {
-        *self.logins.lock().expect("no poison") += 1;
+    fn existing(
+        &self,
+        _: CloudConfig,
+        volumes: Arc<BTreeSet<String>>,
+    ) -> BoxFuture<'_, Result<Vec<VolumeId>, CloudError>> {
+        let mut existing = self.existing.lock().expect("no poison");
+        existing.1 += 1;
+        let found = existing.0.iter().filter(|volume| volumes.contains(**volume));
+        let found = found.map(|volume| VolumeId::new(*volume)).collect();
+        Box::pin(std::future::ready(Ok(found)))
+    }
+
+    fn try_out(&self, _: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
+        self.asked.lock().expect("no poison").push(questions);
         let answer = self.answers.lock().expect("no poison").pop_front();
         Box::pin(async move {
             match answer {
@@ -91,6 +126,7 @@ async fn check(checker: &Checker, password: &str, last_good: Option<&DriverCrede
             &mk_source(),
             mk_candidate(password),
             last_good.cloned(),
+            &Stakes::default(),
             5 * MINUTE,
         )
         .await
@@ -175,7 +211,9 @@ async fn another_way_to_the_cloud_is_tried_at_once() {
     let mut source = mk_source();
     source.proxies.https = Some("http://proxy.example.org:3128".to_owned());
     let candidate = source.understand(&mk_yaml("same"), Certificates::default());
-    let verdict = checker.check("d", &source, candidate, None, 5 * MINUTE).await;
+    let verdict = checker
+        .check("d", &source, candidate, None, &Stakes::default(), 5 * MINUTE)
+        .await;
     assert!(verdict.authenticated);
 }
 
@@ -193,7 +231,14 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
     );
     let good = mk_candidate("good").expect("readable").credentials;
     let verdict = mk_checker(&keystone)
-        .check("d", &mk_source(), Err(missing), Some(good.clone()), 5 * MINUTE)
+        .check(
+            "d",
+            &mk_source(),
+            Err(missing),
+            Some(good.clone()),
+            &Stakes::default(),
+            5 * MINUTE,
+        )
         .await;
     assert_eq!(keystone.logins(), 0);
     assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
@@ -206,7 +251,7 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
 async fn what_could_not_be_read_is_read_again_soon(#[case] reason: &'static str, #[case] pause: Duration) {
     let candidate = Err(problem(reason, "a sentence".to_owned()));
     let verdict = mk_checker(&Scripted::default())
-        .check("d", &mk_source(), candidate, None, 5 * MINUTE)
+        .check("d", &mk_source(), candidate, None, &Stakes::default(), 5 * MINUTE)
         .await;
     assert_eq!(verdict.look_again, pause);
 }
@@ -335,12 +380,24 @@ async fn what_a_proxy_that_looks_into_tls_shows_is_trusted_by_operator_and_drive
         },
     };
 
-    let refused = keystone.login(read(None).config).await.expect_err("unknown");
+    let refused = keystone
+        .try_out(read(None).config, Questions::default())
+        .await
+        .expect_err("unknown");
+    let TrialError::Login(refused) = refused else {
+        panic!("{refused:?}")
+    };
     assert!(refused.to_string().contains("certificate"), "{refused}");
     let candidate = read(Some(shown.cert.pem()));
-    keystone.login(candidate.config).await.expect("the operator trusts it");
+    keystone
+        .try_out(candidate.config, Questions::default())
+        .await
+        .expect("the operator trusts it");
     let of_driver = candidate.credentials.config().expect("as the driver reads it");
-    keystone.login(of_driver).await.expect("the driver trusts it");
+    keystone
+        .try_out(of_driver, Questions::default())
+        .await
+        .expect("the driver trusts it");
 }
 
 #[test]
@@ -365,4 +422,183 @@ async fn the_hash_of_a_password_is_another_in_every_cluster_and_stays_when_the_o
     assert_eq!(restarted.in_use.expect("accepted").hash(), first.hash());
     let elsewhere = check(&mk_checker(&keystone), "good", None).await;
     assert_ne!(elsewhere.in_use.expect("accepted").hash(), first.hash());
+}
+
+const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
+
+/// A driver with a volume.
+fn in_use() -> Stakes {
+    Stakes {
+        is_in_use: true,
+        volumes: vec![VolumeId::new(VOLUME)],
+        uid: "the-uid".to_owned(),
+        may_move: false,
+    }
+}
+
+/// What comes of credentials that lead there, where the driver's own lead to `recorded`.
+async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes) -> (Verdict, Vec<Questions>) {
+    let keystone = Scripted::of([Ok(tried)]);
+    let own = mk_candidate("own").expect("credentials").credentials;
+    let own = recorded.map_or(own.clone(), |place| own.at(place));
+    let verdict = mk_checker(&keystone)
+        .check("d", &mk_source(), mk_candidate("other"), Some(own), stakes, 5 * MINUTE)
+        .await;
+    let asked = keystone.asked.lock().expect("no poison").clone();
+    (verdict, asked)
+}
+
+#[rstest]
+#[case::the_same(Some(mk_place("p", "one")), mk_tried("p", "one", None), None)]
+#[case::another_project(Some(mk_place("p", "one")), mk_tried("q", "one", None), Some(PROJECT_CHANGED))]
+#[case::another_region(Some(mk_place("p", "one")), mk_tried("p", "two", None), Some(PROJECT_CHANGED))]
+#[case::never_recorded_and_a_volume_is_there(None, mk_tried("q", "one", Some(true)), None)]
+#[case::never_recorded_and_no_volume_is_there(None, mk_tried("q", "one", Some(false)), Some(PROJECT_CHANGED))]
+#[case::never_recorded_and_nothing_to_look_for(None, mk_tried("q", "one", None), None)]
+#[tokio::test(start_paused = true)]
+async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exist(
+    #[case] recorded: Option<Place>,
+    #[case] tried: Tried,
+    #[case] refused: Option<&str>,
+) {
+    let (verdict, _) = judged(recorded.clone(), tried.clone(), &in_use()).await;
+    assert_eq!(verdict.refusal.as_ref().map(|refusal| refusal.reason), refused);
+    let used = verdict.in_use.expect("something is always in use");
+    let is_own = used
+        .config()
+        .is_some_and(|config| config.to_cloud_conf(None).contains("own"));
+    assert_eq!(is_own, refused.is_some());
+    if let Some(refusal) = verdict.refusal {
+        let text = refusal.message;
+        assert!(
+            text.contains(MOVE_PROJECT) && text.contains("the-uid") && text.contains(&tried.place.project),
+            "{text}"
+        );
+    }
+
+    let empty = Stakes {
+        is_in_use: false,
+        ..in_use()
+    };
+    let meant = Stakes {
+        may_move: true,
+        ..in_use()
+    };
+    for stakes in [empty, meant] {
+        let (verdict, _) = judged(recorded.clone(), tried.clone(), &stakes).await;
+        let used = verdict.in_use.expect("accepted");
+        assert_eq!((verdict.refusal, used.place()), (None, Some(&tried.place)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_are_looked_up_only_where_no_project_is_recorded() {
+    let same = || mk_tried("p", "one", None);
+    let (_, asked) = judged(Some(mk_place("p", "one")), same(), &in_use()).await;
+    assert_eq!(
+        asked,
+        [Questions {
+            services: true,
+            volumes: Vec::new()
+        }]
+    );
+    let (_, asked) = judged(None, same(), &in_use()).await;
+    assert_eq!(
+        asked,
+        [Questions {
+            services: true,
+            volumes: vec![VolumeId::new(VOLUME)]
+        }]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_driver_has_is_tried_by_its_login_alone_and_its_place_recorded() {
+    let keystone = Scripted::of([Ok(mk_tried("p", "renamed", None))]);
+    let own = mk_candidate("own").expect("credentials").credentials;
+    let checker = mk_checker(&keystone);
+    let own = own.salted("salt".into()).at(mk_place("p", "one"));
+    let verdict = checker
+        .check("d", &mk_source(), mk_candidate("own"), Some(own), &in_use(), 5 * MINUTE)
+        .await;
+    assert_eq!(
+        verdict.refusal, None,
+        "a region that got another name does not lock the driver out"
+    );
+    assert_eq!(verdict.in_use.expect("its own").place(), Some(&mk_place("p", "one")));
+    assert_eq!(*keystone.asked.lock().expect("no poison"), [Questions::default()]);
+}
+
+#[rstest]
+#[case::no_endpoint(
+    CloudError::NoEndpoint { service: "block-storage", interface: "public", region: Some("Mars".to_owned()), known: String::new() },
+    "EndpointMissing",
+    "region_name"
+)]
+#[case::no_role(
+    CloudError::Forbidden(failure(Some(403), "Policy doesn't allow it.", "r")),
+    "CredentialsForbidden",
+    "role"
+)]
+#[case::down(CloudError::Server(failure(Some(503), "Down.", "r")), "CloudUnreachable", "503")]
+#[tokio::test(start_paused = true)]
+async fn credentials_with_which_a_service_cannot_be_used_are_not_given_to_the_driver(
+    #[case] error: CloudError,
+    #[case] reason: &str,
+    #[case] word: &str,
+) {
+    let keystone = Scripted::of([Err(TrialError::Service(CloudService::BlockStorage, error))]);
+    let own = mk_candidate("own").expect("credentials").credentials;
+    let verdict = check(&mk_checker(&keystone), "other", Some(&own)).await;
+    let refusal = verdict.refusal.expect("refused");
+    assert_eq!(refusal.reason, reason);
+    assert!(
+        refusal.message.contains(word) && refusal.message.contains("log"),
+        "{}",
+        refusal.message
+    );
+    assert_eq!(verdict.in_use.expect("its own").hash(), own.hash());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_application_credential_is_rejected_and_its_id_cut() {
+    let fault = format!("Could not find Application Credential: {}.", "c1d2".repeat(25_000));
+    let keystone = Scripted::new([Err(CloudError::Auth(failure(Some(404), &fault, "r")))]);
+    let refusal = check(&mk_checker(&keystone), "gone", None)
+        .await
+        .refusal
+        .expect("refused");
+    assert_eq!(refusal.reason, "CredentialsRejected");
+    assert!(refusal.message.contains("HTTP 404: Could not find") && refusal.message.len() < 1_000);
+}
+
+#[rstest]
+#[case::has_a_volume(&[VOLUME], Some("CloudInUse"))]
+#[case::has_none(&[], None)]
+#[case::has_those_of_others(&["another"], None)]
+#[tokio::test(start_paused = true)]
+async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
+    #[case] existing: &[&'static str],
+    #[case] reason: Option<&str>,
+) {
+    let keystone = Scripted::default();
+    keystone.existing.lock().expect("no poison").0 = existing.to_vec();
+    let checker = mk_checker(&keystone);
+    let has = mk_candidate("own").expect("credentials").credentials;
+    let volumes = Arc::new(BTreeSet::from([VOLUME.to_owned()]));
+    for _ in 0..3 {
+        let refusal = checker.must_stay("d", "west", &has, &volumes, &in_use()).await;
+        assert_eq!(refusal.as_ref().map(|refusal| refusal.reason), reason);
+        if let Some(refusal) = refusal {
+            let text = refusal.message;
+            assert!(
+                text.contains("west") && text.contains(VOLUME) && text.contains(MOVE_PROJECT),
+                "{text}"
+            );
+        }
+    }
+    assert_eq!(keystone.existing.lock().expect("no poison").1, 1, "the list is long");
+    tokio::time::advance(LEFT_HOLDS).await;
+    checker.must_stay("d", "west", &has, &volumes, &in_use()).await;
+    assert_eq!(keystone.existing.lock().expect("no poison").1, 2);
 }

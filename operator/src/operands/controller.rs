@@ -57,7 +57,7 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
                     ),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod_spec(resolved)),
+                spec: Some(pod_spec(resolved, credentials)),
             },
             ..DeploymentSpec::default()
         }),
@@ -65,7 +65,7 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
     }
 }
 
-fn pod_spec(resolved: &Resolved) -> PodSpec {
+fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> PodSpec {
     let controller = &resolved.controller;
     PodSpec {
         service_account_name: Some(access::controller_account(resolved)),
@@ -94,7 +94,7 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         host_network: controller.host_network.then_some(true),
         host_aliases: (!controller.host_aliases.is_empty()).then(|| controller.host_aliases.clone()),
         dns_policy: Some(controller.dns_policy.as_str().into()),
-        containers: std::iter::once(driver(resolved))
+        containers: std::iter::once(driver(resolved, credentials))
             .chain(
                 controller
                     .sidecars
@@ -107,10 +107,11 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
     }
 }
 
-fn driver(resolved: &Resolved) -> Container {
+fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Container {
     let args = Args {
         endpoint: format!("unix://{SOCKET}"),
         cloud_config: vec![secret::CLOUD_CONF_FILE.into()],
+        project_id: credentials.map(DriverCredentials::projects).unwrap_or_default(),
         cluster: resolved.cluster_id.clone(),
         http_endpoint: format!(":{}", resolved.controller.http_port),
         provide_node_service: false,

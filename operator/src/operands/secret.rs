@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::metadata::{self, Component};
+use super::place::Place;
 use crate::resolve::Resolved;
 
 /// Where the Secret is mounted.
@@ -24,6 +25,8 @@ pub(super) const CREDENTIALS_HASH_ANNOTATION: &str = "csi.openstack.org/credenti
 pub(super) const RESTARTED_FOR_ANNOTATION: &str = "csi.openstack.org/restarted-for-credentials";
 /// Annotation of the controller's pods: the clouds that they serve. The driver takes a cloud on, or lets it go, when it starts.
 pub(super) const CLOUDS_ANNOTATION: &str = "csi.openstack.org/clouds";
+/// Annotation of the controller's pods: the regions of their clouds. The driver takes another one only when it starts.
+pub(super) const REGIONS_ANNOTATION: &str = "csi.openstack.org/regions";
 
 const CLOUD_CONF_KEY: &str = "cloud.conf";
 const CA_KEY: &str = "ca.crt";
@@ -32,6 +35,8 @@ const CLIENT_KEY_KEY: &str = "client.key";
 /// What goes into the hash beside the credentials. Pods and status are readable by more people than Secrets are, and without
 /// it they could try passwords against the hash.
 const SALT_KEY: &str = "salt";
+/// Where each cloud's credentials lead to. Not in the hash: the driver reads none of it from the Secret.
+const PLACES_KEY: &str = "places";
 /// What is shown of a hash; the driver shows as much.
 const SHOWN: usize = 12;
 
@@ -45,6 +50,8 @@ pub struct DriverCredentials {
     hash: String,
     /// For which credentials the controller's pods were replaced last.
     restarted_for: Option<String>,
+    /// Where they lead to, by cloud; "" for a single one. Not of a cloud whose place has not been seen yet.
+    places: BTreeMap<String, Place>,
 }
 
 impl DriverCredentials {
@@ -61,6 +68,7 @@ impl DriverCredentials {
             salt: SecretString::default(),
             hash: String::new(),
             restarted_for: None,
+            places: BTreeMap::new(),
         };
         credentials.hash = credentials.digest();
         credentials
@@ -90,7 +98,11 @@ impl DriverCredentials {
         }
         text.push_str(&note(&files));
         let salt = clouds.values().find_map(Self::salt).cloned();
-        let merged = Self::made_of(text.into(), files);
+        let mut merged = Self::made_of(text.into(), files);
+        let places = clouds
+            .iter()
+            .filter_map(|(name, part)| Some((name.clone(), part.place()?.clone())));
+        merged.places = places.collect();
         Some(match salt {
             Some(salt) => merged.salted(salt),
             None => merged,
@@ -105,7 +117,9 @@ impl DriverCredentials {
             return BTreeMap::from([(clouds.into_keys().next().unwrap_or_default(), self.clone())]);
         }
         let parts = clouds.into_iter().map(|(name, config)| {
-            let part = Self::of_cloud(&self.inlined(config));
+            let mut part = Self::of_cloud(&self.inlined(config));
+            let place = self.places.get(&name);
+            part.places.extend(place.map(|place| (String::new(), place.clone())));
             (name, part.salted(self.salt.clone()))
         });
         parts.collect()
@@ -157,6 +171,26 @@ impl DriverCredentials {
         self
     }
 
+    /// The same credentials, which lead to this place.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.places = BTreeMap::from([(String::new(), place)]);
+        self
+    }
+
+    /// Where those of a single cloud lead to; none where it has not been seen yet.
+    pub fn place(&self) -> Option<&Place> {
+        self.places.get("")
+    }
+
+    /// The project of each cloud, as the driver's flag names them.
+    pub(super) fn projects(&self) -> Vec<(String, String)> {
+        let places = self.places.iter();
+        places
+            .map(|(cloud, place)| (cloud.clone(), place.project.clone()))
+            .collect()
+    }
+
     /// What the pods of the controller carry because of the credentials. A change of it replaces them.
     pub(super) fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let mut annotations = BTreeMap::new();
@@ -165,9 +199,22 @@ impl DriverCredentials {
                 .clone()
                 .map(|hash| (RESTARTED_FOR_ANNOTATION.to_owned(), hash)),
         );
-        let names: Vec<String> = self.split().into_keys().collect();
-        if names.len() > 1 {
+        let clouds = self.split();
+        if clouds.len() > 1 {
+            let names: Vec<&str> = clouds.keys().map(String::as_str).collect();
             annotations.insert(CLOUDS_ANNOTATION.to_owned(), names.join(","));
+        }
+        let regions = clouds.iter().filter_map(|(name, part)| {
+            let region = part.config()?.region?;
+            Some(if name.is_empty() {
+                region
+            } else {
+                format!("{name}={region}")
+            })
+        });
+        let regions: Vec<String> = regions.collect();
+        if !regions.is_empty() {
+            annotations.insert(REGIONS_ANNOTATION.to_owned(), regions.join(","));
         }
         (!annotations.is_empty()).then_some(annotations)
     }
@@ -196,9 +243,13 @@ impl DriverCredentials {
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
         let others = data
             .keys()
-            .filter(|key| ![CLOUD_CONF_KEY, SALT_KEY].contains(&key.as_str()));
+            .filter(|key| ![CLOUD_CONF_KEY, SALT_KEY, PLACES_KEY].contains(&key.as_str()));
         let files = others.filter_map(|key| Some((key.clone(), text(key)?.into())));
-        let credentials = Self::made_of(text(CLOUD_CONF_KEY)?.into(), files.collect());
+        let mut credentials = Self::made_of(text(CLOUD_CONF_KEY)?.into(), files.collect());
+        let places = data
+            .get(PLACES_KEY)
+            .and_then(|bytes| serde_json::from_slice(&bytes.0).ok());
+        credentials.places = places.unwrap_or_default();
         Some(credentials.salted(text(SALT_KEY).unwrap_or_default().into()))
     }
 
@@ -271,6 +322,11 @@ pub(super) fn secret(resolved: &Resolved, credentials: &DriverCredentials) -> Se
             ByteString(salt.expose_secret().as_bytes().to_vec()),
         );
     }
+    if !credentials.places.is_empty() {
+        // A map of strings always becomes JSON.
+        let places = serde_json::to_vec(&credentials.places).unwrap_or_default();
+        data.insert(PLACES_KEY.to_owned(), ByteString(places));
+    }
     let mut metadata = metadata::namespaced(resolved, cloud_config_name(resolved), Component::Controller);
     metadata
         .annotations
@@ -295,6 +351,7 @@ mod tests {
     };
     use secrecy::ExposeSecret;
 
+    use super::super::place::Place;
     use super::DriverCredentials;
     use crate::resolve::{
         resolve,
@@ -341,10 +398,19 @@ mod tests {
         ])
     }
 
+    fn place(project: &str) -> Place {
+        Place {
+            project: project.to_owned(),
+            region: Some("R".to_owned()),
+        }
+    }
+
     #[test]
     fn several_clouds_become_one_file_and_come_apart_again() {
-        let part =
-            |user: &str, ca: Option<&str>| DriverCredentials::of_cloud(&mk_cloud(user, ca)).salted("grain".into());
+        let part = |user: &str, ca: Option<&str>| {
+            let part = DriverCredentials::of_cloud(&mk_cloud(user, ca)).salted("grain".into());
+            part.at(place(&format!("project of {user}")))
+        };
         let clouds = BTreeMap::from([
             ("west".to_owned(), part("w", Some("pem of the west"))),
             ("east".to_owned(), part("e", None)),
@@ -359,13 +425,14 @@ mod tests {
         assert_eq!(parts.keys().collect::<Vec<_>>(), ["east", "east-2", "west"]);
         for (name, part) in parts {
             assert_eq!(part.hash(), clouds[&name].hash(), "{name}");
+            assert_eq!(part.place(), clouds[&name].place(), "{name}");
         }
         let annotations = merged.pod_annotations().unwrap();
         assert_eq!(annotations[super::CLOUDS_ANNOTATION], "east,east-2,west");
     }
 
     #[test]
-    fn a_single_cloud_stays_without_a_name_and_its_pods_carry_nothing_of_it() {
+    fn a_single_cloud_stays_without_a_name_and_its_pods_carry_its_region_alone() {
         let part = DriverCredentials::of_cloud(&mk_cloud("w", Some("pem"))).salted("grain".into());
         let merged = DriverCredentials::merged(&BTreeMap::from([("default".to_owned(), part.clone())])).unwrap();
         assert_eq!(
@@ -373,7 +440,8 @@ mod tests {
             (part.hash(), hash_of_the_driver(&merged).as_str())
         );
         assert_eq!(merged.split().into_keys().collect::<Vec<_>>(), [""]);
-        assert_eq!(merged.pod_annotations(), None);
+        let region = BTreeMap::from([(super::REGIONS_ANNOTATION.to_owned(), "R".to_owned())]);
+        assert_eq!(merged.pod_annotations(), Some(region));
         let restarted = merged.restarted_for(Some("0123".to_owned())).pod_annotations().unwrap();
         assert_eq!(restarted[super::RESTARTED_FOR_ANNOTATION], "0123");
     }

@@ -12,7 +12,7 @@ use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{NAMED, Seen, Verdict, find, verdict};
-use crate::{clouds::trouble, resolve::health::HealthSettings, words::listed};
+use crate::{clouds::trouble, credentials::PROJECT_CHANGED, resolve::health::HealthSettings, words::listed};
 
 pub use events::{EXPIRING, expiring};
 pub(super) use events::{event, rotations};
@@ -33,7 +33,7 @@ const CUT_OFF: Duration = Duration::from_mins(15);
 /// Whether the trouble of this cloud is so young that it may pass by itself.
 pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudView, now: Timestamp) -> bool {
     let lasts = lasts(previous, ConditionType::BackendReachable, now);
-    cloud.is_backend_trouble() && cloud.hash.is_some() && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
+    cloud.is_down() && cloud.hash.is_some() && lasts.is_none_or(|lasts| lasts < DEBOUNCE)
 }
 
 /// Why the driver cannot work although it runs: the clouds are out of its reach for long.
@@ -48,13 +48,12 @@ pub(super) fn cut_off(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now
              condition CredentialsValid says more",
         ));
     }
-    let is_down = |cloud: &CloudView| cloud.is_backend_trouble();
-    (count(is_down) && is_long(ConditionType::BackendReachable)).then(|| {
+    (count(CloudView::is_down) && is_long(ConditionType::BackendReachable)).then(|| {
         verdict(
             "False",
             "BackendDown",
-            "the cloud does not answer: no volume can be made, attached, detached or deleted; condition BackendReachable says \
-             more",
+            "the cloud, or a service of it, is missing or does not answer as it should: volumes cannot be made, attached, detached or \
+             deleted; condition BackendReachable says more",
         )
     })
 }
@@ -123,6 +122,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
                 "SecretMissing" | "SecretKeyMissing" | "CABundleMissing" | "ClientCertificateMissing" => {
                     "SecretMissing"
                 }
+                reason @ (trouble::NO_ENDPOINT | PROJECT_CHANGED) => reason,
                 _ => "SecretMalformed",
             };
             let consequence = if cloud.is_changed && cloud.hash.is_some() {
@@ -143,6 +143,14 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
     }
     if let Some(ended) = ended {
         return expired(ended);
+    }
+    if cloud.is_not_given {
+        let message = format!(
+            "the credentials of cloud {} that the spec names log in and are not those that the driver has: they are given to it when \
+             spec.managementState is Managed again",
+            cloud.name
+        );
+        return word(3, "False", "NotGiven", message);
     }
     let left = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
     match ends.first() {

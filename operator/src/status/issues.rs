@@ -18,6 +18,9 @@ pub(crate) struct Issue {
     pub(crate) message: String,
 }
 
+/// A service of a cloud is missing or broken.
+const BACKEND_DOWN: &str = "BackendDown";
+
 /// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
 pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issue> {
     let problems = seen.problems.iter().map(|problem| Issue {
@@ -33,6 +36,18 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
         Some(Issue {
             reason: refusal.reason,
             message: format!("{}. {consequence}", refusal.message),
+        })
+    });
+    // What the driver has logs in, and a service is missing or broken behind it.
+    let old = seen
+        .clouds
+        .iter()
+        .filter(|cloud| !cloud.is_backend_trouble() && !is_young(cloud));
+    let services = old.filter_map(|cloud| {
+        let broken = cloud.broken_service()?;
+        Some(Issue {
+            reason: BACKEND_DOWN,
+            message: format!("service {} of cloud {}: {}", broken.service, cloud.name, broken.message),
         })
     });
     let failures = seen.failures.iter().map(|failure| Issue {
@@ -60,6 +75,7 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
     problems
         .chain(obstacles(&seen.obstacles))
         .chain(refusals)
+        .chain(services)
         .chain(failures)
         .chain(stalled)
         .chain(classes)

@@ -68,7 +68,40 @@ impl World {
 }
 
 async fn credentials(reached: &mut Reached) {
-    for password in ["wrong", "forbidden", "unreachable", "broken"] {
+    let used = || World::new(mk_spec(), mk_index(&["pv1"], true));
+    let world = used();
+    world.tell(reached).await;
+    world.set_password("elsewhere");
+    world.tell(reached).await;
+
+    let world = World::managed();
+    world.tell(reached).await;
+    world.set_password("better");
+    world.patch_spec("managementState", json!("Paused"));
+    world.tell(reached).await;
+
+    let world = used();
+    let clouds = |names: &[&str]| {
+        let named = names.iter().map(|name| {
+            let mut cloud = serde_json::to_value(&mk_spec().clouds[0]).expect("JSON");
+            cloud["name"] = json!(name);
+            cloud
+        });
+        json!(named.collect::<Vec<_>>())
+    };
+    world.patch_spec("clouds", clouds(&["one", "two"]));
+    world.set_password("elsewhere");
+    world.tell(reached).await;
+    // Both lead to one place, so that only what is recorded tells them apart.
+    let secret = world.api.get(OWN_SECRET).expect("the driver's Secret");
+    let places = json!({"one": {"project": "p"}, "two": {"project": "q"}}).to_string();
+    let mut data = secret["data"].clone();
+    data["places"] = json!(k8s_openapi::ByteString(places.into_bytes()));
+    world.api.change(OWN_SECRET, "/data", data);
+    world.patch_spec("clouds", clouds(&["one"]));
+    world.tell(reached).await;
+
+    for password in ["wrong", "forbidden", "unreachable", "broken", "misled"] {
         let world = World::managed();
         world.set_password(password);
         world.tell(reached).await;

@@ -94,7 +94,8 @@ pub(super) fn cloud_unreachable(case: &Case) -> Option<String> {
         return None;
     };
     Some(format!(
-        "a service of the cloud does not answer as it should; the driver goes on by itself when it does again ({words})"
+        "a service of the cloud is missing or does not answer as it should. Where the words speak of a region or an endpoint, correct them \
+         in spec.clouds or the Secret; else the driver goes on by itself when the service answers again ({words})"
     ))
 }
 

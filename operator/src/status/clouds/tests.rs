@@ -201,6 +201,38 @@ fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts
     assert_eq!(told(2), ("False".to_owned(), "True".to_owned()));
 }
 
+#[rstest]
+#[case::missing(trouble::NO_ENDPOINT, true)]
+#[case::down(trouble::UNAVAILABLE, true)]
+#[case::slow(trouble::TIMEOUT, true)]
+#[case::busy(trouble::THROTTLED, false)]
+fn a_service_that_fails_behind_a_good_login_counts_as_the_cloud_does(
+    #[case] reason: &'static str,
+    #[case] counts: bool,
+) {
+    let seen = mk(|cloud| {
+        cloud.state.troubles = vec![Trouble {
+            service: "block-storage",
+            reason,
+            message: "no public endpoint in region Mars".to_owned(),
+        }];
+    });
+    let degraded = |minutes| {
+        let next = super::super::status(Some(&after(&seen, minutes)), &seen, now());
+        let condition = find(&next, ConditionType::Degraded).expect("a condition");
+        (condition.status == "True", condition.reason.clone())
+    };
+    assert!(!degraded(1).0);
+    let wanted = if counts { "BackendDown" } else { "AsExpected" };
+    assert_eq!(degraded(2), (counts, wanted.to_owned()));
+    assert!(cut_off(Some(&after(&seen, 14)), &seen, now()).is_none());
+    let unavailable = cut_off(Some(&after(&seen, 15)), &seen, now());
+    assert_eq!(
+        unavailable.map(|verdict| verdict.1).as_deref(),
+        counts.then_some("BackendDown")
+    );
+}
+
 #[test]
 fn a_driver_that_is_locked_out_for_long_is_not_available() {
     let seen = mk(|cloud| refuse(cloud, "CredentialsRejected"));

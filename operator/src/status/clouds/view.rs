@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    clouds::{CloudState, certificates, trouble},
+    clouds::{CloudState, Trouble, certificates, trouble},
     resolve::Problem,
 };
 
@@ -24,6 +24,8 @@ pub struct CloudView {
     pub refusal: Option<Problem>,
     /// Whether what the Secret holds now is not what the driver has.
     pub is_changed: bool,
+    /// Whether these log in and are not given to the driver, because nothing may be written.
+    pub is_not_given: bool,
     /// Hash of the credentials in use; `None` when none have ever been good.
     pub hash: Option<String>,
     /// Whether the controller's pods say that they use them; `None` while none runs.
@@ -51,6 +53,18 @@ impl CloudView {
     pub(crate) fn is_backend_trouble(&self) -> bool {
         let reason = self.refusal.as_ref().map(|refusal| refusal.reason);
         matches!(reason, Some("CloudUnreachable" | "LoginFailed"))
+    }
+
+    /// A service that the driver needs and cannot use, although the login works. That it wants fewer requests passes by itself, and
+    /// refused credentials are told as such.
+    pub(crate) fn broken_service(&self) -> Option<&Trouble> {
+        let is_in_the_way = |one: &&Trouble| ![trouble::UNAUTHORIZED, trouble::THROTTLED].contains(&one.reason);
+        self.state.troubles.iter().find(is_in_the_way)
+    }
+
+    /// Whether the driver cannot work with the cloud now, and not because of what it was told.
+    pub(super) fn is_down(&self) -> bool {
+        self.is_backend_trouble() || self.broken_service().is_some()
     }
 
     /// Whether the cloud refuses the very credentials that the driver has.

@@ -447,7 +447,13 @@ fn lasting() -> Vec<(CinderCSIDriverStatus, Seen)> {
             message: "connection refused".to_owned(),
         });
     });
-    [but(|seen| seen.clouds = vec![refused(Some("good"))]), away]
+    let missing = troubled(&CloudError::NoEndpoint {
+        service: "compute",
+        region: None,
+        interface: "public",
+        known: String::new(),
+    });
+    [but(|seen| seen.clouds = vec![refused(Some("good"))]), away, missing]
         .into_iter()
         .map(|seen| (status(None, &seen, at(now().as_second() - 3600)), seen))
         .collect()

@@ -1,0 +1,105 @@
+//! Credentials that change while a driver is in use.
+
+use super::*;
+
+/// A driver that is installed and has a volume.
+async fn mk_used() -> World {
+    let world = World::new(mk_spec(), mk_index(&["pv1"], true));
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    world.api.take_writes();
+    world
+}
+
+fn annotate(world: &World, uid: &str) {
+    let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
+    metadata["annotations"] = json!({crate::credentials::MOVE_PROJECT: uid});
+    world.api.change(DRIVER, "/metadata", metadata);
+}
+
+fn args(world: &World) -> String {
+    let deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"].to_string()
+}
+
+#[tokio::test]
+async fn the_controller_is_told_its_project_and_keeps_it_until_a_move_is_meant() {
+    let world = mk_used().await;
+    assert!(args(&world).contains("--project-id=p"), "{}", args(&world));
+    let before = (world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT));
+
+    world.set_password("elsewhere");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!((world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT)), before);
+    assert_eq!(
+        world.condition(ConditionType::CredentialsValid).0,
+        "False/ProjectChanged"
+    );
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/ProjectChanged");
+
+    annotate(&world, "of-another-object");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!((world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT)), before);
+
+    annotate(&world, "driver-uid");
+    world.reconcile().await.expect("reconciled");
+    assert!(
+        args(&world).contains("--project-id=another"),
+        "the pods are replaced at once: {}",
+        args(&world)
+    );
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test]
+async fn a_new_operator_knows_the_project_from_the_drivers_secret() {
+    let world = mk_used().await;
+    world.context.forget(NAME);
+    world.set_password("elsewhere");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        world.condition(ConditionType::CredentialsValid).0,
+        "False/ProjectChanged"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_change_while_nothing_may_be_written_are_not_taken_for_given() {
+    let world = mk_used().await;
+    let given = world.driver().status.expect("a status").clouds[0].secret_hash.clone();
+    world.api.change(DRIVER, "/spec/managementState", json!("Paused"));
+    world.set_password("better");
+    world.api.take_writes();
+    let action = world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::CredentialsValid).0, "False/NotGiven");
+    assert_eq!(world.driver().status.expect("a status").clouds[0].secret_hash, given);
+    assert!(
+        !world
+            .api
+            .kinds_of_events()
+            .iter()
+            .any(|event| event.contains("SecretRotated"))
+    );
+    assert_eq!(
+        action,
+        Action::requeue(Duration::from_mins(5) + A_MOMENT),
+        "nothing is asked again and again"
+    );
+    let writes = world.api.take_writes();
+    let others = writes
+        .iter()
+        .filter(|write| !write.contains("/status") && !write.contains("events"));
+    assert_eq!(others.count(), 0, "{writes:?}");
+
+    world.api.change(DRIVER, "/spec/managementState", json!("Managed"));
+    world.reconcile().await.expect("reconciled");
+    assert_ne!(world.driver().status.expect("a status").clouds[0].secret_hash, given);
+    assert_eq!(world.condition(ConditionType::CredentialsValid).0, "True/Valid");
+    let deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+    assert!(
+        annotations["csi.openstack.org/restarted-for-credentials"].is_null(),
+        "{annotations}"
+    );
+}

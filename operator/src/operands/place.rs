@@ -1,0 +1,52 @@
+//! Where credentials lead to.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A project in a region. Volumes of one place do not exist in another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The project's id.
+    pub project: String,
+    /// The region of its services; none where the catalogue names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "project {}", self.project)?;
+        self.region
+            .iter()
+            .try_for_each(|region| write!(f, " in region {region}"))
+    }
+}
+
+impl Place {
+    /// Whether volumes of this place do not exist in the other one. A region that is not known is no other one.
+    pub fn is_another(&self, other: &Self) -> bool {
+        let regions = self.region.as_ref().zip(other.region.as_ref());
+        self.project != other.project || regions.is_some_and(|(one, other)| one != other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::the_same("p", Some("r"), false)]
+    #[case::another_project("q", Some("r"), true)]
+    #[case::another_region("p", Some("s"), true)]
+    #[case::no_region("p", None, false)]
+    fn project_and_region_make_a_place(#[case] project: &str, #[case] region: Option<&str>, #[case] another: bool) {
+        let place = |project: &str, region: Option<&str>| Place {
+            project: project.to_owned(),
+            region: region.map(str::to_owned),
+        };
+        assert_eq!(place("p", Some("r")).is_another(&place(project, region)), another);
+    }
+}
