@@ -60,7 +60,8 @@ impl Cloud {
             CloudService::BlockStorage => ("volume_list", "volumes"),
             CloudService::Compute => ("server_list", "servers"),
         };
-        let path = [list];
+        // As the other lists do, for which an application credential has its access rule.
+        let path = [list, "detail"];
         let mut request = Request::new(service.service(), operation, Method::GET, &path, list.to_owned());
         request.query.push(("limit", "1".to_owned()));
         let answer = self.inner.transport.send(request).await?;

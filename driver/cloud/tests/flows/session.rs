@@ -94,8 +94,8 @@ async fn a_login_tells_the_region_that_is_worked_in_and_whether_both_services_le
     list(CloudService::BlockStorage).await.expect("may list");
     list(CloudService::Compute).await.expect("may list");
     for (service, operation) in [
-        (CloudService::BlockStorage, "list_volumes"),
-        (CloudService::Compute, "list_servers"),
+        (CloudService::BlockStorage, "list_volumes_detail"),
+        (CloudService::Compute, "list_servers_detail"),
     ] {
         stage
             .sim
