@@ -497,11 +497,15 @@ impl Index {
         names
     }
 
-    /// The PersistentVolumes with the attributes of a class, sorted.
+    /// The PersistentVolumes with the attributes of a class, each with its claim, sorted.
     pub fn volumes_with_attributes(&self, class: &str) -> Vec<String> {
         let all = self.volumes.iter();
         let have = all.filter(|(_, volume)| volume.attributes_class.as_deref() == Some(class));
-        let mut names: Vec<String> = have.map(|(name, _)| name.clone()).collect();
+        let told = have.map(|(name, volume)| match &volume.claim {
+            Some(claim) => format!("{name} (claim {}/{})", claim.namespace, claim.name),
+            None => name.clone(),
+        });
+        let mut names: Vec<String> = told.collect();
         names.sort();
         names
     }
