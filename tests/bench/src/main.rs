@@ -4,6 +4,7 @@
 //! Then both as a cluster runs them, behind the sidecars: see [`claims`]. Then their lists of a large project: see [`list`]. Beside them the operator against an API server that
 //! holds a large cluster: see [`operator`].
 
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,16 +53,22 @@ struct Args {
     /// Volumes of the project whose list is walked.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     listed: u32,
-    /// Nodes of the operator's cluster.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    /// Nodes of the operator's large cluster.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
-    /// PersistentVolumes of the operator's cluster.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    /// PersistentVolumes of the operator's large cluster.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     volumes: u32,
-    /// Pods of the operator's cluster, the driver's own on every node among them: not fewer than nodes.
+    /// Pods of each of the operator's clusters, the driver's own on every node among them: not fewer than nodes.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pods: u32,
+    /// Changes of the spec in the operator's second cluster, of 1,000 nodes and 10,000 volumes; 0 leaves it out.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    changes: u32,
 }
+
+/// Changes of the spec in the operator's large cluster.
+const LARGE_CHANGES: u32 = 10;
 
 /// Whose figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -185,18 +192,22 @@ fn clouds(args: &Args, usual: &[Kind]) -> Vec<Kind> {
 }
 
 fn operator(args: &Args) -> Result<()> {
-    let scale = operator::Scale {
-        nodes: args.nodes,
-        volumes: args.volumes,
-        pods: args.pods.max(args.nodes),
+    let scale = |nodes, volumes| operator::Scale {
+        nodes,
+        volumes,
+        pods: args.pods.max(nodes),
     };
     let program = build(release_operator)?;
-    eprintln!("bench: the operator ({scale})");
-    in_lab(async move |lab| {
-        let figures = operator::measure(&lab, scale, &program).await;
-        println!("{}", operator::render(scale, &figures.context("the operator")?));
-        Ok(())
-    });
+    let second = (args.changes > 0).then_some((scale(1_000, 10_000), args.changes));
+    for (scale, changes) in iter::once((scale(args.nodes, args.volumes), LARGE_CHANGES)).chain(second) {
+        eprintln!("bench: the operator ({scale})");
+        let program = program.clone();
+        in_lab(async move |lab| {
+            let figures = operator::measure(&lab, scale, changes, &program).await;
+            println!("{}", operator::render(scale, &figures.context("the operator")?));
+            Ok(())
+        });
+    }
     Ok(())
 }
 

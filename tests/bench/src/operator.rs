@@ -10,20 +10,23 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use harness::{ApiServer, wait_for, wait_for_some, workspace_root};
 use jiff::Timestamp;
+use rustix::process::Pid;
 use serde_json::json;
 use suites::api::Api;
 use suites::cloud::Cloud as _;
 use suites::lab::Lab;
 use suites::process::Process;
 use suites::simulator::Simulator;
+use tokio::time::Instant;
 
-use crate::process::{Memory, memory};
+use crate::process::{Memory, memory, processor_time};
 
 mod audit;
+mod load;
 mod objects;
 mod table;
 
-use audit::Write;
+use audit::{Count, Write};
 pub(crate) use objects::Scale;
 pub(crate) use table::render;
 
@@ -40,65 +43,103 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 const PATIENCE: Duration = Duration::from_mins(3);
 const FOR_EVER: Duration = Duration::from_hours(1);
 
+/// How long the operator is watched, at rest and under load.
+const WATCHED: Duration = Duration::from_mins(1);
+/// How long the API server answers nothing.
+const AWAY: Duration = Duration::from_secs(12);
+/// Between two changes of the spec.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
+
 /// What came out.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     /// Memory when it had read the cluster, had made its operands and had nothing more to do.
     listed: Memory,
-    /// The same after the change.
-    changed: Memory,
+    /// The same at the end.
+    ended: Memory,
     /// From its start to the last operand that it made.
     install: Duration,
-    /// From the request that changes the spec to the API server's answer to the last write of an operand.
-    reaction: Duration,
-    /// Those writes, in their order.
+    /// What it does when nothing changes.
+    rest: Usage,
+    /// What it does under load.
+    loaded: Usage,
+    /// Changed specs under load.
+    changes: Vec<Change>,
+    /// What the API server's absence comes to.
+    away: Away,
+    /// Writes of operands after the last change, in their order.
     writes: Vec<String>,
     /// Size of the binary in bytes.
     binary: u64,
 }
 
-/// Fills a cluster, starts the operator in it, changes a spec.
-pub(crate) async fn measure(lab: &Lab, scale: Scale, program: &Path) -> Result<Figures> {
+/// What the operator uses in a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    lasts: Duration,
+    processor: Duration,
+    asked: Count,
+}
+
+/// A changed spec: from the request to the API server's answer to the first and the last write of an operand.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    first: Duration,
+    last: Duration,
+}
+
+/// What follows when the API server answers again.
+#[derive(Debug, Clone, Copy)]
+struct Away {
+    /// Until a reconcile has succeeded.
+    look: Duration,
+    /// Whether the operator has kept its Lease.
+    leads: bool,
+}
+
+/// Fills a cluster, starts the operator in it, loads the cluster, changes the spec so many times, and takes the API server away.
+pub(crate) async fn measure(lab: &Lab, scale: Scale, changes: u32, program: &Path) -> Result<Figures> {
     let world = World::start(lab).await?;
     objects::make(&world.api, scale).await?;
     world.ask_for_driver().await?;
 
     let started = Timestamp::now();
     let mut operator = world.start_operator(lab, program).await?;
-    while_it_runs(&mut operator, async {
-        wait_for("the first operands", PATIENCE, async || {
-            world.controllers_work(scale).await
-        })
-        .await?;
-        wait_for("the driver's readiness", PATIENCE, async || world.is_known(scale).await).await
+    let pid = operator.pid()?;
+    let (installed, listed, rest) = while_it_runs(&mut operator, async {
+        let made = async || world.controllers_work(scale).await;
+        wait_for("the first operands", PATIENCE, made).await?;
+        wait_for("the driver's readiness", PATIENCE, async || world.is_known(scale).await).await?;
+        let installed = world.rest().await?;
+        Ok((installed, memory(pid)?, world.usage(pid).await?))
     })
     .await?;
-    let installed = while_it_runs(&mut operator, world.rest()).await?;
-    let listed = memory(operator.pid()?)?;
 
-    let asked = Timestamp::now();
-    let change = json!({"spec": {"logLevel": "Debug"}});
-    world.api.merge(&object(), &change).await?;
-    let changed = while_it_runs(&mut operator, async {
-        // Nobody rolls it out here.
-        let told = async || world.condition("Progressing", "True").await;
-        wait_for("the answer to the changed spec", PATIENCE, told).await?;
-        world.rest().await
-    })
-    .await?;
-    let writes = changed.get(installed.len()..).unwrap_or_default();
-    ensure!(
-        ["deployments", "daemonsets"]
-            .iter()
-            .all(|kind| writes.iter().any(|write| write.resource == *kind)),
-        "the change did not reach all operands: {writes:?}"
-    );
+    let loaded = async {
+        let busy = async {
+            let loaded = world.usage(pid).await?;
+            let mut told = Vec::new();
+            for number in 0..changes {
+                told.push(world.change(scale, number).await?);
+            }
+            Ok((loaded, told, world.away().await?))
+        };
+        tokio::select! {
+            ended = load::load(&world.api, scale) => match ended? {},
+            done = busy => done,
+        }
+    };
+    let (loaded, told, away) = while_it_runs(&mut operator, loaded).await?;
+    let (changes, writes): (Vec<Change>, Vec<Vec<Write>>) = told.into_iter().unzip();
     let figures = Figures {
         listed,
-        changed: memory(operator.pid()?)?,
+        ended: memory(pid)?,
         install: between(started, installed.last())?,
-        reaction: between(asked, writes.last())?,
-        writes: writes.iter().map(ToString::to_string).collect(),
+        rest,
+        loaded,
+        changes,
+        away,
+        writes: writes.last().into_iter().flatten().map(ToString::to_string).collect(),
         binary: fs::metadata(program).context("cannot read the operator's file")?.len(),
     };
     operator.stop().await?;
@@ -220,17 +261,82 @@ impl World {
         self.condition("Progressing", "False").await?;
         self.condition("Degraded", "False").await?;
         let status = &self.api.get(&object()).await?["status"];
-        for (path, count) in [
-            ("/nodes/desired", scale.nodes),
-            ("/nodes/registered", scale.nodes),
-            ("/volumes/persistentVolumes", scale.volumes),
-        ] {
+        for (path, count) in [("/nodes/desired", scale.nodes), ("/nodes/registered", scale.nodes)] {
             ensure!(
                 status.pointer(path).is_some_and(|value| *value == count),
                 "{path} is not {count}: {status}"
             );
         }
+        let known = self
+            .metric("cinder_csi_operator_volumes{driver=\"cinder.csi.openstack.org\",kind=\"PersistentVolume\"}")
+            .await?;
+        ensure!(
+            (known - f64::from(scale.volumes)).abs() < 0.5,
+            "{known} of {} volumes are known",
+            scale.volumes
+        );
         Ok(())
+    }
+
+    /// What the operator uses while it is watched.
+    async fn usage(&self, pid: Pid) -> Result<Usage> {
+        let (begun, before) = (audit::count(&self.audit)?, processor_time(pid)?.own);
+        let since = Instant::now();
+        tokio::time::sleep(WATCHED).await;
+        let asked = audit::count(&self.audit)?;
+        Ok(Usage {
+            lasts: since.elapsed(),
+            processor: processor_time(pid)?.own.saturating_sub(before),
+            asked: Count {
+                requests: asked.requests - begun.requests,
+                statuses: asked.statuses - begun.statuses,
+            },
+        })
+    }
+
+    /// Changes the spec so that controller and nodes change, and waits for the writes of both.
+    async fn change(&self, scale: Scale, number: u32) -> Result<(Change, Vec<Write>)> {
+        tokio::time::sleep(BETWEEN_CHANGES).await;
+        let level = if number.is_multiple_of(2) { "Debug" } else { "Normal" };
+        let (known, asked) = (
+            fs::metadata(&self.audit).context("no audit log")?.len(),
+            Timestamp::now(),
+        );
+        self.api.merge(&object(), &json!({"spec": {"logLevel": level}})).await?;
+        let writes = wait_for("the answer to the changed spec", PATIENCE, async || {
+            let writes = audit::writes_after(&self.audit, known)?;
+            let reached = |kind: &str| writes.iter().any(|write| write.resource == kind);
+            ensure!(
+                reached("deployments") && reached("daemonsets"),
+                "so far it wrote {writes:?}"
+            );
+            Ok(writes)
+        })
+        .await?;
+        let change = Change {
+            first: between(asked, writes.first())?,
+            last: between(asked, writes.last())?,
+        };
+        self.controllers_work(scale).await?;
+        Ok((change, writes))
+    }
+
+    /// Takes the API server away.
+    async fn away(&self) -> Result<Away> {
+        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}");
+        let transitions =
+            async || Ok::<_, anyhow::Error>(self.api.get(&lease).await?["spec"]["leaseTransitions"].clone());
+        let before = transitions().await?;
+        self.server.freeze(AWAY).await?;
+        let back = Instant::now();
+        // One that had begun before may end now.
+        for _ in 0..2 {
+            self.look().await?;
+        }
+        Ok(Away {
+            look: back.elapsed(),
+            leads: transitions().await? == before,
+        })
     }
 
     /// Whether a condition of the object has this status for the present generation.
@@ -273,12 +379,15 @@ impl World {
 
     /// How many times it has looked.
     async fn looks(&self) -> Result<f64> {
+        self.metric("cinder_csi_operator_reconcile_total{").await
+    }
+
+    /// The sum of the operator's samples that begin so.
+    async fn metric(&self, begin: &str) -> Result<f64> {
         let answer = self.http.get(format!("http://{ADDRESS}/metrics")).send().await;
         let text = answer.context("the operator does not listen")?.text().await;
         let text = text.context("the metrics are cut")?;
-        let samples = text
-            .lines()
-            .filter(|line| line.starts_with("cinder_csi_operator_reconcile_total{"));
+        let samples = text.lines().filter(|line| line.starts_with(begin));
         let values = samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
         Ok(values.sum())
     }

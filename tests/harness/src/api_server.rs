@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 
 use crate::cluster::Daemon;
 use crate::cluster::control_plane::{START_TIMEOUT, api_server_arguments, etcd_arguments};
@@ -56,6 +57,14 @@ impl ApiServer {
         }
         ready?;
         Ok(server)
+    }
+
+    /// Makes it answer nothing for some time: its connections stay, as those of a machine that is frozen.
+    pub async fn freeze(&self, time: Duration) -> Result<()> {
+        let api_server = self.daemons.last().context("there is no API server")?;
+        api_server.signal(Signal::STOP)?;
+        tokio::time::sleep(time).await;
+        api_server.signal(Signal::CONT)
     }
 
     /// Where it answers.

@@ -1,6 +1,8 @@
-//! The operator's writes, as the API server's audit log tells them: all of them, in their order, with their times.
+//! The operator's requests, as the API server's audit log tells them: all of them, with their times.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -40,17 +42,56 @@ pub(super) fn policy() -> Value {
     let account = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
     json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-        "rules": [{"level": "Metadata", "users": [account], "verbs": ["create", "update", "patch", "delete"]},
-            {"level": "None"}],
+        "rules": [{"level": "Metadata", "users": [account]}, {"level": "None"}],
     })
 }
 
-/// The writes so far.
+/// The writes of operands so far.
 pub(super) fn writes(log: &Path) -> Result<Vec<Write>> {
-    let text = std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let mut writes: Vec<Write> = read(log)?.lines().filter_map(write).collect();
+    writes.sort_by_key(|write| write.at);
+    Ok(writes)
+}
+
+/// Those in the part of the log that begins at a byte.
+pub(super) fn writes_after(log: &Path, begin: u64) -> Result<Vec<Write>> {
+    let mut file = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(begin))
+        .and_then(|_| file.read_to_string(&mut text))
+        .with_context(|| format!("cannot read {}", log.display()))?;
     let mut writes: Vec<Write> = text.lines().filter_map(write).collect();
     writes.sort_by_key(|write| write.at);
     Ok(writes)
+}
+
+/// How much the operator has asked so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// All requests that were answered; a watch counts at its end.
+    pub(super) requests: u32,
+    /// Writes of the object's status among them.
+    pub(super) statuses: u32,
+}
+
+/// Counts the requests so far.
+pub(super) fn count(log: &Path) -> Result<Count> {
+    let text = read(log)?;
+    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(entries
+        .filter(|entry| entry["stage"] == "ResponseComplete")
+        .fold(Count::default(), |count, entry| {
+            let object = &entry["objectRef"];
+            let is_status = object["resource"] == "cindercsidrivers" && object["subresource"] == "status";
+            Count {
+                requests: count.requests + 1,
+                statuses: count.statuses + u32::from(is_status),
+            }
+        }))
+}
+
+fn read(log: &Path) -> Result<String> {
+    std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))
 }
 
 /// What a line tells: nothing when it is none of an operand, or incomplete.
@@ -60,7 +101,8 @@ fn write(line: &str) -> Option<Write> {
     let resource = object["resource"].as_str()?;
     let is_done = entry["stage"] == "ResponseComplete" && entry["responseStatus"]["code"].as_u64()? < 300;
     let is_dry = entry["requestURI"].as_str()?.contains("dryRun=");
-    if !is_done || is_dry || OTHERS.contains(&resource) || !object["subresource"].is_null() {
+    let is_read = matches!(entry["verb"].as_str()?, "get" | "list" | "watch");
+    if !is_done || is_dry || is_read || OTHERS.contains(&resource) || !object["subresource"].is_null() {
         return None;
     }
     Some(Write {
@@ -91,6 +133,27 @@ mod tests {
         assert_eq!(write(&line("daemonsets", "/x?dryRun=All", 200)), None);
         assert_eq!(write(&line("daemonsets", "/x", 409)), None);
         assert_eq!(write(&line("leases", "/x", 200)), None);
+        assert_eq!(write(&line("daemonsets", "/x", 200).replace("patch", "list")), None);
         assert_eq!(write("{\"stage\": "), None);
+    }
+
+    #[test]
+    fn every_answered_request_counts_and_writes_of_the_status_apart() {
+        let file = std::env::temp_dir().join(format!("audit-{}", std::process::id()));
+        let status =
+            line("cindercsidrivers", "/x/status", 200).replace("\"name\"", "\"subresource\":\"status\",\"name\"");
+        let begun = line("pods", "/x", 200).replace("ResponseComplete", "ResponseStarted");
+        std::fs::write(
+            &file,
+            [line("pods", "/x", 500), status, begun, "{\"st".to_owned()].join("\n"),
+        )
+        .expect("a file");
+        let counted = count(&file);
+        std::fs::remove_file(&file).expect("it is ours");
+        let wanted = Count {
+            requests: 2,
+            statuses: 1,
+        };
+        assert_eq!(counted.expect("a log"), wanted);
     }
 }

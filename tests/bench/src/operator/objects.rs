@@ -18,6 +18,7 @@ const STEP: u32 = 5_000;
 /// Images that a kubelet tells of, at most.
 const IMAGES: u32 = 50;
 const NAMESPACES: u32 = 20;
+const REGISTRATIONS: &str = "/apis/storage.k8s.io/v1/csinodes";
 const REVISION: &str = "5d8f7c9b64";
 const ZONE: &str = "nova";
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
@@ -49,14 +50,7 @@ pub(super) async fn make(api: &Api, scale: Scale) -> Result<()> {
     })
     .await?;
     each("nodes with their CSINodes", nodes, &progress, async |number| {
-        api.create("/api/v1/nodes", &node(number)).await?;
-        // New ones are marked so until the node lifecycle controller has looked.
-        let path = format!("/api/v1/nodes/{}", node_name(number));
-        api.merge(&path, &json!({"spec": {"taints": null}})).await?;
-        let registration = registration(number);
-        api.create("/apis/storage.k8s.io/v1/csinodes", &registration)
-            .await
-            .map(drop)
+        make_node(api, number).await
     })
     .await?;
     each("PersistentVolumes", volumes, &progress, async |number| {
@@ -81,6 +75,22 @@ pub(super) async fn make(api: &Api, scale: Scale) -> Result<()> {
     .await
 }
 
+/// Makes a node and its CSINode.
+pub(super) async fn make_node(api: &Api, number: u32) -> Result<()> {
+    api.create("/api/v1/nodes", &node(number)).await?;
+    // New ones are marked so until the node lifecycle controller has looked.
+    let path = format!("/api/v1/nodes/{}", node_name(number));
+    api.merge(&path, &json!({"spec": {"taints": null}})).await?;
+    let registration = registration(number);
+    api.create(REGISTRATIONS, &registration).await.map(drop)
+}
+
+/// Takes both away.
+pub(super) async fn remove_node(api: &Api, number: u32) -> Result<()> {
+    api.delete(&format!("{REGISTRATIONS}/{}", node_name(number))).await?;
+    api.delete(&format!("/api/v1/nodes/{}", node_name(number))).await
+}
+
 /// Calls `make` with each number, a bounded count of them at once.
 async fn each(what: &str, count: u32, progress: &Progress, make: impl AsyncFn(u32) -> Result<()>) -> Result<()> {
     let (done, make) = (AtomicU32::new(0), &make);
@@ -98,15 +108,15 @@ async fn each(what: &str, count: u32, progress: &Progress, make: impl AsyncFn(u3
         .await
 }
 
-fn namespace_of(number: u32) -> String {
+pub(super) fn namespace_of(number: u32) -> String {
     format!("team-{}", number % NAMESPACES)
 }
 
-fn node_name(number: u32) -> String {
+pub(super) fn node_name(number: u32) -> String {
     format!("worker-{number}.cluster.example.org")
 }
 
-fn uid(number: u32) -> String {
+pub(super) fn uid(number: u32) -> String {
     format!("11111111-2222-4333-8444-{number:012}")
 }
 
@@ -135,7 +145,7 @@ fn node(number: u32) -> Value {
             "annotations": {"csi.volume.kubernetes.io/nodeid": json!({DRIVER: uid(number)}).to_string(),
                 "node.alpha.kubernetes.io/ttl": "0"},
         },
-        "spec": {"podCIDR": format!("10.{}.{}.0/24", 64 + number / 256, number % 256),
+        "spec": {"podCIDR": format!("10.{}.{}.0/24", 64 + number / 256 % 128, number % 256),
             "providerID": format!("openstack:///{}", uid(number))},
         "status": {
             "capacity": resources, "allocatable": resources,
@@ -156,7 +166,7 @@ fn registration(number: u32) -> Value {
     json!({"metadata": {"name": node_name(number)}, "spec": {"drivers": [driver]}})
 }
 
-fn volume(number: u32) -> Value {
+pub(super) fn volume(number: u32) -> Value {
     let (name, namespace) = (format!("pvc-{}", uid(number)), namespace_of(number));
     json!({
         "metadata": {

@@ -55,6 +55,12 @@ impl Daemon {
         Ok(())
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let sent = kill_process(Pid::from_child(&self.child), signal);
+        sent.with_context(|| format!("cannot signal {}", self.name))
+    }
+
     /// The last lines that it printed.
     pub(crate) fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
