@@ -74,6 +74,29 @@ fn change(operand: &mut Operand, patch: &Override) -> Result<(), String> {
             path.trim_start_matches('/').replace('/', ".")
         ));
     }
+    let names = |object: &Value| -> Vec<String> {
+        let containers = object
+            .pointer("/spec/template/spec/containers")
+            .and_then(Value::as_array);
+        let names = containers
+            .into_iter()
+            .flatten()
+            .filter_map(|container| container["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    let (wanted, left) = (names(&before), names(&after));
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|name| !left.contains(name))
+        .map(String::as_str)
+        .collect();
+    if !missing.is_empty() {
+        return Err(format!(
+            "containers would be missing: {}; a merge patch replaces the whole list. To add one, use type Json and the operation `{{op: \
+             add, path: /spec/template/spec/containers/-, value: …}}`",
+            missing.join(", ")
+        ));
+    }
     for (map, key) in [
         ("labels", INSTANCE_LABEL),
         ("labels", MANAGED_BY_LABEL),
@@ -201,6 +224,20 @@ mod tests {
         OverrideType::Merge,
         "spec: {template: {spec: {serviceAccountName: other}}}",
         "serviceAccountName cannot"
+    )]
+    #[case::containers(
+        "Deployment",
+        "cinder-csi-controller",
+        OverrideType::Merge,
+        "spec: {template: {spec: {containers: [{name: extra, image: busybox}]}}}",
+        "containers would be missing: cinder-csi-driver, csi-provisioner"
+    )]
+    #[case::renamed(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        r#"[{"op": "replace", "path": "/spec/template/spec/containers/0/name", "value": "mine"}]"#,
+        "containers would be missing: cinder-csi-driver"
     )]
     #[case::surge(
         "DaemonSet",
