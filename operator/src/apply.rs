@@ -6,6 +6,9 @@
 //! reconcile.
 
 mod adoption;
+mod records;
+
+pub use records::Records;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -14,8 +17,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     api::{
-        ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, Preconditions,
-        PropagationPolicy,
+        ApiResource, DeleteParams, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
+        Preconditions, PropagationPolicy,
     },
 };
 use serde::Serialize;
@@ -63,6 +66,9 @@ pub enum ApplyError {
     /// An object that was deleted to be made anew does not go.
     #[error("it was deleted to be made anew, and a finalizer keeps it; it is made as soon as it is gone")]
     StillThere,
+    /// What is to take the place of an object would be refused.
+    #[error("it is left as it is, because the object that is to take its place would not be accepted: {0}")]
+    NotReplaced(#[source] Box<ApplyError>),
     /// An object could not be turned into JSON.
     #[error("cannot encode the object: {0}")]
     Encode(#[from] serde_json::Error),
@@ -153,13 +159,37 @@ impl Writer {
         if kept.is_empty() {
             return self.apply(desired, None).await;
         }
-        let mut object = desired.object.clone();
+        let object = with_kept(desired, kept);
+        self.keep(&desired.key, &object, PatchParams::apply(KEEPER)).await
+    }
+
+    /// The same for an object that is gone, and then the operator's own fields: without those that others had taken from it, such as the
+    /// mark of the default class.
+    async fn create_again(&self, desired: &Desired, kept: &Kept) -> Result<Value, ApplyError> {
+        let mut own = desired.clone();
         for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
-            for (name, value) in names {
-                object["metadata"][part][name] = json!(value);
+            if let Some(wanted) = own.object["metadata"][part].as_object_mut() {
+                wanted.retain(|name, _| !names.contains_key(name));
             }
         }
-        self.keep(&desired.key, &object, PatchParams::apply(KEEPER)).await
+        let made = self.create_with(&own, kept).await?;
+        self.update(&own, &uid_of(&made)).await
+    }
+
+    /// Asks whether an object like this would be accepted, under a name that no object has.
+    async fn try_to_create(&self, desired: &Desired, kept: &Kept, uid: &str) -> Result<(), ApplyError> {
+        let api = api_for(&self.client, &desired.key)?;
+        let mut object = with_kept(desired, kept);
+        object["metadata"]["name"] = json!(format!("dry-run-{}", uid.split('-').next().unwrap_or_default()));
+        let object: DynamicObject = serde_json::from_value(object)?;
+        let params = PostParams {
+            dry_run: true,
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+        };
+        let result = api.create(&params, &object).await.map_err(ApplyError::from);
+        result
+            .map(drop)
+            .map_err(|error| ApplyError::NotReplaced(Box::new(error)))
     }
 
     async fn keep(&self, key: &Key, object: &Value, params: PatchParams) -> Result<Value, ApplyError> {
@@ -169,14 +199,21 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Deletes the object of this uid and version, and makes it anew at once: it is missing for no longer than that takes.
+    /// Deletes the object of this uid and version, and makes it anew at once: it is missing for no longer than that takes. Not before
+    /// the new one is known to be accepted, and what others put on the old one is written down.
     async fn recreate(
         &self,
         desired: &Desired,
         uid: &str,
         resource_version: &str,
         kept: &Kept,
+        records: &mut Records,
     ) -> Result<Value, ApplyError> {
+        self.try_to_create(desired, kept, uid).await?;
+        if !kept.is_empty() {
+            records.insert(&desired.key, kept);
+            self.write_down(records).await?;
+        }
         let preconditions = Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: Some(resource_version.to_owned()),
@@ -337,6 +374,16 @@ impl Writer {
     }
 }
 
+fn with_kept(desired: &Desired, kept: &Kept) -> Value {
+    let mut object = desired.object.clone();
+    for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
+        for (name, value) in names {
+            object["metadata"][part][name] = json!(value);
+        }
+    }
+    object
+}
+
 /// A write that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedWrite {
@@ -361,8 +408,8 @@ pub struct Outcome {
     pub left: Unrepairable,
 }
 
-/// Carries the plan out, stage by stage.
-pub async fn carry_out(writer: &Writer, plan: &Plan) -> Outcome {
+/// Carries the plan out, stage by stage. `live` is what it was made by.
+pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>, mut records: Records) -> Outcome {
     let mut outcome = Outcome {
         left: plan.left.clone(),
         ..Outcome::default()
@@ -375,13 +422,24 @@ pub async fn carry_out(writer: &Writer, plan: &Plan) -> Outcome {
         if failed_stage.is_some_and(|failed| stage.is_none_or(|stage| stage > failed)) {
             break;
         }
-        if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created).await {
+        if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created, &mut records).await {
             outcome.failures.push(FailedWrite {
                 key,
                 message: error.to_string(),
             });
             failed_stage = failed_stage.or(stage).or(Some(crate::operands::Stage::Base));
         }
+    }
+    let is_there = |key: &str| {
+        let written = outcome.written.iter().find(|(written, _)| written.to_string() == key);
+        let was = live.keys().any(|there| there.to_string() == key);
+        written.map_or(was, |(_, object)| object.is_some())
+    };
+    let is_failed = |key: &str| outcome.failures.iter().any(|failure| failure.key.to_string() == key);
+    records.retain_missing(|key| is_there(key) && !is_failed(key));
+    if let Err(error) = writer.write_down(&mut records).await {
+        // The next reconcile does it.
+        tracing::warn!(%error, "what was kept of objects that were made anew is not forgotten yet");
     }
     if !created.is_empty() {
         outcome.notices.insert(
@@ -407,13 +465,15 @@ async fn carry_out_one(
     action: &Action,
     outcome: &mut Outcome,
     created: &mut Vec<String>,
+    records: &mut Records,
 ) -> Result<(), (Key, ApplyError)> {
     match action {
         Action::Create(desired) => {
-            let made = writer
-                .apply(desired, None)
-                .await
-                .map_err(|error| (desired.key.clone(), error))?;
+            let made = match records.find(&desired.key) {
+                Some(kept) => writer.create_again(desired, &kept).await,
+                None => writer.apply(desired, None).await,
+            };
+            let made = made.map_err(|error| (desired.key.clone(), error))?;
             created.push(desired.key.to_string());
             note(desired, made, outcome);
         }
@@ -451,7 +511,7 @@ async fn carry_out_one(
             kept,
         } => {
             let failed = |error| (desired.key.clone(), error);
-            let made = writer.recreate(desired, uid, resource_version, kept).await;
+            let made = writer.recreate(desired, uid, resource_version, kept, records).await;
             let made = made.map_err(failed)?;
             let sentence = format!(
                 "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",

@@ -29,7 +29,7 @@ use clouds::Checked;
 use rollout::is_controller_done;
 
 use crate::{
-    apply::carry_out,
+    apply::{Records, carry_out},
     error::ReconcileError,
     events::Notice,
     guard,
@@ -191,7 +191,7 @@ impl Pass<'_> {
                 };
                 pass.maintain(held, false).await
             }
-            Wish::Remove { finalize } => pass.remove(finalize).await,
+            Wish::Remove { finalize } => Box::pin(pass.remove(finalize)).await,
         }
     }
 
@@ -313,7 +313,7 @@ impl Pass<'_> {
                 notices.extend(self.restore(&mut plan, &seen.gate).await?);
                 hold_back(&mut plan, &seen.gate, &live, is_controller_done(&live));
                 let last_words = guard::last_words(&context.client, &plan).await?;
-                let outcome = carry_out(&context.writer, &plan).await;
+                let outcome = carry_out(&context.writer, &plan, &live, Records::of(self.driver).only(&keys)).await;
                 context.remember_unrepairable(&self.owner.name, outcome.left);
                 outcome
                     .repaired
@@ -349,6 +349,9 @@ impl Pass<'_> {
             }
         }
         self.look_at(&live, &mut seen);
+        if let (Some(controller), Some(resolved)) = (&mut seen.controller, &resolved) {
+            controller.wants(resolved.controller.sidecars.iter().map(|sidecar| sidecar.component));
+        }
         let may_roll = may_write && failed.is_none();
         match self
             .roll_nodes(&live, resolved.as_ref(), may_roll, &adoption, &mut seen)

@@ -302,6 +302,16 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
             ),
         );
     }
+    for workload in [Some(controller), seen.daemon_set.as_ref()].into_iter().flatten() {
+        if !workload.lacking.is_empty() {
+            let message = format!(
+                "the pods of {} have no container {}, without which they serve nothing; take back what changed its template",
+                workload.name,
+                workload.lacking.join(", ")
+            );
+            return verdict("False", "ContainersMissing", message);
+        }
+    }
     let nodes = &seen.nodes;
     if nodes.desired == 0 {
         return verdict(

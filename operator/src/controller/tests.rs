@@ -549,3 +549,32 @@ async fn a_node_that_has_just_joined_leaves_the_driver_available() {
     assert_eq!(world.condition(ConditionType::Progressing).0, "True/RollingOut");
     assert_ne!(action, Action::await_change(), "its time ends without an event");
 }
+
+#[rstest]
+#[case::of_the_operators_choice(&[], "ContainersMissing")]
+#[case::of_the_spec(&["attacher", "provisioner"], "")]
+#[tokio::test]
+async fn a_controller_lacks_the_containers_that_are_wanted(#[case] disabled: &[&str], #[case] reason: &str) {
+    let world = World::managed();
+    let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+    for sidecar in disabled {
+        spec["controller"]["sidecars"][sidecar] = json!({"enabled": false});
+    }
+    world.api.change(DRIVER, "/spec", spec);
+    world.reconcile().await.expect("reconciled");
+    let mut deployment = world.api.get(DEPLOYMENT).expect("the controller");
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array_mut();
+    containers
+        .expect("containers")
+        .retain(|container| container["name"] != "csi-attacher");
+    deployment["status"] = json!({"availableReplicas": 1});
+    world.api.put(DEPLOYMENT, deployment);
+    world.api.change(DRIVER, "/spec/managementState", json!("Paused"));
+    world.reconcile().await.expect("reconciled");
+    let (verdict, message) = world.condition(ConditionType::Available);
+    assert_eq!(
+        verdict == "False/ContainersMissing",
+        reason == "ContainersMissing",
+        "{verdict}: {message}"
+    );
+}

@@ -52,6 +52,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "Condition Degraded names what stands in the way.",
     ),
     row(
+        ConditionType::Available,
+        "False",
+        "ContainersMissing",
+        "A container without which the driver serves nothing is missing in the pods of the controller or the nodes.",
+        "Take back what changed the template: an edit while the operator may not write, or a webhook.",
+    ),
+    row(
         Available,
         "False",
         "ControllerDown",

@@ -23,7 +23,32 @@ fn mk_workload(desired: i32, updated: i32, available: i32) -> Workload {
         image: None,
         version: Some("0.1.0".to_owned()),
         stalled: None,
+        lacking: Vec::new(),
     }
+}
+
+#[test]
+fn a_controller_without_the_drivers_container_is_not_available() {
+    let names = ["extra", "csi-provisioner"].map(|name| json!({"name": name}));
+    let live = json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {"template": {"spec": {"containers": names}}},
+        "status": {"availableReplicas": 1}});
+    let controller = Workload::of_deployment(&live);
+    assert_eq!(controller.lacking, ["cinder-csi-driver", "csi-attacher"]);
+    let seen = Seen {
+        controller: Some(controller),
+        ..mk_healthy()
+    };
+    let status = status(None, &seen, at(1));
+    let available = find(&status, ConditionType::Available).expect("a condition");
+    assert_eq!(
+        (available.status.as_str(), available.reason.as_str()),
+        ("False", "ContainersMissing")
+    );
+    assert!(
+        available.message.contains("cinder-csi-driver, csi-attacher"),
+        "{}",
+        available.message
+    );
 }
 
 fn mk_cloud() -> CloudView {

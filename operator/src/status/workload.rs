@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::operands::{DRIVER_CONTAINER, VERSION_LABEL};
+use crate::{
+    images::Component,
+    operands::{DRIVER_CONTAINER, VERSION_LABEL},
+};
 
 /// A Deployment or DaemonSet as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +28,14 @@ pub struct Workload {
     pub image: Option<String>,
     /// Why its controller gave up, when it did.
     pub stalled: Option<String>,
+    /// Containers that its pods lack and cannot serve without.
+    pub lacking: Vec<&'static str>,
 }
+
+/// Containers without which a pod of the controller serves nothing, in whatever version.
+const OF_CONTROLLER: &[&str] = &[DRIVER_CONTAINER, "csi-provisioner", "csi-attacher"];
+/// The same of a node pod.
+const OF_NODE: &[&str] = &[DRIVER_CONTAINER];
 
 impl Workload {
     /// Reads the status of a live Deployment. What it says of updates means nothing before its controller has seen the spec;
@@ -48,6 +58,7 @@ impl Workload {
             version: version_of(live),
             image: image_of(live),
             stalled: stalled.map(|condition| condition["message"].as_str().unwrap_or_default().to_owned()),
+            lacking: lacking(live, OF_CONTROLLER),
         }
     }
 
@@ -64,12 +75,33 @@ impl Workload {
             version: version_of(live),
             image: image_of(live),
             stalled: None,
+            lacking: lacking(live, OF_NODE),
         }
+    }
+
+    /// Does not miss sidecars that the spec does not want.
+    pub(crate) fn wants(&mut self, sidecars: impl Iterator<Item = Component>) {
+        let wanted: Vec<&str> = sidecars.map(Component::container).collect();
+        self.lacking
+            .retain(|name| *name == DRIVER_CONTAINER || wanted.contains(name));
     }
 
     pub(crate) fn is_rolled_out(&self) -> bool {
         self.is_current && self.updated >= self.desired && self.outdated == 0 && self.available >= self.desired
     }
+}
+
+fn containers(live: &Value) -> impl Iterator<Item = &Value> {
+    let containers = live["spec"]["template"]["spec"]["containers"].as_array();
+    containers.into_iter().flatten()
+}
+
+fn lacking(live: &Value, wanted: &[&'static str]) -> Vec<&'static str> {
+    let there: Vec<&str> = containers(live)
+        .filter_map(|container| container["name"].as_str())
+        .collect();
+    let missing = wanted.iter().filter(|name| !there.contains(name));
+    missing.copied().filter(|_| !there.is_empty()).collect()
 }
 
 fn name_of(live: &Value) -> String {
@@ -82,10 +114,7 @@ fn version_of(live: &Value) -> Option<String> {
 }
 
 fn image_of(live: &Value) -> Option<String> {
-    let containers = live["spec"]["template"]["spec"]["containers"].as_array()?;
-    let driver = containers
-        .iter()
-        .find(|container| container["name"] == DRIVER_CONTAINER)?;
+    let driver = containers(live).find(|container| container["name"] == DRIVER_CONTAINER)?;
     driver["image"].as_str().map(str::to_owned)
 }
 

@@ -221,6 +221,9 @@ impl State {
         if *method == Method::GET && self.hidden.as_ref().is_some_and(is_hidden) {
             return refusal(403, "Forbidden");
         }
+        if body["reclaimPolicy"] == "Bogus" {
+            return refusal(422, "Invalid");
+        }
         // A dry run is looked at, and leaves nothing.
         if query.contains("dryRun") {
             self.writes.pop();
@@ -324,7 +327,11 @@ impl State {
             let Some(object) = self.objects.get_mut(path) else {
                 return refusal(404, "NotFound");
             };
-            object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
+            for part in ["finalizers", "annotations"] {
+                if let Some(wanted) = body["metadata"].get(part) {
+                    json_patch::merge(&mut object["metadata"][part], wanted);
+                }
+            }
             return (200, object.clone());
         }
         if let Some(object) = self.objects.get_mut(path).filter(|_| body.get("kind").is_none()) {

@@ -54,6 +54,7 @@ async fn a_class_that_is_left_to_others_is_made_once() {
 
 #[rstest]
 #[case::nothing_fails(9)]
+#[case::the_creation(1)]
 #[case::the_apply_after_the_creation(2)]
 #[case::the_last_write(3)]
 #[tokio::test(start_paused = true)]
@@ -73,12 +74,18 @@ async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_
     world.api.change(CLASS, "/reclaimPolicy", json!("Retain"));
     world.api.cut_writes_to(CLASS, writes);
     assert_eq!(world.reconcile().await.is_ok(), writes == 9);
+    assert_eq!(world.api.get(CLASS).is_none(), writes == 1);
     world.api.cut_writes_to(CLASS, usize::MAX);
     world.reconcile().await.expect("reconciled");
 
     let class = world.api.get(CLASS).expect("the class");
     let metadata = &class["metadata"];
     assert_eq!(class["reclaimPolicy"], "Delete");
+    assert_eq!(
+        world.driver().metadata.annotations.unwrap_or_default().len(),
+        0,
+        "nothing is remembered of it"
+    );
     assert_eq!(
         metadata["annotations"]["storageclass.kubernetes.io/is-default-class"],
         "false"
@@ -97,6 +104,37 @@ async fn a_class_that_is_made_anew_keeps_what_people_put_there_wherever_that_is_
     world.api.take_writes();
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), [""; 0], "at rest nothing is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_stays_where_the_one_in_its_place_would_be_refused() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let before = world.api.get(CLASS);
+    let patch = json!([{"target": {"kind": "StorageClass", "name": "cinder"}, "patch": "reclaimPolicy: Bogus"}]);
+    let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+    spec["overrides"] = patch;
+    world.api.change(DRIVER, "/spec", spec);
+    let error = world.reconcile().await.expect_err("it is refused");
+    assert_eq!(world.api.get(CLASS), before);
+    let error = error.to_string();
+    assert!(
+        error.contains("StorageClass cinder") && error.contains("left as it is") && error.contains("Invalid"),
+        "{error}"
+    );
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/ApplyFailed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_of_a_class_goes_with_the_wish_for_it() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
+    let kept = json!({"StorageClass of-old": {"labels": {"team": "storage"}}}).to_string();
+    metadata["annotations"] = json!({"csi.openstack.org/made-anew": kept});
+    world.api.change(DRIVER, "/metadata", metadata);
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.driver().metadata.annotations.unwrap_or_default().len(), 0);
 }
 
 #[tokio::test]

@@ -176,6 +176,12 @@ fn headlines() -> Vec<Seen> {
                 ..mk_workload(2, 2, 2)
             });
         }),
+        but(|seen| {
+            seen.controller = Some(Workload {
+                lacking: vec!["cinder-csi-driver"],
+                ..mk_workload(2, 2, 2)
+            });
+        }),
         but(|seen| seen.reload_failed = true),
         unrolled(1),
         unrolled(0),

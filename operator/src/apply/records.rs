@@ -1,0 +1,92 @@
+//! What others put on objects that are made anew, written down before the old ones are deleted: on the CinderCSIDriver, where it
+//! outlives the operator's process.
+
+use std::collections::BTreeMap;
+
+use cinder_csi_crds::{CinderCSIDriver, KIND};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{ApplyError, Writer};
+use crate::{
+    objects::{FIELD_MANAGER, Key},
+    plan::Kept,
+};
+
+/// Annotation of the CinderCSIDriver with what is put on objects again that are being made anew. It is there only meanwhile.
+const MADE_ANEW: &str = "csi.openstack.org/made-anew";
+
+/// The records of one CinderCSIDriver.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Records {
+    driver: String,
+    uid: String,
+    kept: BTreeMap<String, Kept>,
+    written: BTreeMap<String, Kept>,
+}
+
+impl Records {
+    /// Those that the object has. What cannot be read was written by nothing that knows how.
+    pub fn of(driver: &CinderCSIDriver) -> Self {
+        let text = driver.annotations().get(MADE_ANEW);
+        let kept: BTreeMap<String, Kept> = text
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        Self {
+            driver: driver.name_any(),
+            uid: driver.uid().unwrap_or_default(),
+            written: kept.clone(),
+            kept,
+        }
+    }
+
+    /// Without those of objects that are not wanted any more.
+    #[must_use]
+    pub fn only(mut self, wanted: &[Key]) -> Self {
+        self.kept
+            .retain(|kept, _| wanted.iter().any(|key| key.to_string() == *kept));
+        self
+    }
+
+    /// What is to be put on an object that is missing.
+    pub(super) fn find(&self, key: &Key) -> Option<Kept> {
+        self.kept.get(&key.to_string()).cloned()
+    }
+
+    pub(super) fn insert(&mut self, key: &Key, kept: &Kept) {
+        self.kept.insert(key.to_string(), kept.clone());
+    }
+
+    /// Forgets the objects that are there.
+    pub(super) fn retain_missing(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.kept.retain(|key, _| !is_there(key));
+    }
+}
+
+impl Writer {
+    /// Writes the records down where they changed.
+    pub(super) async fn write_down(&self, records: &mut Records) -> Result<(), ApplyError> {
+        if records.kept == records.written {
+            return Ok(());
+        }
+        let text = (!records.kept.is_empty())
+            .then(|| serde_json::to_string(&records.kept))
+            .transpose()?;
+        let patch = json!({"metadata": {"uid": records.uid, "annotations": {MADE_ANEW: text}}});
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api: Api<CinderCSIDriver> = Api::all(self.client.clone());
+        let result = api
+            .patch_metadata(&records.driver, &params, &Patch::Merge(&patch))
+            .await;
+        self.metrics.api_write(KIND, "patch", result.is_ok());
+        result?;
+        records.written.clone_from(&records.kept);
+        Ok(())
+    }
+}
