@@ -333,6 +333,7 @@ impl Checker {
                 Vec::new()
             },
         };
+        let warnings = candidate.config.warnings.clone();
         let tried = tokio::time::timeout(LOGIN_LIMIT, self.keystone.try_out(candidate.config, questions)).await;
         let result = match tried {
             Ok(Ok(tried)) => Ok(tried),
@@ -376,6 +377,16 @@ impl Checker {
             Ok(credentials) => {
                 if is_news {
                     info!(driver, cloud = source.cloud, hash = short_hash, "the login works");
+                    for warning in warnings {
+                        let secret = source.secret();
+                        warn!(
+                            driver,
+                            cloud = source.cloud,
+                            secret,
+                            warning,
+                            "the credentials hold something without effect"
+                        );
+                    }
                 } else {
                     debug!(driver, cloud = source.cloud, hash = short_hash, "the login works still");
                 }

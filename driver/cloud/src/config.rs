@@ -7,6 +7,7 @@ mod gcfg;
 mod raw;
 mod secrets;
 mod write;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
 pub use file::{Configuration, credentials_hash, loaded_hash};
+pub use yaml::refuse_yaml;
 
 /// Everything about one cloud. Its `Debug` shows no secret.
 #[derive(Debug, Clone)]

@@ -11,7 +11,6 @@ use cinder_csi_crds::{
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-use tracing::warn;
 
 use super::{LOGIN_LIMIT, TrialError};
 use crate::{
@@ -99,7 +98,7 @@ impl Source {
         self
     }
 
-    fn secret(&self) -> String {
+    pub(super) fn secret(&self) -> String {
         format!("Secret {}/{}", self.namespace, self.spec.credentials_secret_ref.name)
     }
 
@@ -292,14 +291,6 @@ impl Source {
             .unwrap_or(options.ignore_volume_microversion);
         let zones = self.spec.availability_zone_map.clone();
         config.topology.zone_map.extend(zones);
-        for warning in &config.warnings {
-            warn!(
-                cloud = self.cloud,
-                secret = self.secret(),
-                warning,
-                "the credentials hold something without effect"
-            );
-        }
         if let Some(pem) = certificates.ca {
             config.tls.ca_file = None;
             config.tls.ca_pem = Some(pem);

@@ -1,5 +1,6 @@
 //! The administrator's own changes of the objects, as the last step before they are applied.
 
+use cinder_cloud::config::refuse_yaml;
 use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION, Override, OverrideType};
 use serde_json::Value;
 
@@ -52,6 +53,9 @@ pub(super) fn apply(overrides: &[Override], operands: &mut [Operand]) -> Overrid
 
 fn change(operand: &mut Operand, patch: &Override) -> Result<(), String> {
     let before = serde_json::to_value(&operand.object).map_err(|error| error.to_string())?;
+    if let Some(reason) = refuse_yaml(&patch.patch) {
+        return Err(format!("the patch is not read: {reason}"));
+    }
     let value: Value = serde_yaml::from_str(&patch.patch).map_err(|error| format!("the patch is no YAML: {error}"))?;
     let mut after = before.clone();
     match patch.kind {
@@ -196,6 +200,13 @@ mod tests {
     )]
     #[case::list("DaemonSet", "cinder-csi-node", OverrideType::Merge, "[]", "must be an object")]
     #[case::yaml("DaemonSet", "cinder-csi-node", OverrideType::Merge, "a: b: c", "no YAML")]
+    #[case::deep(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Merge,
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        "nested deeper"
+    )]
     #[case::path(
         "DaemonSet",
         "cinder-csi-node",

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::raw::{Names, Options, RawCloud, interface};
-use super::{CloudConfig, ConfigError, Place};
+use super::{CloudConfig, ConfigError, Place, refuse_yaml};
 
 const FILE: &str = "clouds.yaml";
 
@@ -23,6 +23,12 @@ fn place(file: &str) -> Place {
 
 /// One cloud of the text of a `clouds.yaml`.
 pub(super) fn read(text: &str, file: &str, cloud: &str) -> Result<RawCloud, ConfigError> {
+    if let Some(reason) = refuse_yaml(text) {
+        return Err(ConfigError::Parse {
+            place: place(file),
+            reason,
+        });
+    }
     // The parser's own message may quote the text, and with it a secret: only the line is told.
     let document: Value = serde_yaml::from_str(text).map_err(|error| ConfigError::Parse {
         place: Place {
