@@ -75,6 +75,10 @@ impl Pass<'_> {
             return Ok(Adoption::default());
         }
         let context = self.context;
+        if self.is_over(live) {
+            seen.adoption = self.told();
+            return Ok(Adoption::default());
+        }
         let looked = observe::installation(&context.client, &self.owner, &spec.namespace, context.sources.now()).await;
         let mut found = match looked {
             Err(ObserveError::List { plural, source }) if is_forbidden(&source) => {
@@ -88,6 +92,7 @@ impl Pass<'_> {
         if !found.has_workloads() {
             let is_foreign = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && !self.owner.owns(object);
             if found.is_gone() || live.iter().any(is_foreign) {
+                context.remember_done(&self.owner.name, self.driver.metadata.generation);
                 return Ok(Adoption::default());
             }
         }
@@ -113,7 +118,19 @@ impl Pass<'_> {
             });
         }
         seen.adoption.clone_from(&takeover);
+        if takeover.as_ref().is_some_and(|one| one.step == AdoptionStep::Done) {
+            context.remember_done(&self.owner.name, self.driver.metadata.generation);
+        }
         Ok(Adoption { found, takeover })
+    }
+
+    /// Whether there was lately nothing to take over, or nothing any more: the other installation's namespace may have all of a cluster's
+    /// agents, and the mode often stays in the spec.
+    fn is_over(&self, live: &BTreeMap<Key, Value>) -> bool {
+        let is_ours = |(key, object): (&Key, &Value)| key.kind == kind::CSI_DRIVER && self.owner.owns(object);
+        self.told().is_none_or(|told| told.step == AdoptionStep::Done)
+            && live.iter().any(is_ours)
+            && self.context.is_done(&self.owner.name, self.driver.metadata.generation)
     }
 
     /// Whether a take-over was on when the status was written last, and had not come to the nodes.
@@ -124,11 +141,18 @@ impl Pass<'_> {
 
     /// The step that was told last, where nothing can be looked at: without it a controller that was stopped would be forgotten.
     fn unseen(&self) -> Option<Takeover> {
+        Some(Takeover {
+            waits_for: "the role that condition Degraded names".to_owned(),
+            ..self.told()?
+        })
+    }
+
+    fn told(&self) -> Option<Takeover> {
         let told = self.driver.status.as_ref()?.adoption.as_ref()?;
         Some(Takeover {
             step: told.step,
             acts: Vec::new(),
-            waits_for: "the role that condition Degraded names".to_owned(),
+            waits_for: String::new(),
             failure: None,
             leftovers: told.leftovers.clone(),
             stages: None,

@@ -116,6 +116,8 @@ struct Memory {
     last_look: Option<LastLook>,
     /// How often a look at everything was called for.
     calls: u64,
+    /// When nothing was found to take over, with the generation of the spec.
+    done: Option<(Option<i64>, Instant)>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
     lacking: BTreeMap<String, Instant>,
 }
@@ -319,6 +321,17 @@ impl Context {
             let known = memory.objects.take().unwrap_or_default();
             memory.objects = Some(now(&known));
         });
+    }
+
+    /// Nothing was found to take over.
+    pub(super) fn remember_done(&self, driver: &str, generation: Option<i64>) {
+        self.with_memory(driver, |memory| memory.done = Some((generation, Instant::now())));
+    }
+
+    /// Whether it was, with this spec and within the idle interval.
+    pub(super) fn is_done(&self, driver: &str, generation: Option<i64>) -> bool {
+        let done = self.with_memory(driver, |memory| memory.done);
+        done.is_some_and(|(seen, at)| seen == generation && at.elapsed() < self.idle_interval)
     }
 
     /// How long a take-over has been where it is.

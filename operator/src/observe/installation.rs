@@ -46,7 +46,17 @@ pub async fn installation(
     let deployments: Vec<Deployment> = all(&Api::namespaced(client.clone(), namespace)).await?;
     let stateful_sets: Vec<StatefulSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
     let daemon_sets: Vec<DaemonSet> = all(&Api::namespaced(client.clone(), namespace)).await?;
-    let pods: Vec<Pod> = all(&Api::namespaced(client.clone(), namespace)).await?;
+    // Of a namespace with all of a cluster's agents: what is none of the other installation goes with its page.
+    let mut pods = Vec::new();
+    let every: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pages(&every, "pods", |page| {
+        for pod in page.into_iter().filter(|pod| !has_ended(pod)) {
+            let spec = pod.spec.filter(|spec| is_other(&pod.metadata, spec));
+            pods.extend(spec.map(|spec| (pod.metadata, spec)));
+        }
+        ControlFlow::Continue(())
+    })
+    .await?;
     let leases: Vec<Lease> = all(&Api::namespaced(client.clone(), namespace)).await?;
     let bindings: Vec<ClusterRoleBinding> = all(&Api::all(client.clone())).await?;
 
@@ -73,11 +83,8 @@ pub async fn installation(
             specs.push(spec);
         }
     }
-    for pod in pods.into_iter().filter(|pod| !has_ended(pod)) {
-        let Some(spec) = pod.spec.filter(|spec| is_other(&pod.metadata, spec)) else {
-            continue;
-        };
-        let old = old_object(spec.node_name.clone().unwrap_or_default(), pod.metadata);
+    for (metadata, spec) in pods {
+        let old = old_object(spec.node_name.clone().unwrap_or_default(), metadata);
         if is_node_plugin(&spec, &owner.name) {
             found.node_pods.push(old);
         } else {

@@ -354,3 +354,24 @@ async fn what_a_take_over_holds_back_or_takes_away_is_no_drift() {
     let events = world.api.kinds_of_events();
     assert!(!events.iter().any(|event| event.contains("Drift")), "{events:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_over_is_looked_for_once_in_a_while() {
+    let mut spec = mk_spec();
+    spec.adoption.mode = AdoptionMode::Migrate;
+    let world = World::new(spec, mk_index(&[], true));
+    let looks = async || {
+        world.api.take_reads();
+        world.reconcile().await.expect("reconciled");
+        let reads = world.api.take_reads();
+        reads
+            .iter()
+            .filter(|path| path.ends_with("/namespaces/kube-system/pods"))
+            .count()
+    };
+    assert_eq!([looks().await, looks().await, looks().await], [1, 0, 0]);
+    tokio::time::advance(Duration::from_mins(5)).await;
+    assert_eq!([looks().await, looks().await], [1, 0]);
+    world.api.change(DRIVER, "/metadata/generation", json!(2));
+    assert_eq!([looks().await, looks().await], [1, 0]);
+}
