@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
 use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 
 use crate::images::{Component, InstalledImages};
 use crate::observe::{OptionalApi, OptionalApis};
+use crate::restrictions::Restrictions;
 
 /// The version of this operator, and of the driver that it installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -88,6 +89,15 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["metrics_certificate", "metrics_address"])]
     pub insecure_metrics: bool,
 
+    /// Whether spec.overrides may be used: who may write it decides what runs on every node, as root
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "true", action = ArgAction::Set)]
+    pub allow_overrides: bool,
+
+    /// Registries, with paths below them, that images of a CinderCSIDriver may come from; any without it
+    #[arg(long, value_name = "REGISTRY", value_delimiter = ',')]
+    pub allowed_registries: Vec<String>,
+
     /// How often the credentials are tried while nothing changes
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub credentials_check_interval: Duration,
@@ -111,6 +121,17 @@ pub struct RunArgs {
     /// The images of this installation.
     #[command(flatten)]
     pub images: ImageArgs,
+}
+
+impl RunArgs {
+    /// What the flags keep from those who may write CinderCSIDrivers.
+    pub fn restrictions(&self) -> Restrictions {
+        let named = self.allowed_registries.iter().filter(|name| !name.is_empty());
+        Restrictions {
+            no_overrides: !self.allow_overrides,
+            registries: named.cloned().collect(),
+        }
+    }
 }
 
 /// The images of this installation, where it has others than those that the operator chooses.

@@ -215,6 +215,7 @@ async fn environment(client: &Client, namespace: &str, images: InstalledImages) 
         apis: OptionalApis::discover(client).await,
         clouds: BTreeMap::new(),
         images,
+        restrictions: crate::restrictions::Restrictions::default(),
         neighbours: Vec::new(),
         classes: ClassFacts {
             marked: Index::default_classes(&index),

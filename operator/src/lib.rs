@@ -44,6 +44,7 @@ pub mod reference;
 pub mod reload;
 pub mod render;
 pub mod resolve;
+pub mod restrictions;
 pub mod rollout;
 pub mod scrape;
 pub mod skew;

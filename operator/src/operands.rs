@@ -158,7 +158,7 @@ impl RenderError {
 /// good ones while those at hand do not log in.
 pub fn operands(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Operand>, RenderError> {
     let mut operands = untouched(resolved, credentials)?;
-    overrides::apply(&resolved.overrides, &mut operands);
+    overrides::apply(&resolved.overrides, &resolved.restrictions, &mut operands);
     Ok(operands)
 }
 
@@ -168,7 +168,11 @@ pub fn overridden(resolved: &Resolved, credentials: Option<&DriverCredentials>) 
         return Ok(Overridden::default());
     }
     let mut operands = untouched(resolved, credentials)?;
-    Ok(overrides::apply(&resolved.overrides, &mut operands))
+    Ok(overrides::apply(
+        &resolved.overrides,
+        &resolved.restrictions,
+        &mut operands,
+    ))
 }
 
 /// As the operator makes them on its own.

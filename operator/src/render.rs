@@ -79,6 +79,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         now: Sources::system().now(),
         clouds: std::collections::BTreeMap::new(),
         images: args.images.installed(),
+        restrictions: crate::restrictions::Restrictions::default(),
         neighbours: Vec::new(),
     };
     let resolved = resolve(&driver, &environment).map_err(Error::Resolve)?;

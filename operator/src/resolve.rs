@@ -14,8 +14,9 @@ use kube::Resource;
 use sha2::{Digest, Sha256};
 
 use crate::clouds::CloudFacts;
-use crate::images::{ImageSet, InstalledImages};
+use crate::images::{Component, ImageSet, InstalledImages};
 use crate::observe::{OptionalApi, OptionalApis};
+use crate::restrictions::Restrictions;
 use crate::skew;
 
 mod classes;
@@ -62,6 +63,8 @@ pub struct Environment {
     pub clouds: BTreeMap<String, CloudFacts>,
     /// The images of this installation.
     pub images: InstalledImages,
+    /// What the operator's flags keep from the spec.
+    pub restrictions: Restrictions,
     /// The other CinderCSIDrivers of the cluster.
     pub neighbours: Vec<Neighbour>,
     /// What is known of the StorageClasses of the cluster.
@@ -146,6 +149,8 @@ pub struct Resolved {
     pub network_policy: NetworkPolicy,
     /// The administrator's own changes of the objects.
     pub overrides: Vec<Override>,
+    /// What they may not do.
+    pub restrictions: Restrictions,
     /// Zones.
     pub topology: Topology,
     /// The optional APIs that are served.
@@ -188,6 +193,14 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         problems.push(problem);
         Classes::default()
     });
+    let images = ImageSet::choose(
+        &env.operator_version,
+        env.kubernetes_version,
+        spec.sidecar_policy,
+        &env.images,
+        &spec.images,
+    );
+    problems.extend(forbidden(spec, &images, &env.restrictions));
     let (Some(cluster_id), true) = (cluster_id, problems.is_empty()) else {
         return Err(problems);
     };
@@ -198,13 +211,6 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         env.apis,
         &env.snapshot_controller,
         env.runs_snapshot_controller,
-    );
-    let images = ImageSet::choose(
-        &env.operator_version,
-        env.kubernetes_version,
-        spec.sidecar_policy,
-        &env.images,
-        &spec.images,
     );
     Ok(Resolved {
         slug: slug_of(driver),
@@ -231,6 +237,7 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
         network_policy: spec.network_policy.clone(),
         overrides: spec.overrides.clone(),
+        restrictions: env.restrictions.clone(),
         apis: env.apis,
         images,
         monitoring: (spec.monitoring.mode != MonitoringMode::Disabled && env.apis.has(OptionalApi::Monitoring))
@@ -252,6 +259,31 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
 }
 
 /// All that stands against a spec, beyond what the API server has checked when it took it.
+/// What the operator's flags do not allow.
+fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restrictions) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if restrictions.no_overrides && !spec.overrides.is_empty() {
+        problems.push(Problem {
+            reason: "OverridesForbidden",
+            message: "spec.overrides is set, and this operator runs with --allow-overrides=false: take it out, or ask who runs the operator"
+                .to_owned(),
+        });
+    }
+    let names = Component::ALL.into_iter().map(|component| images.name(component));
+    let refused: BTreeSet<String> = names.filter(|name| !restrictions.allows(name)).collect();
+    if !refused.is_empty() {
+        problems.push(Problem {
+            reason: "ImageForbidden",
+            message: format!(
+                "these images are from none of the registries of the operator's --allowed-registries ({}): {}; name others in spec.images",
+                restrictions.registries.join(", "),
+                refused.into_iter().collect::<Vec<_>>().join(", ")
+            ),
+        });
+    }
+    problems
+}
+
 fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env: &Environment) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(version) = env.kubernetes_version.filter(|version| *version < OLDEST_KUBERNETES) {

@@ -307,6 +307,7 @@ async fn lead(
             namespace: args.namespace.clone(),
             operand_namespaces: args.operand_namespaces.clone(),
             images: args.images.installed(),
+            restrictions: args.restrictions(),
             drivers: store.clone(),
             idle_interval: args.credentials_check_interval,
             reconcile_timeout: args.reconcile_timeout,

@@ -30,6 +30,7 @@ use crate::{
     plan::Unrepairable,
     reload::Reloads,
     resolve::{ClassFacts, ControllerSight, Environment, KubernetesVersion, Neighbour},
+    restrictions::Restrictions,
 };
 
 /// How long the version of the API server and the cluster's identity are taken for granted.
@@ -70,6 +71,8 @@ pub struct Context {
     pub operand_namespaces: Vec<String>,
     /// The images of this installation.
     pub images: InstalledImages,
+    /// What the operator's flags keep from the spec.
+    pub restrictions: Restrictions,
     /// Every CinderCSIDriver of the cluster.
     pub drivers: Store<Watched>,
     /// The longest time between two looks at an object where nothing happens.
@@ -153,6 +156,8 @@ pub struct Parts {
     pub operand_namespaces: Vec<String>,
     /// The images of this installation.
     pub images: InstalledImages,
+    /// What the operator's flags keep from the spec.
+    pub restrictions: Restrictions,
     /// Every CinderCSIDriver of the cluster.
     pub drivers: Store<Watched>,
     /// The longest time between two looks at an object where nothing happens.
@@ -180,6 +185,7 @@ impl Context {
             namespace: parts.namespace,
             operand_namespaces: parts.operand_namespaces,
             images: parts.images,
+            restrictions: parts.restrictions,
             drivers: parts.drivers,
             idle_interval: parts.idle_interval,
             reconcile_timeout: parts.reconcile_timeout,
@@ -202,6 +208,7 @@ impl Context {
             apis: self.cluster.apis(),
             clouds: self.clouds.facts(driver),
             images: self.images.clone(),
+            restrictions: self.restrictions.clone(),
             neighbours: self.neighbours(),
             classes: ClassFacts {
                 marked: self.cluster.read(Index::default_classes),

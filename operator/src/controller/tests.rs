@@ -29,6 +29,7 @@ use crate::{
     observe::{Cluster, Index},
     operands::Place,
     reload::{self, Http, Reloads},
+    restrictions::Restrictions,
 };
 use api::{Api, DRIVER};
 
@@ -163,6 +164,7 @@ impl World {
                 namespace: "cinder-csi".to_owned(),
                 operand_namespaces: vec!["drivers".to_owned()],
                 images: InstalledImages::default(),
+                restrictions: Restrictions::default(),
                 drivers: kube::runtime::reflector::store().0,
                 idle_interval: Duration::from_mins(5),
                 reconcile_timeout: Duration::from_secs(10),

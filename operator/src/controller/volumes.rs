@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{A_MOMENT, Pass};
 use crate::{
-    diagnosis::{CloudAccess, LOOKED_INTO, Suspect, Suspects, diagnose, suspects},
+    diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
     error::ReconcileError,
     events::Notice,
     status::{self, CloudView, Seen},
@@ -120,11 +120,26 @@ impl Pass<'_> {
                 "{} of the volume takes too long: {}: {}",
                 stuck.operation.as_str(),
                 stuck.finding.reason,
-                stuck.finding.hint
+                public_hint(stuck)
             );
             let notice = Notice::warning("VolumeStuck", "Diagnose", note);
             self.context.events.publish(&regarding, notice).await;
         }
+    }
+}
+
+/// What the owner of a claim is to know: of the cloud's addresses and the Secrets, the status tells those who run the cluster.
+fn public_hint(stuck: &Stuck) -> &str {
+    match stuck.finding.reason {
+        "CredentialsRefused" => {
+            "the cloud refuses the credentials of the storage driver; who runs the cluster has to put that right, and the operation goes on \
+             by itself then"
+        }
+        "CloudUnreachable" => {
+            "a service of the cloud does not answer the storage driver as it should; who runs the cluster can see why, and the operation goes \
+             on by itself when it does again"
+        }
+        _ => &stuck.finding.hint,
     }
 }
 

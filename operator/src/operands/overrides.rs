@@ -5,6 +5,7 @@ use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION, Override, OverrideTy
 use serde_json::Value;
 
 use super::{MANAGED_BY_LABEL, Operand};
+use crate::restrictions::Restrictions;
 
 /// What the administrator's changes have come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,7 @@ const PROTECTED: [&str; 6] = [
 ];
 
 /// Applies the patches in their order. One that does not fit is left out as a whole; the object stays as it was before it.
-pub(super) fn apply(overrides: &[Override], operands: &mut [Operand]) -> Overridden {
+pub(super) fn apply(overrides: &[Override], restrictions: &Restrictions, operands: &mut [Operand]) -> Overridden {
     let mut result = Overridden::default();
     for (index, patch) in overrides.iter().enumerate() {
         let target = format!("{} {}", patch.target.kind, patch.target.name);
@@ -38,7 +39,7 @@ pub(super) fn apply(overrides: &[Override], operands: &mut [Operand]) -> Overrid
                 .find(|operand| operand.kind.kind == patch.target.kind && operand.name() == patch.target.name);
             found
                 .ok_or_else(|| "the operator makes no such object here".to_owned())
-                .and_then(|operand| change(operand, patch))
+                .and_then(|operand| change(operand, patch, restrictions))
         };
         match outcome {
             Ok(()) if !result.changed.contains(&target) => result.changed.push(target),
@@ -51,7 +52,7 @@ pub(super) fn apply(overrides: &[Override], operands: &mut [Operand]) -> Overrid
     result
 }
 
-fn change(operand: &mut Operand, patch: &Override) -> Result<(), String> {
+fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) -> Result<(), String> {
     let before = serde_json::to_value(&operand.object).map_err(|error| error.to_string())?;
     if let Some(reason) = refuse_yaml(&patch.patch) {
         return Err(format!("the patch is not read: {reason}"));
@@ -101,6 +102,14 @@ fn change(operand: &mut Operand, patch: &Override) -> Result<(), String> {
             missing.join(", ")
         ));
     }
+    let containers = ["containers", "initContainers"].map(|list| format!("/spec/template/spec/{list}"));
+    let lists = containers.iter().filter_map(|path| after.pointer(path)?.as_array());
+    let mut images = lists.flatten().filter_map(|container| container["image"].as_str());
+    if let Some(image) = images.find(|image| !restrictions.allows(image)) {
+        return Err(format!(
+            "image {image} is from none of the registries of the operator's --allowed-registries"
+        ));
+    }
     for (map, key) in [
         ("labels", INSTANCE_LABEL),
         ("labels", MANAGED_BY_LABEL),
@@ -138,6 +147,7 @@ mod tests {
     use super::apply;
     use crate::resolve::resolve;
     use crate::resolve::tests::{mk_driver, mk_environment};
+    use crate::restrictions::Restrictions;
 
     fn mk_operands() -> Vec<Operand> {
         let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).unwrap();
@@ -175,7 +185,7 @@ mod tests {
             ),
         ];
 
-        let result = apply(&overrides, &mut operands);
+        let result = apply(&overrides, &Restrictions::default(), &mut operands);
 
         assert_eq!(result.failed, [] as [String; 0]);
         assert_eq!(result.changed, ["Deployment cinder-csi-controller"]);
@@ -243,6 +253,13 @@ mod tests {
         "spec: {template: {spec: {containers: [{name: extra, image: busybox}]}}}",
         "containers would be missing: cinder-csi-driver, csi-provisioner"
     )]
+    #[case::image(
+        "Deployment",
+        "cinder-csi-controller",
+        OverrideType::Json,
+        r#"[{"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "extra", "image": "evil.example.org/x"}}]"#,
+        "evil.example.org/x is from none"
+    )]
     #[case::renamed(
         "DaemonSet",
         "cinder-csi-node",
@@ -264,10 +281,14 @@ mod tests {
         #[case] patch: &str,
         #[case] reason: &str,
     ) {
+        let restrictions = Restrictions {
+            registries: vec!["ghcr.io".to_owned(), "registry.k8s.io".to_owned()],
+            ..Restrictions::default()
+        };
         let mut operands = mk_operands();
         let before = operands.clone();
 
-        let result = apply(&[mk_override(kind, name, how, patch)], &mut operands);
+        let result = apply(&[mk_override(kind, name, how, patch)], &restrictions, &mut operands);
 
         assert_eq!(result.changed, [] as [String; 0]);
         assert!(

@@ -219,6 +219,20 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         Degraded,
         "True",
+        "OverridesForbidden",
+        "spec.overrides is set, and the operator's --allow-overrides is false. Nothing is changed.",
+        "Take the overrides out, or ask who runs the operator.",
+    ),
+    row(
+        Degraded,
+        "True",
+        "ImageForbidden",
+        "An image is from none of the registries of the operator's --allowed-registries. Nothing is changed.",
+        "Name another image in spec.images, or ask who runs the operator.",
+    ),
+    row(
+        Degraded,
+        "True",
         "ForeignObject",
         "An object of the needed name was made by somebody else and is left alone.",
         "The message names the object and its maker.",

@@ -32,6 +32,7 @@ pub(crate) fn mk_environment() -> Environment {
         now: Timestamp::UNIX_EPOCH,
         clouds: BTreeMap::new(),
         images: InstalledImages::default(),
+        restrictions: crate::restrictions::Restrictions::default(),
         neighbours: Vec::new(),
     }
 }

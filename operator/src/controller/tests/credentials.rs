@@ -103,3 +103,28 @@ async fn credentials_that_change_while_nothing_may_be_written_are_not_taken_for_
         "{annotations}"
     );
 }
+
+#[rstest]
+#[case::refused("wrong")]
+#[case::away("unreachable")]
+#[tokio::test]
+async fn the_owner_of_a_claim_learns_nothing_of_the_clouds_address_or_the_secrets(#[case] password: &str) {
+    let world = World::new(mk_spec(), mk_index(&[], true));
+    world.reconcile().await.expect("reconciled");
+    let claim = json!({"name": "data", "namespace": "team", "uid": "u"});
+    let stuck = json!({"metadata": {"name": "pv1", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"csi": {"driver": NAME, "volumeHandle": "v"}, "claimRef": claim}});
+    let stuck: observe::VolumeObject = serde_json::from_value(stuck).expect("a volume");
+    world.context.cluster.change(|index| drop(index.put(&stuck)));
+    world.set_password(password);
+    world.context.forget(NAME);
+    world.reconcile().await.expect("reconciled");
+    let events = world.api.events();
+    let told: Vec<&String> = events.iter().filter(|event| event.contains("VolumeStuck")).collect();
+    assert!(!told.is_empty(), "{events:?}");
+    for event in told {
+        for word in ["keystone", "Secret", "openstack-credentials", "http"] {
+            assert!(!event.contains(word), "{event}");
+        }
+    }
+}

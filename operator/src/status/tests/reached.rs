@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use cinder_cloud::{CloudError, Failure};
 use cinder_csi_crds::{
-    CinderCSIDriver, FailedNode, MonitoringMode, NodeRegistration, SnapshotControllerMode, SnapshotsMode, TopologyMode,
-    TopologyStatus,
+    CinderCSIDriver, FailedNode, MonitoringMode, NodeRegistration, Override, OverrideTarget, OverrideType,
+    SnapshotControllerMode, SnapshotsMode, TopologyMode, TopologyStatus,
 };
 
 use super::*;
@@ -19,6 +19,7 @@ use crate::{
         ControllerSight, Environment, MOST_TYPES, Marked, Neighbour, resolve,
         tests::{mk_driver, mk_environment},
     },
+    restrictions::Restrictions,
     rollout::Hold,
     status::{Drift, PodsView},
 };
@@ -317,8 +318,23 @@ fn specs() -> Vec<Seen> {
         };
         environment.clouds = [(driver.spec.clouds[0].name.clone(), facts)].into();
     });
+    let restricted = |change: fn(&mut Restrictions)| {
+        resolved(move |driver, environment| {
+            driver.spec.overrides = vec![Override {
+                target: OverrideTarget {
+                    kind: "DaemonSet".to_owned(),
+                    name: "cinder-csi-node".to_owned(),
+                },
+                kind: OverrideType::Merge,
+                patch: "{}".to_owned(),
+            }];
+            change(&mut environment.restrictions);
+        })
+    };
     vec![
         crowded,
+        restricted(|restrictions| restrictions.no_overrides = true),
+        restricted(|restrictions| restrictions.registries = vec!["registry.example.org".to_owned()]),
         snapshots(SnapshotsMode::Disabled, detect, true, ControllerSight::Unseen),
         snapshots(SnapshotsMode::Enabled, detect, false, ControllerSight::Unseen),
         snapshots(auto, detect, false, ControllerSight::Unseen),
