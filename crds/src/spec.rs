@@ -69,7 +69,7 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     category = "storage",
     status = "CinderCSIDriverStatus",
     derive = "PartialEq",
-    doc = "One Cinder CSI driver of this cluster. The object's name is the name of the CSI driver; volumes refer to it for ever.",
+    doc = "One Cinder CSI driver of this cluster. The object's name is the name of the CSI driver; volumes refer to it for ever. Who may write it is root on every node: bind that right as you bind cluster-admin.",
     printcolumn(
         name = "State",
         type_ = "string",

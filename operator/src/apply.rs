@@ -423,10 +423,8 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
             break;
         }
         if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created, &mut records).await {
-            outcome.failures.push(FailedWrite {
-                key,
-                message: error.to_string(),
-            });
+            let message = format!("{error}{}", missing_right(&key, &error));
+            outcome.failures.push(FailedWrite { key, message });
             failed_stage = failed_stage.or(stage).or(Some(crate::operands::Stage::Base));
         }
     }
@@ -448,6 +446,21 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
         );
     }
     outcome
+}
+
+/// Where the operator gets the rights from that it may not grant without holding them.
+fn missing_right(key: &Key, error: &ApplyError) -> String {
+    let is_escalation = matches!(error, ApplyError::Refused { message, .. } if message.contains("attempting to grant"));
+    let parts = [
+        ("snapshot-controller", "snapshotController"),
+        ("health-monitor", "healthMonitor"),
+    ];
+    let part = parts
+        .into_iter()
+        .find(|(name, _)| is_escalation && key.name.contains(name));
+    part.map_or_else(String::new, |(name, value)| {
+        format!(". The operator holds these rights after `kubectl apply -k config/rbac/{name}`, or with the chart's value rights.{value}")
+    })
 }
 
 fn stage_of(action: &Action) -> Option<crate::operands::Stage> {
@@ -546,4 +559,31 @@ fn note(desired: &Desired, made: Value, outcome: &mut Outcome) {
         outcome.left.insert(desired.key.clone(), left);
     }
     outcome.written.insert(desired.key.clone(), Some(made));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_that_cannot_be_granted_is_told_with_where_it_comes_from() {
+        let key = |name: &str| Key::new("ClusterRole", None, name);
+        let refused = |message: &str| ApplyError::Refused {
+            message: message.to_owned(),
+            code: 403,
+        };
+        let escalation = refused("Forbidden: user \"x\" is attempting to grant RBAC permissions not currently held");
+        let told = missing_right(&key("cinder-csi-snapshot-controller"), &escalation);
+        assert!(
+            told.contains("config/rbac/snapshot-controller") && told.contains("rights.snapshotController"),
+            "{told}"
+        );
+        let told = missing_right(&key("cinder-csi-health-monitor"), &escalation);
+        assert!(told.contains("config/rbac/health-monitor"), "{told}");
+        assert_eq!(missing_right(&key("cinder-csi-attacher"), &escalation), "");
+        assert_eq!(
+            missing_right(&key("cinder-csi-snapshot-controller"), &refused("Forbidden")),
+            ""
+        );
+    }
 }

@@ -398,7 +398,10 @@ impl Pass<'_> {
             .read(|index| startup_taint::ready_nodes(&index.nodes(), &index.registered_on(name), key));
         let freed = startup_taint::free(&self.context.client, &ready, key).await;
         if let Some((node, message)) = freed.failed.first() {
-            let note = format!("taint {key} of node {node} cannot be taken away, it is tried again: {message}");
+            let note = format!(
+                "taint {key} of node {node} cannot be taken away, it is tried again: {message}. The right for it comes with `kubectl apply -k \
+                 config/rbac/startup-taint`, or the chart's value rights.startupTaint"
+            );
             return Some(Notice::warning("StartupTaintLeft", "Untaint", note));
         }
         (!freed.nodes.is_empty()).then(|| {

@@ -3,7 +3,7 @@
 #![expect(missing_docs, reason = "the names of scenarios say all")]
 
 use anyhow::{Context as _, Result, ensure};
-use harness::wait_for;
+use harness::{wait_for, workspace_root};
 use serde_json::json;
 
 use super::{NAMESPACE, PATIENCE, USERS, WITHIN, World};
@@ -33,6 +33,14 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
     world
         .patch_spec(&json!({"snapshots": {"controller": "Deploy"}}))
         .await?;
+    // The operator says which rights it wants for that.
+    world
+        .condition("Degraded", "True", |found| {
+            let message = found["message"].as_str().unwrap_or_default();
+            found["reason"] == "ApplyFailed" && message.contains("config/rbac/snapshot-controller")
+        })
+        .await?;
+    allow_snapshot_controller(world).await?;
     world
         .condition("SnapshotsReady", "True", |found| found["reason"] == "AsExpected")
         .await?;
@@ -46,6 +54,13 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
         );
     }
     Ok(())
+}
+
+/// Gives the operator the rights that it grants to the snapshot-controller.
+pub async fn allow_snapshot_controller(world: &World) -> Result<()> {
+    let rights = workspace_root().join("config/rbac/snapshot-controller");
+    let rights = rights.to_str().context("the path of the workspace is not UTF-8")?;
+    world.cluster.kubectl(&["apply", "-k", rights]).await.map(drop)
 }
 
 pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &World) -> Result<()> {

@@ -143,6 +143,33 @@ fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> 
 }
 
 #[test]
+fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomizations() -> Result<()> {
+    let usual = templated("cinder-csi", &[])?;
+    for (setting, folder) in [
+        ("rights.startupTaint=true", "startup-taint"),
+        ("rights.snapshotController=true", "snapshot-controller"),
+        ("rights.healthMonitor=true", "health-monitor"),
+        ("rights.adoption=kube-system", "adoption"),
+    ] {
+        let mut made = templated("cinder-csi", &[setting])?;
+        made.retain(|key, _| !usual.contains_key(key));
+        let mut wanted = kustomized(&format!("config/rbac/{folder}"))?;
+        for object in wanted.values_mut() {
+            object["metadata"]["labels"] = json!({"app.kubernetes.io/part-of": "cinder-csi"});
+        }
+        ensure!(made.len() == 2 && made == wanted, "{setting}: {made:?} and {wanted:?}");
+    }
+    let elsewhere = templated("elsewhere", &["rights.adoption=drivers", "rights.startupTaint=true"])?;
+    let bound = &elsewhere[&(
+        "RoleBinding".into(),
+        "drivers".into(),
+        "cinder-csi-operator-adoption".into(),
+    )];
+    ensure!(bound["subjects"][0]["namespace"] == "elsewhere", "{bound}");
+    Ok(())
+}
+
+#[test]
 fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_them() -> Result<()> {
     let settings = ["operandNamespaces[0]=cinder-csi-drivers", "operandNamespaces[1]=more"];
     let made = templated("cinder-csi", &settings)?;
