@@ -214,7 +214,7 @@ impl Checker {
         left.retain(|(name, _), _| name != driver);
     }
 
-    /// Why a cloud that is no longer in the spec must stay with the driver: volumes of it exist there, or nobody can tell. `has` are the
+    /// Why a cloud that is no longer in the spec must stay with the driver: volumes of it exist there, or that cannot be told. `has` are the
     /// credentials for it that the driver has. What was found holds for [`LEFT_HOLDS`].
     pub async fn must_stay(
         &self,

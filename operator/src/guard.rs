@@ -102,7 +102,7 @@ impl Claim {
     }
 }
 
-/// Takes re-creations that would hurt somebody out of the plan, and says so. What the watches know to be in the way costs no
+/// Takes re-creations that would do harm out of the plan, and says so. What the watches know to be in the way costs no
 /// request: it may be there for days. That nothing is, the API server says.
 pub async fn hold_back(client: &Client, cluster: &Cluster, driver: &str, plan: &mut Plan) -> Result<(), ObserveError> {
     let mut held = Vec::new();

@@ -186,7 +186,7 @@ async fn a_session_with_credentials_of_a_secret_may_be_in_any_project_and_finds_
     );
     // What is not there may be in the cloud of the configuration, which cannot tell.
     let refusal = clouds.of_volume(&VolumeId::new(NOTHING), &credentials).await;
-    assert_eq!(refusal.expect_err("nobody knows").code(), Code::Unavailable);
+    assert_eq!(refusal.expect_err("it cannot be known").code(), Code::Unavailable);
 }
 
 #[tokio::test]
