@@ -35,6 +35,8 @@ const NAMESPACE: &str = "cinder-csi";
 const ACCOUNT: &str = "cinder-csi-operator";
 const SECRET: &str = "openstack-credentials";
 const OBJECTS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
+/// Says, with the object's uid, that the volumes are meant to be looked for in another project from now on.
+const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
@@ -219,7 +221,10 @@ impl World {
             "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
             "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}]},
         });
-        self.api.create(OBJECTS, &driver).await.map(drop)
+        let made = self.api.create(OBJECTS, &driver).await?;
+        // The volumes of the cluster are not in the simulator, so its credentials lead to another project than theirs: that is meant.
+        let meant = json!({"metadata": {"annotations": {MOVE_PROJECT: made["metadata"]["uid"]}}});
+        self.api.merge(&object(), &meant).await.map(drop)
     }
 
     async fn start_operator(&self, lab: &Lab, program: &Path) -> Result<Process> {
