@@ -26,6 +26,8 @@ pub const METADATA_ADDRESS: &str = "169.254.169.254";
 /// Where udev puts the links that a driver finds its devices by.
 pub const BY_ID: &str = "/dev/disk/by-id";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// A script may read or write a volume on a slow disk.
+const SHELL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Makes the namespaces' inside, then holds them open.
 const KEEPER: &str = r#"
 set -e
@@ -172,9 +174,9 @@ impl Lab {
     /// Runs a shell command in the lab and returns what it prints.
     pub async fn shell(&self, script: &str) -> Result<String> {
         let mut command = self.command("sh")?;
-        let output = tokio::time::timeout(START_TIMEOUT, command.args(["-ec", script]).output())
+        let output = tokio::time::timeout(SHELL_TIMEOUT, command.args(["-ec", script]).output())
             .await
-            .with_context(|| format!("`{script}` takes longer than {START_TIMEOUT:?}"))?
+            .with_context(|| format!("`{script}` takes longer than {SHELL_TIMEOUT:?}"))?
             .with_context(|| format!("cannot run `{script}`"))?;
         if !output.status.success() {
             bail!(

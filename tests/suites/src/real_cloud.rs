@@ -19,7 +19,7 @@ use crate::process::Process;
 /// A queue of several suites is bounded by this.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(40);
 /// Everything is installed on an empty machine, and the database made.
-const UP_TIMEOUT: Duration = Duration::from_mins(15);
+const UP_TIMEOUT: Duration = Duration::from_mins(25);
 /// The zone of both servers, and of the first backends.
 pub const ZONE: &str = "nova";
 /// The other zone, with a server and a backend of its own.
