@@ -67,10 +67,9 @@ impl Inner {
 
     /// See [`crate::Cloud::detach`].
     pub(crate) async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        if !volume.is_uuid() || self.gone.has(volume) {
+        if !volume.is_uuid() {
             return Ok(());
         }
-        self.made.let_go(volume);
         let deadline = Instant::now() + self.options.operation_timeout;
         let servers = match server {
             Some(server) => vec![server.clone()],

@@ -21,10 +21,8 @@ use crate::config::CloudConfig;
 use crate::connection::Connection;
 use crate::dependents::Dependents;
 use crate::error::CloudError;
-use crate::gone::Gone;
 use crate::ids::{ServerId, VolumeId};
 use crate::listing::kept::Listing;
-use crate::made::Made;
 use crate::options::CloudOptions;
 use crate::per_server::Turns;
 use crate::room::known::Known;
@@ -111,11 +109,9 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Watch<Snapshot>,
     pub(crate) backups: Watch<Backup>,
     pub(crate) turns: Turns,
-    pub(crate) gone: Gone,
     pub(crate) dependents: Dependents,
     pub(crate) known: Known,
     pub(crate) listing: Listing,
-    pub(crate) made: Made,
     pub(crate) detached: DetachedLately,
 }
 
@@ -144,11 +140,9 @@ impl Cloud {
                 snapshots,
                 backups,
                 turns: Turns::default(),
-                gone: Gone::default(),
                 dependents: Dependents::default(),
                 known: Known::default(),
                 listing: Listing::default(),
-                made: Made::default(),
                 detached: DetachedLately::default(),
             }),
         })

@@ -3,12 +3,11 @@
 //! Nova knows one way to attach, for writing; it is the node that keeps the promise. Which mode an attachment was asked for in is
 //! kept in the volume's metadata, under the server's name: first that a read-only one is to come, then the id of the attachment that
 //! came of it. So a mark that outlives its attachment means nothing, and a process that was killed between the two goes on. It is removed
-//! after the detachment all the same, so that volumes do not gather marks of servers that are long gone. An attachment for writing
-//! costs no request more: the process remembers which attachments it made for writing, and looks for a mark at others only.
+//! after the detachment all the same, so that volumes do not gather marks of servers that are long gone.
 
 use std::collections::BTreeMap;
 
-use crate::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::block_storage::{BlockStorage, Volume};
 use crate::cloud::{AttachOptions, Attached, Inner};
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
@@ -57,16 +56,6 @@ impl Inner {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<Attached, CloudError> {
-        if !options.read_only {
-            if let Some(answer) = self.made.answer(volume, server) {
-                return Ok(answer);
-            }
-            if let Some(attached) = self.attached_lately(volume, server).await? {
-                return Ok(attached);
-            }
-        }
-        // Known again only once it is certain: until then a mark may be there.
-        self.made.forget(volume, server);
         if options.read_only {
             self.prepare_read_only(volume, server).await?;
         }
@@ -81,14 +70,7 @@ impl Inner {
             return Ok(attached);
         };
         let mark = match (mode(&seen, server, attachment), options.read_only) {
-            (Mode::ReadOnly, true) => return Ok(attached),
-            (Mode::Writing, false) => {
-                if !seen.metadata.contains_key(&key(server)) {
-                    let id = Some(attachment).filter(|id| *id != UNNAMED);
-                    self.made.remember(volume, server, id, &attached);
-                }
-                return Ok(attached);
-            }
+            (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(attached),
             (Mode::ReadOnly, false) => return Err(differently(volume, server, true)),
             (Mode::Writing, true) if attached.already => return Err(differently(volume, server, false)),
             (Mode::Writing | Mode::Undecided, true) => attachment,
@@ -98,29 +80,9 @@ impl Inner {
         Ok(attached)
     }
 
-    /// What was asked for a little while ago and is so still, by one look: Nova would refuse to do it again, and then it takes two looks.
-    async fn attached_lately(&self, volume: &VolumeId, server: &ServerId) -> Result<Option<Attached>, CloudError> {
-        let Some(known) = self.made.lately(volume, server) else {
-            return Ok(None);
-        };
-        let seen = BlockStorage::new(&self.transport).volume(volume).await?;
-        Ok(seen.and_then(|seen| {
-            let attachment = seen.attachment_to(server)?;
-            let is_that = attachment.attachment_id.as_ref().is_some_and(|id| id.as_str() == known);
-            (is_that && seen.status == VolumeStatus::InUse).then(|| Attached {
-                device: attachment.device.clone(),
-                volume: Some(seen.clone()),
-                already: true,
-            })
-        }))
-    }
-
     /// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what
     /// is left of it means nothing, and the next call tries again.
     pub(crate) async fn forget_mode(&self, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
-        if self.made.forget(volume, server) {
-            return;
-        }
         let key = key(server);
         let removed = async {
             let looked = match seen {

@@ -1,12 +1,10 @@
 //! The shared status watch: one task per cloud and kind of thing looks at all that somebody waits for.
 //!
-//! A thing that is waited for alone is looked at directly. Where several are waited for, one list of what has changed since the
-//! oldest of their requests tells about all of them, whatever was asked for: polling costs by time and not by number. A Cinder
-//! that cannot list changes is asked by status, and what has left its status is looked up. The task lives while somebody waits.
+//! A few things are looked at directly. For more, one list of what has changed since the oldest of their requests tells about all of
+//! them, whatever was asked for: polling costs by time and not by number. A Cinder that cannot list changes is asked directly. The
+//! task lives while there are waiters.
 
-mod due;
-mod look;
-mod task;
+mod poll;
 mod watched;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,14 +20,12 @@ use crate::last_failure;
 use crate::pace::{Kind, Pace};
 use crate::transport::Transport;
 
-pub(crate) use watched::{List, ServerRecords, Watched, timestamp};
+pub(crate) use watched::{ServerRecords, Watched, timestamp};
 
 type Look<T> = Result<Option<T>, CloudError>;
 
 /// How long what was just made may be unknown to an API node whose database lags.
 pub(crate) const NEW: Duration = Duration::from_secs(10);
-/// With so many others that wait for the same kind of operation nobody waits alone.
-const COMPANY: usize = 4;
 /// The looks on behalf of those who wait, as an operation.
 const LOOK: &str = "look";
 
@@ -52,15 +48,13 @@ struct State<T: Watched> {
     waiters: BTreeMap<u64, Waiter<T>>,
     next_id: u64,
     running: bool,
-    /// When each look was last taken.
-    looked: HashMap<KeyOf<T>, Instant>,
-    /// While a list of changes is awaited: until when at most.
-    listing_until: Option<Instant>,
+    /// Before then no thing is looked at again that was looked at for several waiters, or is being looked at.
+    next_looks: HashMap<T::Id, Instant>,
+    /// Before then no list of changes is asked for.
+    next_list: Option<Instant>,
     pace: Pace,
     /// Whether a list of changes was refused.
     no_changes: bool,
-    /// Whether a list of changes has held something that was waited for: then what is not in it has likely not changed.
-    proven: bool,
 }
 
 impl<T: Watched> Default for State<T> {
@@ -69,24 +63,13 @@ impl<T: Watched> Default for State<T> {
             waiters: BTreeMap::new(),
             next_id: 0,
             running: false,
-            looked: HashMap::new(),
-            listing_until: None,
+            next_looks: HashMap::new(),
+            next_list: None,
             pace: Pace::default(),
             no_changes: false,
-            proven: false,
         }
     }
 }
-
-/// One way of looking.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key<I, S> {
-    Changes,
-    Status(S),
-    One(I),
-}
-
-type KeyOf<T> = Key<<T as Watched>::Id, <T as Watched>::Status>;
 
 #[derive(Debug)]
 struct Waiter<T: Watched> {
@@ -105,7 +88,10 @@ struct Waiter<T: Watched> {
     /// When something was last seen of it, or it began.
     told: Instant,
     last_look: Option<Duration>,
-    look_before: Option<Duration>,
+    /// Whether a list has told of it: that happens when others are due, and says nothing about how long the operation takes.
+    listed: bool,
+    /// Whether it is due and the last list did not show it: then it is looked at directly.
+    unlisted: bool,
     looks_out: mpsc::UnboundedSender<Look<T>>,
 }
 
@@ -230,11 +216,10 @@ impl<T: Watched> Watch<T> {
         let mut state = self.shared.state();
         let id = state.next_id;
         state.next_id += 1;
-        let company = state.waiters.values().filter(|waiter| waiter.kind == wait.kind).count();
-        let first_look = wait.at_most_every.unwrap_or_else(|| match company {
-            0..COMPANY => state.pace.first_look(wait.kind),
-            _ => state.pace.first_look_in_company(wait.kind),
-        });
+        // A wait that is short is worth a look before its end.
+        let longest = wait.deadline.saturating_duration_since(wait.started) / 2;
+        let first_look = state.pace.first_look(wait.kind).min(longest);
+        let first_look = wait.at_most_every.unwrap_or(first_look);
         let waiter = Waiter {
             id: wait.id.clone(),
             name: wait.name.map(str::to_owned),
@@ -250,7 +235,8 @@ impl<T: Watched> Watch<T> {
             looks: 0,
             told: registered,
             last_look: None,
-            look_before: None,
+            listed: false,
+            unlisted: false,
             looks_out,
         };
         state.waiters.insert(id, waiter);
@@ -259,7 +245,7 @@ impl<T: Watched> Watch<T> {
             self.shared.wake.notify_one();
         } else {
             state.running = true;
-            tokio::spawn(task::run(Arc::clone(&self.shared)));
+            tokio::spawn(poll::run(Arc::clone(&self.shared)));
         }
         drop(state);
         Registration {
@@ -281,12 +267,10 @@ impl<T: Watched> Registration<T> {
     fn learn(&self, succeeded: bool) {
         let mut state = self.shared.state();
         let State { waiters, pace, .. } = &mut *state;
-        if let Some(waiter) = waiters
-            .get(&self.id)
-            .filter(|waiter| succeeded && waiter.at_most_every.is_none())
-            && let Some(found) = waiter.last_look
-        {
-            pace.finished(waiter.kind, waiter.looks, found, waiter.look_before);
+        let waiter =
+            (waiters.get(&self.id)).filter(|waiter| succeeded && waiter.at_most_every.is_none() && !waiter.listed);
+        if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_look?))) {
+            pace.finished(waiter.kind, waiter.looks, found);
         }
     }
 }

@@ -13,10 +13,7 @@ use crate::ids::{BackupId, GiB, SnapshotId, VolumeId};
 use crate::pace::Kind;
 use crate::service::{MicroVersion, Service};
 use crate::transport::{Answer, Transport};
-use crate::watch::{List, Watched};
-
-/// The longest page of a list of those that have come to an end.
-const PAGE: u32 = 100;
+use crate::watch::Watched;
 
 /// Since when backups have metadata.
 const METADATA: MicroVersion = MicroVersion(3, 43);
@@ -307,8 +304,6 @@ impl Watched for Backup {
     type Id = BackupId;
     type Status = BackupStatus;
 
-    const LISTS: bool = true;
-
     fn id(&self) -> &BackupId {
         &self.id
     }
@@ -333,29 +328,7 @@ impl Watched for Backup {
         }
     }
 
-    fn further(kind: Kind) -> Vec<(BackupStatus, Option<u32>)> {
-        match kind {
-            Kind::Create => vec![(BackupStatus::Available, Some(PAGE))],
-            _ => Vec::new(),
-        }
-    }
-
     async fn get(transport: &Transport, id: &BackupId) -> Result<Option<Self>, CloudError> {
         BlockStorage::new(transport).backup(id).await
-    }
-
-    async fn list(transport: &Transport, list: &List<'_, Self>) -> Result<Option<Vec<Self>>, CloudError> {
-        // Cinder cannot tell which backups have changed.
-        let List::InStatus(status, limit) = list else {
-            return Ok(None);
-        };
-        let (cinder, filter) = (BlockStorage::new(transport), [("status", status.to_string())]);
-        match limit {
-            Some(_) => cinder
-                .backup_page(&filter, *limit, None)
-                .await
-                .map(|page| Some(page.backups)),
-            None => cinder.backups(&filter).await.map(Some),
-        }
     }
 }

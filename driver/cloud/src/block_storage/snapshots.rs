@@ -14,13 +14,10 @@ use crate::marks;
 use crate::pace::Kind;
 use crate::service::{MicroVersion, Service};
 use crate::transport::{Answer, Transport};
-use crate::watch::{List, Watched};
+use crate::watch::Watched;
 
 /// The filter by metadata.
 const METADATA: &str = "metadata";
-
-/// The longest page of a list of those that have come to an end.
-const PAGE: u32 = 100;
 
 /// Since when a snapshot tells of the group snapshot that it belongs to.
 const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
@@ -271,8 +268,6 @@ impl Watched for Snapshot {
     type Id = SnapshotId;
     type Status = SnapshotStatus;
 
-    const LISTS: bool = true;
-
     fn id(&self) -> &SnapshotId {
         &self.id
     }
@@ -297,29 +292,7 @@ impl Watched for Snapshot {
         }
     }
 
-    fn further(kind: Kind) -> Vec<(SnapshotStatus, Option<u32>)> {
-        match kind {
-            Kind::Create => vec![(SnapshotStatus::Available, Some(PAGE))],
-            _ => Vec::new(),
-        }
-    }
-
     async fn get(transport: &Transport, id: &SnapshotId) -> Result<Option<Self>, CloudError> {
         BlockStorage::new(transport).snapshot(id).await
-    }
-
-    async fn list(transport: &Transport, list: &List<'_, Self>) -> Result<Option<Vec<Self>>, CloudError> {
-        // Cinder cannot tell which snapshots have changed.
-        let List::InStatus(status, limit) = list else {
-            return Ok(None);
-        };
-        let (cinder, filter) = (BlockStorage::new(transport), [("status", status.to_string())]);
-        match limit {
-            Some(_) => cinder
-                .snapshot_page(&filter, *limit, None)
-                .await
-                .map(|page| Some(page.snapshots)),
-            None => cinder.snapshots(&filter).await.map(Some),
-        }
     }
 }

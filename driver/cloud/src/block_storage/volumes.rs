@@ -233,20 +233,10 @@ impl BlockStorage<'_> {
         }
     }
 
-    /// The first page of volumes that match `filter`.
-    pub(crate) async fn page(
-        &self,
-        filter: &[(&'static str, String)],
-        limit: Option<u32>,
-    ) -> Result<VolumePage, CloudError> {
-        self.page_at(None, filter, limit, None).await
-    }
-
     async fn page_at(
         &self,
         version: Option<MicroVersion>,
         filter: &[(&'static str, String)],
-        limit: Option<u32>,
         marker: Option<&VolumeId>,
     ) -> Result<VolumePage, CloudError> {
         let object = match filter {
@@ -256,7 +246,6 @@ impl BlockStorage<'_> {
         let mut request = Self::request("volume_list", Method::GET, &["volumes", "detail"], object);
         request.version = version;
         request.query.extend_from_slice(filter);
-        request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
         request
             .query
             .extend(marker.map(|marker| ("marker", marker.to_string())));
@@ -295,10 +284,10 @@ impl BlockStorage<'_> {
         filter: &[(&'static str, String)],
         mut map: impl FnMut(Volume) -> Option<T>,
     ) -> Result<Vec<T>, CloudError> {
-        let mut page = self.page_at(version, filter, None, None).await?;
+        let mut page = self.page_at(version, filter, None).await?;
         let mut found: Vec<T> = page.volumes.into_iter().filter_map(&mut map).collect();
         while let Some(marker) = page.next.take() {
-            page = self.page_at(version, filter, None, Some(&marker)).await?;
+            page = self.page_at(version, filter, Some(&marker)).await?;
             // A service that ignores the marker would have us turn for ever.
             if page.next.as_ref() == Some(&marker) {
                 break;

@@ -17,7 +17,7 @@ use crate::watch::Wait;
 impl Inner {
     /// See [`crate::Cloud::delete_volume`].
     pub(crate) async fn delete_volume(&self, id: &VolumeId) -> Result<(), CloudError> {
-        if !id.is_uuid() || self.gone.has(id) {
+        if !id.is_uuid() {
             return Ok(());
         }
         let cinder = BlockStorage::new(&self.transport);
@@ -141,10 +141,7 @@ impl Inner {
                 Some(status) => Some(Ok(Some(status.clone()))),
             });
         match left.await? {
-            None => {
-                self.gone.remember(id);
-                Ok(())
-            }
+            None => Ok(()),
             Some(VolumeStatus::Available) => Err(self.given_back(id).await?),
             Some(status) => Err(self.not_deleted(id, &status, started).await),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Display};
+use std::future::ready;
 use std::hash::Hash;
 
 use jiff::Timestamp;
@@ -13,24 +14,15 @@ use crate::ids::{ServerId, VolumeId};
 use crate::pace::Kind;
 use crate::transport::Transport;
 
-/// A list that tells about several things at once.
-#[derive(Debug)]
-pub(crate) enum List<'a, T: Watched> {
-    /// All that has changed since then, by Cinder's clock.
-    ChangedSince(Timestamp),
-    /// All in a status; the newest of them, at most so many, where a number is given.
-    InStatus(&'a T::Status, Option<u32>),
-}
-
 /// A thing with a status that changes by itself.
 pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
     /// What it is known by.
     type Id: Clone + Debug + Display + Ord + Hash + Send + Sync;
     /// Its status.
-    type Status: Clone + Debug + Display + Eq + Hash + Send + Sync;
+    type Status: Clone + Debug + Display + Send + Sync;
 
-    /// Whether there are lists that tell about several of them.
-    const LISTS: bool;
+    /// Whether there are lists of what has changed.
+    const LISTS: bool = false;
 
     fn id(&self) -> &Self::Id;
 
@@ -44,18 +36,16 @@ pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
     /// The status in which an operation of this kind is under way.
     fn under_way(kind: Kind) -> Self::Status;
 
-    /// Where to look for what has left a status during an operation of this kind, the status itself aside: on the way and at its
-    /// end, with the longest page where a list may hold many others. A deletion's end is no status.
-    fn further(kind: Kind) -> Vec<(Self::Status, Option<u32>)>;
-
     /// One of them; `None` when the cloud does not know it.
     fn get(transport: &Transport, id: &Self::Id) -> impl Future<Output = Result<Option<Self>, CloudError>> + Send;
 
-    /// Several of them; `None` when the cloud has no such list.
-    fn list(
-        transport: &Transport,
-        list: &List<'_, Self>,
-    ) -> impl Future<Output = Result<Option<Vec<Self>>, CloudError>> + Send;
+    /// All that have changed since then, by Cinder's clock; `None` when the cloud has no such list.
+    fn changed_since(
+        _: &Transport,
+        _: Timestamp,
+    ) -> impl Future<Output = Result<Option<Vec<Self>>, CloudError>> + Send {
+        ready(Ok(None))
+    }
 }
 
 /// A point in time as Cinder writes it: UTC, without saying so.
@@ -63,9 +53,6 @@ pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
     let written: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
     Some(written.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
-
-/// The longest page of a list of those that have come to an end.
-const PAGE: u32 = 100;
 
 impl Watched for Volume {
     type Id = VolumeId;
@@ -92,37 +79,12 @@ impl Watched for Volume {
         }
     }
 
-    fn further(kind: Kind) -> Vec<(VolumeStatus, Option<u32>)> {
-        match kind {
-            Kind::Create | Kind::Detach => vec![(VolumeStatus::Available, Some(PAGE))],
-            Kind::Attach => vec![
-                (VolumeStatus::Reserved, None),
-                (VolumeStatus::Attaching, None),
-                (VolumeStatus::InUse, Some(PAGE)),
-            ],
-            Kind::Extend | Kind::Retype => {
-                vec![(VolumeStatus::InUse, Some(PAGE)), (VolumeStatus::Available, Some(PAGE))]
-            }
-            Kind::Delete | Kind::Settle => Vec::new(),
-        }
-    }
-
     async fn get(transport: &Transport, id: &VolumeId) -> Result<Option<Self>, CloudError> {
         BlockStorage::new(transport).volume(id).await
     }
 
-    async fn list(transport: &Transport, list: &List<'_, Self>) -> Result<Option<Vec<Self>>, CloudError> {
-        let cinder = BlockStorage::new(transport);
-        match list {
-            List::ChangedSince(since) => cinder.changed_since(*since).await,
-            List::InStatus(status, limit) => {
-                let filter = [("status", status.to_string())];
-                match limit {
-                    Some(_) => cinder.page(&filter, *limit).await.map(|page| Some(page.volumes)),
-                    None => cinder.all(&filter).await.map(Some),
-                }
-            }
-        }
+    async fn changed_since(transport: &Transport, since: Timestamp) -> Result<Option<Vec<Self>>, CloudError> {
+        BlockStorage::new(transport).changed_since(since).await
     }
 }
 
@@ -145,8 +107,6 @@ impl Watched for ServerRecords {
     type Id = ServerId;
     type Status = String;
 
-    const LISTS: bool = false;
-
     fn id(&self) -> &ServerId {
         &self.server
     }
@@ -159,10 +119,6 @@ impl Watched for ServerRecords {
         "recorded by Nova".to_owned()
     }
 
-    fn further(_: Kind) -> Vec<(String, Option<u32>)> {
-        Vec::new()
-    }
-
     async fn get(transport: &Transport, server: &ServerId) -> Result<Option<Self>, CloudError> {
         let volumes = Compute::new(transport).attachments(server).await?;
         Ok(volumes.map(|volumes| Self {
@@ -170,9 +126,5 @@ impl Watched for ServerRecords {
             text: format!("recorded by Nova among {} volumes", volumes.len()),
             volumes: volumes.into_iter().collect(),
         }))
-    }
-
-    async fn list(_: &Transport, _: &List<'_, Self>) -> Result<Option<Vec<Self>>, CloudError> {
-        Ok(None)
     }
 }
