@@ -47,7 +47,7 @@ mod token;
 mod walk;
 
 pub(crate) use look::within;
-pub(crate) use snapshots::{creation_time, patience as snapshot_patience};
+pub(crate) use snapshots::creation_time;
 
 /// What the controller is told at its start and does not change.
 #[derive(Debug, Clone, Default)]
@@ -116,11 +116,6 @@ impl ControllerService {
     /// Whether what bears the mark of another cluster is left alone.
     pub(crate) fn protects_other_clusters(&self) -> bool {
         self.settings.protect_other_clusters
-    }
-
-    /// Whether snapshots in this cloud tell from where they can be used.
-    pub(crate) fn zones_matter(&self, cloud: &Cloud) -> bool {
-        snapshots::zones_matter(self, cloud)
     }
 
     /// How a cloud's zones are named.

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_cloud::{
-    Cloud, CloudError, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, NewOneByOne, SnapshotId, VolumeId,
-};
+use cinder_cloud::{Cloud, GroupSnapshot, GroupSnapshotId, NewGroupSnapshot, SnapshotId, VolumeId};
 use csi_proto::csi::v1::group_controller_server::GroupController;
 use csi_proto::csi::v1::group_controller_service_capability::{Rpc, Type, rpc};
 use csi_proto::csi::v1::{
@@ -16,10 +14,10 @@ use csi_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::clouds::Clouds;
-use crate::controller::{ControllerService, snapshot_patience, within};
+use crate::controller::{ControllerService, within};
 use crate::layers::call;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{DESCRIPTION, GroupMembers, GroupParameters};
+use crate::parameters::GroupParameters;
 use crate::status::Act;
 use crate::{fields, status};
 
@@ -43,8 +41,7 @@ impl GroupControllerService {
         Self { controller }
     }
 
-    /// `OK` means that the snapshots are complete and the volumes are free again; of those taken one by one, that Cinder has a record of
-    /// each, and `ready_to_use` tells whether all are complete.
+    /// `OK` means that the snapshots are complete and the volumes are free again.
     async fn create(
         &self,
         request: CreateVolumeGroupSnapshotRequest,
@@ -79,7 +76,12 @@ impl GroupControllerService {
                     progress.set("looking for the volumes' cloud");
                     let cloud = one_cloud(service.controller.clouds(), &wanted.volumes, &secrets).await?;
                     progress.set("looking for the group snapshot by its name, else taking it and waiting until it is complete");
-                    let made = service.take(&cloud, wanted, deadline).await;
+                    let new = NewGroupSnapshot {
+                        name: wanted.name,
+                        volumes: wanted.volumes,
+                        group_type: wanted.parameters.group_type,
+                    };
+                    let made = cloud.create_group_snapshot(new).await;
                     let made = made.map_err(|error| status::cloud(Act::Snapshot, &error))?;
                     Ok(CreateVolumeGroupSnapshotResponse {
                         group_snapshot: Some(service.encode(&cloud, &made)),
@@ -87,32 +89,6 @@ impl GroupControllerService {
                 }
             })
             .await
-    }
-
-    async fn take(&self, cloud: &Cloud, wanted: Wanted, deadline: Deadline) -> Result<GroupSnapshot, CloudError> {
-        let (name, volumes) = (wanted.name, wanted.volumes);
-        let metadata = wanted.parameters.metadata(self.controller.cluster());
-        match wanted.parameters.members {
-            GroupMembers::Together { group_type } => {
-                let new = NewGroupSnapshot {
-                    name,
-                    volumes,
-                    group_type,
-                };
-                cloud.create_group_snapshot(new).await
-            }
-            GroupMembers::OneByOne => {
-                let new = NewOneByOne {
-                    name,
-                    volumes,
-                    force: true,
-                    description: DESCRIPTION.into(),
-                    metadata,
-                    mark_zones: self.controller.zones_matter(cloud),
-                };
-                cloud.create_one_by_one(new, snapshot_patience(deadline)).await
-            }
-        }
     }
 
     /// What does not exist counts as deleted, and so does whatever was never an id of a group snapshot.

@@ -15,7 +15,7 @@ use mutable::METADATA_PREFIX;
 use templates::Values;
 
 pub use cinder_cloud::marks;
-pub use group::{GroupMembers, GroupParameters};
+pub use group::GroupParameters;
 pub use mutable::MutableParameters;
 pub use snapshot::{SnapshotKind, SnapshotParameters};
 pub use templates::check_templates;

@@ -31,8 +31,6 @@ use crate::retry::jitter;
 use crate::watch::NEW;
 use poll::AGAIN;
 
-pub use one_by_one::NewOneByOne;
-
 /// How often a creation begins anew after the remains of an earlier one were cleared away.
 const ROUNDS: u32 = 5;
 /// Looks at volumes at the same time.

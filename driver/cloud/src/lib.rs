@@ -60,7 +60,7 @@ pub use compute::Server;
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Interface, TopologyOptions};
 pub use error::{CloudError, Failure, ObjectKind, Obstacle};
 pub use fault::text as fault_text;
-pub use groups::{GroupSnapshot, NewGroupSnapshot, NewOneByOne};
+pub use groups::{GroupSnapshot, NewGroupSnapshot};
 pub use health::{Severity, Trouble};
 pub use http_client::{Connect, HttpClient, Reqwest, SendError};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};

@@ -23,14 +23,6 @@ use crate::switches::Switchable;
 use crate::topology::Zones;
 use crate::{fields, status};
 
-/// How long a call waits for a member of a group to be cut before it answers that it is not ready yet: what the Go driver waits in all.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How long a snapshot is waited for: the answer has to come before the caller gives up.
-pub(crate) fn patience(deadline: Deadline) -> Duration {
-    PATIENCE.min(deadline.left().mul_f64(0.8))
-}
-
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
 struct Wanted {
@@ -125,7 +117,7 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: Wanted) ->
         description: DESCRIPTION.into(),
         metadata,
     };
-    let made = cloud.create_snapshot(new, None).await.map_err(failed)?;
+    let made = cloud.create_snapshot(new).await.map_err(failed)?;
     Ok(service.encode_snapshot(cloud, &made))
 }
 
@@ -210,7 +202,7 @@ fn tells_zones(service: &ControllerService) -> bool {
 }
 
 /// Whether they do in this cloud.
-pub(super) fn zones_matter(service: &ControllerService, cloud: &Cloud) -> bool {
+fn zones_matter(service: &ControllerService, cloud: &Cloud) -> bool {
     tells_zones(service) && !cloud.config().block_storage.ignore_volume_az
 }
 

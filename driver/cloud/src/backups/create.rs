@@ -184,7 +184,7 @@ impl Inner {
             description: format!("Freezes the data for backup {}", new.name),
             metadata,
         };
-        let frozen = self.create_snapshot(&snapshot, None).await?;
+        let frozen = self.create_snapshot(&snapshot).await?;
         if frozen.status == SnapshotStatus::Available {
             return Ok(frozen);
         }

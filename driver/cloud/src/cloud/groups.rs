@@ -1,11 +1,10 @@
 //! Snapshots of several volumes through the front door.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::Cloud;
 use crate::error::CloudError;
-use crate::groups::{GroupSnapshot, NewGroupSnapshot, NewOneByOne};
+use crate::groups::{GroupSnapshot, NewGroupSnapshot};
 use crate::ids::{GroupSnapshotId, SnapshotId};
 
 impl Cloud {
@@ -14,14 +13,6 @@ impl Cloud {
     /// moment is [`CloudError::CannotGroup`]. A failure leaves nothing behind but what a later call with the name finds.
     pub async fn create_group_snapshot(&self, new: NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
         self.inner.create_group_snapshot(&new).await
-    }
-
-    /// Takes snapshots of several volumes one after the other, which makes them of several moments, or finds those that an earlier
-    /// call with the same name took. Each is waited for as long as the patience lasts; then it is answered as it is. One of the name
-    /// with other volumes, or cut at one moment, is [`CloudError::SnapshotExists`]. A failure that does not pass by itself removes
-    /// all members; after any other the next call goes on with those that are there.
-    pub async fn create_one_by_one(&self, new: NewOneByOne, patience: Duration) -> Result<GroupSnapshot, CloudError> {
-        self.inner.create_one_by_one(&new, patience).await
     }
 
     /// A group snapshot with its members; `None` when Cinder does not know it, or the id is no UUID.

@@ -1,7 +1,5 @@
 //! Snapshots and backups through the front door.
 
-use std::time::Duration;
-
 use super::Cloud;
 use crate::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Snapshot};
 use crate::error::CloudError;
@@ -9,15 +7,14 @@ use crate::ids::VolumeId;
 use crate::snapshots::{PointInTime, is_temporary};
 
 impl Cloud {
-    /// Makes a snapshot, or finds the one that an earlier call with the same name made, and waits for it as long as `patience`
-    /// lasts: one that is still `creating` then is returned as it is. Without patience it is waited for to its end, as long as
+    /// Makes a snapshot, or finds the one that an earlier call with the same name made, and waits until it is complete, as long as
     /// [`CloudOptions::operation_timeout`](crate::CloudOptions) lasts; then the error is [`CloudError::Timeout`].
     ///
     /// A snapshot of this name and another volume is [`CloudError::SnapshotExists`]. One that failed is removed, if it carries all of
     /// the metadata, and made anew by the next call; then [`CloudError::SnapshotFailed`] tells Cinder's message. The request is
     /// never repeated blindly.
-    pub async fn create_snapshot(&self, new: NewSnapshot, patience: Option<Duration>) -> Result<Snapshot, CloudError> {
-        self.inner.create_snapshot(&new, patience).await
+    pub async fn create_snapshot(&self, new: NewSnapshot) -> Result<Snapshot, CloudError> {
+        self.inner.create_snapshot(&new).await
     }
 
     /// Freezes the data of a volume in a snapshot, asks for a backup of it, and returns as soon as Cinder has a record of it; or

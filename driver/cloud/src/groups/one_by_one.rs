@@ -1,38 +1,21 @@
-//! Snapshots of several volumes, taken one by one: not of one moment, for whoever asks for that by name.
+//! Group snapshots whose members an earlier version of this driver took one by one: they are found, shown and deleted, and no more are
+//! taken, for a group snapshot is of one moment.
 //!
 //! Cinder knows nothing of such a group. Its id follows from its name, and every member bears it, with the number of members, in its
-//! metadata: so a repeated creation or deletion finds what an earlier one has left, whenever that was killed.
+//! metadata.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use futures::stream;
 use sha2::{Digest, Sha256};
 
-use super::{GroupSnapshot, MOST_VOLUMES, PARALLEL};
-use crate::block_storage::{BlockStorage, NewSnapshot, Snapshot, Volume};
+use super::{GroupSnapshot, PARALLEL};
+use crate::block_storage::{BlockStorage, Snapshot};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
-use crate::ids::{GroupSnapshotId, SnapshotId, VolumeId};
+use crate::ids::{GroupSnapshotId, SnapshotId};
 use crate::marks;
-
-/// What snapshots taken one by one shall be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewOneByOne {
-    /// The name of all of them together, by which a repeated creation finds the first one's.
-    pub name: String,
-    /// The volumes.
-    pub volumes: BTreeSet<VolumeId>,
-    /// Whether they are taken of volumes that are in use, too.
-    pub force: bool,
-    /// A description for people.
-    pub description: String,
-    /// Metadata of each member.
-    pub metadata: BTreeMap<String, String>,
-    /// Whether each member bears its volume's zone, as [`marks::ZONE`].
-    pub mark_zones: bool,
-}
 
 /// The version of the UUIDs that are made of names. Those that Cinder gives are random ones, of version 4.
 const OWN_VERSION: usize = 8;
@@ -57,79 +40,7 @@ fn expected(member: &Snapshot) -> usize {
     told.and_then(|told| told.parse().ok()).unwrap_or(usize::MAX)
 }
 
-fn name_of(group: &str, volume: &VolumeId) -> String {
-    format!("{group}-{volume}")
-}
-
 impl Inner {
-    /// See [`crate::Cloud::create_one_by_one`].
-    pub(crate) async fn create_one_by_one(
-        &self,
-        new: &NewOneByOne,
-        patience: Duration,
-    ) -> Result<GroupSnapshot, CloudError> {
-        if let Some(volume) = new.volumes.iter().find(|volume| !volume.is_uuid()) {
-            return Err(CloudError::no_volume(volume));
-        }
-        if new.volumes.len() > MOST_VOLUMES {
-            return Err(CloudError::CannotGroup {
-                name: new.name.clone(),
-                reason: format!("it has {} volumes, and {MOST_VOLUMES} are the most", new.volumes.len()),
-            });
-        }
-        let id = id_of(&new.name);
-        let there = self.members_of(&id).await?;
-        refuse_others(new, &id, &there)?;
-        if there.is_empty() {
-            self.refuse_cut_together(new).await?;
-        }
-        let complete = |member: &Snapshot| member.status.is_complete();
-        // By volume: after a lost answer there may be two of one volume, and none of another.
-        let taken: BTreeSet<&VolumeId> = there.iter().map(|member| &member.volume_id).collect();
-        let is_whole = there.len() == new.volumes.len() && taken.len() == there.len();
-        if is_whole && there.iter().all(complete) {
-            return Ok(of_members(id, there));
-        }
-        // One that is there may have come to an error: the look at each decides.
-        let volumes = self.volumes_of(new).await?;
-        let taken = stream::iter(volumes)
-            .map(|volume| {
-                let id = &id;
-                async move { self.take_member(new, id, &volume, patience).await }
-            })
-            .buffered(PARALLEL);
-        // To the end, whatever becomes of some: what was asked for is known then, and nothing comes afterwards.
-        let taken: Vec<Result<Snapshot, CloudError>> = taken.collect().await;
-        let mut failure: Option<CloudError> = None;
-        let mut snapshots = Vec::new();
-        for one in taken {
-            match one {
-                Ok(snapshot) => snapshots.push(snapshot),
-                // One that does not pass is told before one that does.
-                Err(error) if failure.as_ref().is_none_or(|known| passes(known) && !passes(&error)) => {
-                    failure = Some(error);
-                }
-                Err(_) => {}
-            }
-        }
-        let Some(error) = failure else {
-            return Ok(of_members(id, snapshots));
-        };
-        // What passes is gone on with by the next attempt. Nobody may come back for the rest.
-        if !passes(&error)
-            && let Err(left) = self.delete_one_by_one(&id, &BTreeSet::new()).await
-        {
-            return Err(CloudError::SnapshotFailed {
-                kind: ObjectKind::GroupSnapshot,
-                id: id.to_string(),
-                status: "incomplete".to_owned(),
-                message: format!("{error}; the removal of its other members failed: {left}"),
-                removed: false,
-            });
-        }
-        Err(error)
-    }
-
     /// The group with the members that are there; `None` when there is none.
     pub(super) async fn one_by_one(&self, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
         let members = self.members_of(id).await?;
@@ -185,119 +96,18 @@ impl Inner {
         if self.members_of(&id).await?.is_empty() {
             return Ok(());
         }
-        Err(exists(
-            name,
-            &id,
-            "its members were taken one by one, and snapshots of one moment are wanted",
-        ))
-    }
-
-    async fn refuse_cut_together(&self, new: &NewOneByOne) -> Result<(), CloudError> {
-        if !BlockStorage::new(&self.transport).knows_groups().await? {
-            return Ok(());
-        }
-        match self.group_snapshot_named(&new.name).await? {
-            None => Ok(()),
-            Some(found) => Err(exists(
-                &new.name,
-                &GroupSnapshotId::new(found.id),
-                "it was cut at one moment, and members taken one by one are wanted",
-            )),
-        }
+        Err(CloudError::SnapshotExists {
+            kind: ObjectKind::GroupSnapshot,
+            id: id.to_string(),
+            name: name.to_owned(),
+            difference: "its members were taken one by one, and snapshots of one moment are wanted".to_owned(),
+        })
     }
 
     async fn members_of(&self, id: &GroupSnapshotId) -> Result<Vec<Snapshot>, CloudError> {
         let cinder = BlockStorage::new(&self.transport);
         cinder.marked_snapshots(marks::GROUP_SNAPSHOT, id.as_str()).await
     }
-
-    /// The volumes, all of which must be there before anything is made.
-    async fn volumes_of(&self, new: &NewOneByOne) -> Result<Vec<Volume>, CloudError> {
-        let cinder = BlockStorage::new(&self.transport);
-        let looks = stream::iter(new.volumes.iter().cloned())
-            .map(|id| async move { cinder.volume(&id).await?.ok_or_else(|| CloudError::no_volume(&id)) })
-            .buffered(PARALLEL);
-        let looks: Vec<Result<Volume, CloudError>> = looks.collect().await;
-        looks.into_iter().collect()
-    }
-
-    async fn take_member(
-        &self,
-        new: &NewOneByOne,
-        id: &GroupSnapshotId,
-        volume: &Volume,
-        patience: Duration,
-    ) -> Result<Snapshot, CloudError> {
-        let mut metadata = new.metadata.clone();
-        metadata.insert(marks::GROUP_SNAPSHOT.to_owned(), id.to_string());
-        metadata.insert(marks::GROUP_SNAPSHOT_MEMBERS.to_owned(), new.volumes.len().to_string());
-        if let Some(zone) = volume.availability_zone.clone().filter(|_| new.mark_zones) {
-            metadata.insert(marks::ZONE.to_owned(), zone);
-        }
-        let wanted = NewSnapshot {
-            name: name_of(&new.name, &volume.id),
-            volume_id: volume.id.clone(),
-            force: new.force,
-            description: new.description.clone(),
-            metadata,
-        };
-        let taken = self.create_snapshot(&wanted, Some(patience)).await?;
-        if taken.group() == Some(id.as_str()) {
-            return Ok(taken);
-        }
-        Err(CloudError::SnapshotExists {
-            kind: ObjectKind::Snapshot,
-            id: taken.id.to_string(),
-            name: wanted.name,
-            difference: format!("it is no member of group snapshot {id}"),
-        })
-    }
-}
-
-/// Refuses members of other volumes than those asked for.
-fn refuse_others(new: &NewOneByOne, id: &GroupSnapshotId, there: &[Snapshot]) -> Result<(), CloudError> {
-    let sources: BTreeSet<&VolumeId> = there.iter().map(|member| &member.volume_id).collect();
-    let wanted: BTreeSet<&VolumeId> = new.volumes.iter().collect();
-    let sized = there.iter().all(|member| expected(member) == wanted.len());
-    if sized && sources.is_subset(&wanted) {
-        return Ok(());
-    }
-    let list = |ids: &BTreeSet<&VolumeId>| ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
-    Err(exists(
-        &new.name,
-        id,
-        &format!(
-            "snapshots of volumes {} are wanted; {} of {} members are there, of volumes {}",
-            list(&wanted),
-            there.len(),
-            there.first().map_or(0, expected),
-            list(&sources)
-        ),
-    ))
-}
-
-fn exists(name: &str, id: &GroupSnapshotId, difference: &str) -> CloudError {
-    CloudError::SnapshotExists {
-        kind: ObjectKind::GroupSnapshot,
-        id: id.to_string(),
-        name: name.to_owned(),
-        difference: difference.to_owned(),
-    }
-}
-
-/// Whether the next, equal attempt may succeed without anybody changing anything.
-fn passes(error: &CloudError) -> bool {
-    error.is_transient()
-        || matches!(
-            error,
-            CloudError::Conflict(_)
-                | CloudError::Busy { .. }
-                | CloudError::Timeout { .. }
-                | CloudError::Auth(_)
-                | CloudError::Unauthenticated(_)
-                | CloudError::NoEndpoint { .. }
-                | CloudError::Setup(_)
-        )
 }
 
 fn of_members(id: GroupSnapshotId, mut snapshots: Vec<Snapshot>) -> GroupSnapshot {

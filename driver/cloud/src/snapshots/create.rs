@@ -1,4 +1,4 @@
-//! A snapshot by its name: found, made, waited for as long as the caller likes.
+//! A snapshot by its name: found, made, waited for to its end.
 
 use std::time::Duration;
 
@@ -25,11 +25,7 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// See [`crate::Cloud::create_snapshot`].
-    pub(crate) async fn create_snapshot(
-        &self,
-        new: &NewSnapshot,
-        patience: Option<Duration>,
-    ) -> Result<Snapshot, CloudError> {
+    pub(crate) async fn create_snapshot(&self, new: &NewSnapshot) -> Result<Snapshot, CloudError> {
         if !new.volume_id.is_uuid() {
             return Err(CloudError::no_volume(&new.volume_id));
         }
@@ -38,10 +34,9 @@ impl Inner {
         loop {
             rounds += 1;
             let started = Instant::now();
-            let until = patience.map(|patience| started + patience);
             let Some(found) = self.find_snapshot(new).await? else {
                 match self.make_snapshot(new, deadline, rounds).await? {
-                    Some(snapshot) => return self.wait_snapshot(new, snapshot, started, until).await,
+                    Some(snapshot) => return self.wait_snapshot(new, snapshot, started).await,
                     None => continue,
                 }
             };
@@ -54,7 +49,7 @@ impl Inner {
                 });
             }
             match &found.status {
-                SnapshotStatus::Creating => return self.wait_snapshot(new, found, started, until).await,
+                SnapshotStatus::Creating => return self.wait_snapshot(new, found, started).await,
                 SnapshotStatus::Deleting if rounds < ROUNDS => {
                     self.settled_snapshot(Kind::Delete, &found, started, deadline).await?;
                 }
@@ -152,28 +147,23 @@ impl Inner {
         Err(error)
     }
 
-    /// Waits for the end, or until `until`: then the snapshot is answered as it is.
+    /// Waits for the end.
     async fn wait_snapshot(
         &self,
         new: &NewSnapshot,
         snapshot: Snapshot,
         started: Instant,
-        until: Option<Instant>,
     ) -> Result<Snapshot, CloudError> {
         let now = if snapshot.status == SnapshotStatus::Creating {
-            let deadline = until.unwrap_or(started + self.options.operation_timeout);
-            match self.settled_snapshot(Kind::Create, &snapshot, started, deadline).await {
-                Ok(Some(now)) => now,
-                Ok(None) => {
-                    return Err(CloudError::NotFound {
-                        kind: ObjectKind::Snapshot,
-                        id: snapshot.id.to_string(),
-                        request_id: None,
-                    });
-                }
-                Err(CloudError::Timeout { .. }) if until.is_some() => return Ok(snapshot),
-                Err(error) => return Err(error),
-            }
+            let deadline = started + self.options.operation_timeout;
+            let settled = self
+                .settled_snapshot(Kind::Create, &snapshot, started, deadline)
+                .await?;
+            settled.ok_or_else(|| CloudError::NotFound {
+                kind: ObjectKind::Snapshot,
+                id: snapshot.id.to_string(),
+                request_id: None,
+            })?
         } else {
             snapshot
         };

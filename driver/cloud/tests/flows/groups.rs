@@ -471,7 +471,7 @@ async fn members_that_are_gone_already_do_not_keep_the_rest_alive_and_other_snap
         description: String::new(),
         metadata: std::collections::BTreeMap::new(),
     };
-    let alone = stage.cloud.create_snapshot(alone, None).await;
+    let alone = stage.cloud.create_snapshot(alone).await;
     let alone = alone.expect("a snapshot").id;
     named.insert(alone.clone());
     let error = stage

@@ -10,8 +10,6 @@ use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 
 use crate::support::{NOTHING, ONE, Stage, latencies, new, stage, stage_with, tick};
 
-const PATIENCE: Duration = Duration::from_secs(10);
-
 fn snapshot(name: &str, volume: &Volume) -> NewSnapshot {
     NewSnapshot {
         name: name.to_owned(),
@@ -40,14 +38,14 @@ async fn a_snapshot_is_made_once_and_found_again() {
     let volume = stage.create("pvc-1").await;
     let first = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     assert_eq!(first.status, SnapshotStatus::Available);
     stage.sim.clear_log();
     let second = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("found");
     assert_eq!(second.id, first.id);
@@ -55,44 +53,15 @@ async fn a_snapshot_is_made_once_and_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_takes_longer_than_the_patience_is_answered_as_it_is_and_found_ready_later() {
-    let stage = stage_with(SimConfig {
-        latencies: latencies(|l| l.snapshot = Duration::from_millis(700)),
-        ..SimConfig::default()
-    })
-    .await;
-    let volume = stage.create("pvc-1").await;
-    let early = stage
-        .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(Duration::from_millis(100)))
-        .await
-        .expect("under way");
-    assert_eq!(early.status, SnapshotStatus::Creating);
-    let ready = stage
-        .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
-        .await
-        .expect("ready");
-    assert_eq!((ready.id, ready.status), (early.id, SnapshotStatus::Available));
-    assert_eq!(stage.sim.count("create_snapshot"), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
     let stage = stage().await;
     let (one, two) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
-    let longer = stage
-        .cloud
-        .create_snapshot(snapshot("snap-10", &one), Some(PATIENCE))
-        .await;
-    let shorter = stage
-        .cloud
-        .create_snapshot(snapshot("snap-1", &one), Some(PATIENCE))
-        .await;
+    let longer = stage.cloud.create_snapshot(snapshot("snap-10", &one)).await;
+    let shorter = stage.cloud.create_snapshot(snapshot("snap-1", &one)).await;
     assert_ne!(longer.expect("made").id, shorter.expect("made").id);
     let error = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &two), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &two))
         .await
         .expect_err("taken");
     assert!(matches!(error, CloudError::SnapshotExists { .. }), "{error:?}");
@@ -112,16 +81,12 @@ async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
         force: false,
         ..snapshot("snap-1", &volume)
     };
-    let error = stage
-        .cloud
-        .create_snapshot(careful, Some(PATIENCE))
-        .await
-        .expect_err("in use");
+    let error = stage.cloud.create_snapshot(careful).await.expect_err("in use");
     assert!(matches!(error, CloudError::SnapshotRefused { .. }), "{error:?}");
     assert!(error.to_string().contains("force-create"), "{error}");
     stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("cut");
 }
@@ -137,7 +102,7 @@ async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() 
         .expect("rule");
     let error = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect_err("failed");
     assert!(
@@ -147,14 +112,18 @@ async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() 
     assert!(names(&stage).is_empty());
     stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_somebody_else_stays() {
-    let stage = stage().await;
+    let stage = stage_with(SimConfig {
+        latencies: latencies(|l| l.snapshot = Duration::from_millis(700)),
+        ..SimConfig::default()
+    })
+    .await;
     let volume = stage.create("pvc-1").await;
     for (metadata, remade) in [("test", true), ("another cluster", false)] {
         let name = format!("snap-{metadata}");
@@ -167,19 +136,14 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
             .metadata
             .insert("cinder.csi.openstack.org/cluster".to_owned(), metadata.to_owned());
         // Killed right after its request.
-        let left = stage
-            .cloud
-            .create_snapshot(first, Some(Duration::ZERO))
-            .await
-            .expect("under way");
+        let killed = tokio::time::timeout(Duration::from_millis(100), stage.cloud.create_snapshot(first)).await;
+        assert!(killed.is_err(), "{killed:?}");
+        let left = stage.sim.state().snapshots.last().map(|left| left.id.clone());
         assert!(stage.sim.settled(Duration::from_secs(5)).await);
         stage.sim.clear_faults();
-        let again = stage
-            .cloud
-            .create_snapshot(snapshot(&name, &volume), Some(PATIENCE))
-            .await;
+        let again = stage.cloud.create_snapshot(snapshot(&name, &volume)).await;
         match again {
-            Ok(made) => assert!(remade && made.id != left.id),
+            Ok(made) => assert!(remade && left.is_some_and(|left| left != made.id.as_str())),
             Err(error) => assert!(
                 !remade && matches!(error, CloudError::SnapshotFailed { removed: false, .. }),
                 "{error:?}"
@@ -198,7 +162,7 @@ async fn a_lost_answer_makes_no_second_snapshot() {
         .expect("rule");
     stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("found by name");
     assert_eq!((names(&stage).len(), stage.sim.count("create_snapshot")), (1, 1));
@@ -217,7 +181,7 @@ async fn a_used_up_quota_is_told_as_such() {
     let volume = stage.create("pvc-1").await;
     let error = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect_err("no quota");
     assert!(matches!(error, CloudError::Quota(_)), "{error:?}");
@@ -231,7 +195,7 @@ async fn a_snapshot_of_nothing_is_not_made() {
         nothing.id = VolumeId::new(id);
         let error = stage
             .cloud
-            .create_snapshot(snapshot("snap-1", &nothing), Some(PATIENCE))
+            .create_snapshot(snapshot("snap-1", &nothing))
             .await
             .expect_err("no volume");
         assert!(matches!(error, CloudError::NotFound { .. }), "{error:?}");
@@ -247,7 +211,7 @@ async fn what_had_to_wait_is_not_asked_for_when_no_caller_is_left() {
     .await;
     let volume = stage.create("pvc-1").await;
     for (is_awaited, creations) in [(false, 1), (true, 2)] {
-        let create = || stage.cloud.create_snapshot(snapshot("snap-1", &volume), None);
+        let create = || stage.cloud.create_snapshot(snapshot("snap-1", &volume));
         let earlier = create().await.expect("made").id;
         let (deleted, made) = tokio::join!(
             stage.cloud.delete_point_in_time(earlier.as_str()),
@@ -279,7 +243,7 @@ async fn a_deletion_is_followed_until_the_snapshot_is_gone_issue_2294() {
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     stage
@@ -300,7 +264,7 @@ async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_th
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     stage
@@ -330,7 +294,7 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     let copy = |name: &str, source| cinder_cloud::NewVolume {
@@ -372,7 +336,7 @@ async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
     let volume = stage.create("pvc-1").await;
     let made = stage
         .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
+        .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     let error = stage.cloud.delete_volume(&volume.id).await.expect_err("has a snapshot");
@@ -392,10 +356,7 @@ async fn a_snapshot_that_a_lagging_api_node_still_shows_available_is_deleted_all
     })
     .await;
     let volume = stage.create("pvc-1").await;
-    let made = stage
-        .cloud
-        .create_snapshot(snapshot("snap-1", &volume), Some(PATIENCE))
-        .await;
+    let made = stage.cloud.create_snapshot(snapshot("snap-1", &volume)).await;
     let made = made.expect("made");
     let id = made.id.as_str();
     stage.sim.clear_log();

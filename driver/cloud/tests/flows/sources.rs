@@ -24,7 +24,7 @@ async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
         description: String::new(),
         metadata: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
     };
-    let snapshot = stage.cloud.create_snapshot(snapshot, None).await.expect("a snapshot");
+    let snapshot = stage.cloud.create_snapshot(snapshot).await.expect("a snapshot");
     (volume, snapshot.id.to_string())
 }
 

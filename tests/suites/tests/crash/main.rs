@@ -89,11 +89,6 @@ fn a_kill_around_a_group_snapshot_changes_nothing_in_the_end() {
     everywhere("a group snapshot", groups::snapshot);
 }
 
-#[test]
-fn a_kill_around_snapshots_taken_one_by_one_changes_nothing_in_the_end() {
-    everywhere("a group snapshot, one by one", groups::one_by_one);
-}
-
 /// A share of the runs of a scenario.
 #[derive(Debug, Clone, Copy)]
 enum Share {

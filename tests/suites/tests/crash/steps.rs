@@ -95,11 +95,6 @@ pub(crate) const GROUP_SNAPSHOT: Step = controller(
         lasting("snapshot", "group_snapshots", "creating"),
     ],
 );
-pub(crate) const SNAPSHOTS_OF_GROUP: Step = controller("CreateVolumeGroupSnapshot, one by one", &[CUTTING]);
-pub(crate) const DELETE_SNAPSHOTS_OF_GROUP: Step = controller(
-    "DeleteVolumeGroupSnapshot, one by one",
-    &[lasting("delete", "snapshots", "deleting")],
-);
 pub(crate) const FROM_MEMBER: Step = controller("CreateVolume from a member of a group snapshot", &[CREATING]);
 pub(crate) const DELETE_GROUP_SNAPSHOT: Step = controller(
     "DeleteVolumeGroupSnapshot",

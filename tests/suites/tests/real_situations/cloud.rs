@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use harness::wait_for_some;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use suites::openstack::{Api, Service};
 
 use crate::STATE_TIMEOUT;
@@ -42,4 +42,13 @@ pub(crate) async fn show(api: &Api, volume: &str) -> Result<Value> {
 pub(crate) async fn attached(api: &Api, volume: &str) -> Result<usize> {
     let volume = show(api, volume).await?;
     Ok(volume["attachments"].as_array().map_or(0, Vec::len))
+}
+
+/// Asks Cinder for a snapshot that bears this metadata.
+pub(crate) async fn snapshot(api: &Api, name: &str, volume: &str, metadata: &Value) -> Result<()> {
+    let body = json!({"snapshot": {"name": name, "volume_id": volume, "metadata": metadata}});
+    let answer = api
+        .call(Method::POST, Service::Volume, "/snapshots", VOLUME, Some(&body))
+        .await?;
+    answer.accepted().map(drop)
 }

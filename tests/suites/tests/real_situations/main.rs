@@ -8,15 +8,12 @@
 mod calls;
 mod cloud;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::{
-    CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
-};
+use csi_proto::csi::v1::{DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest};
 use harness::{wait_for_some, workspace_root};
 use serde_json::{Value, json};
 use suites::cloud::LoggedIn;
@@ -29,7 +26,7 @@ use suites::real_cloud::RealCloud;
 use tonic::{Code, Status};
 
 use calls::{Calls, several, single, within};
-use cloud::{act, attached, reach, show};
+use cloud::{act, attached, reach, show, snapshot};
 
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -252,7 +249,7 @@ fn the_mark_of_a_read_only_attachment_goes_with_it() {
 
 /// Members are found by their metadata, which the simulator can only be believed to do as Cinder does.
 #[test]
-fn members_of_a_group_are_taken_one_by_one_found_again_and_deleted_together() {
+fn members_that_an_earlier_version_took_one_by_one_are_found_and_deleted_together() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
@@ -261,45 +258,34 @@ fn members_of_a_group_are_taken_one_by_one_found_again_and_deleted_together() {
         let one = calls.create("pvc-one", "fast", Mode::SingleNodeWriter).await?;
         // Of another backend, which no group could have together with the first.
         let two = calls.create("pvc-two", "other", Mode::SingleNodeWriter).await?;
-        let take = |name: &str, volumes: &[&String]| CreateVolumeGroupSnapshotRequest {
-            name: name.to_owned(),
-            source_volume_ids: volumes.iter().map(|&volume| volume.clone()).collect(),
-            parameters: BTreeMap::from([("members".to_owned(), "one-by-one".to_owned())]),
-            ..CreateVolumeGroupSnapshotRequest::default()
-        };
-        let other = groups
-            .create_volume_group_snapshot(within(take("groupsnapshot-2", &[&one])))
+        let ids = [
+            "7932a195-e048-8bbc-8983-2d908c1f26b9",
+            "d0000000-0000-8000-8000-000000000001",
+        ];
+        for (id, volumes) in [(ids[0], &[&one, &two][..]), (ids[1], &[&one])] {
+            let metadata = json!({
+                "cinder.csi.openstack.org/group-snapshot": id,
+                "cinder.csi.openstack.org/group-snapshot-members": volumes.len().to_string(),
+            });
+            for volume in volumes {
+                snapshot(cloud.api(), &format!("{id}-{volume}"), volume, &metadata).await?;
+            }
+        }
+        for (id, members, left) in [(ids[0], 2, 1), (ids[1], 1, 0)] {
+            let request = GetVolumeGroupSnapshotRequest {
+                group_snapshot_id: id.to_owned(),
+                ..GetVolumeGroupSnapshotRequest::default()
+            };
+            let found = wait_for_some("the group snapshot to be ready", STATE_TIMEOUT, async || {
+                let answer = groups.get_volume_group_snapshot(within(request.clone())).await?;
+                Ok(answer.into_inner().group_snapshot.filter(|group| group.ready_to_use))
+            })
             .await?;
-        let other = other.into_inner().group_snapshot.context("no group snapshot")?;
-        let group = wait_for_some("the group snapshot to be ready", STATE_TIMEOUT, async || {
-            let answer = groups
-                .create_volume_group_snapshot(within(take("groupsnapshot-1", &[&one, &two])))
-                .await?;
-            Ok(answer.into_inner().group_snapshot.filter(|group| group.ready_to_use))
-        })
-        .await?;
-        let members: Vec<String> = group
-            .snapshots
-            .iter()
-            .map(|member| member.snapshot_id.clone())
-            .collect();
-        ensure!(members.len() == 2, "{group:?}");
-        let request = GetVolumeGroupSnapshotRequest {
-            group_snapshot_id: group.group_snapshot_id.clone(),
-            snapshot_ids: members.clone(),
-            ..GetVolumeGroupSnapshotRequest::default()
-        };
-        let found = groups
-            .get_volume_group_snapshot(within(request))
-            .await?
-            .into_inner()
-            .group_snapshot;
-        ensure!(found.as_ref() == Some(&group), "{found:?} is not {group:?}");
-        for (group, left) in [(&group, 1), (&other, 0)] {
+            ensure!(found.snapshots.len() == members, "{found:?}");
             for _ in 0..2 {
                 let request = DeleteVolumeGroupSnapshotRequest {
-                    group_snapshot_id: group.group_snapshot_id.clone(),
-                    snapshot_ids: group
+                    group_snapshot_id: id.to_owned(),
+                    snapshot_ids: found
                         .snapshots
                         .iter()
                         .map(|member| member.snapshot_id.clone())

@@ -4,14 +4,13 @@ use anyhow::{Context as _, Result};
 use suites::life::{Life, Source};
 
 use crate::run::{Run, Subject};
-use crate::steps::{DELETE_GROUP_SNAPSHOT, DELETE_SNAPSHOTS_OF_GROUP, FROM_MEMBER, GROUP_SNAPSHOT, SNAPSHOTS_OF_GROUP};
+use crate::steps::{DELETE_GROUP_SNAPSHOT, FROM_MEMBER, GROUP_SNAPSHOT};
 
 const ONE: Subject = Subject::block("pvc-one");
 const OTHER: Subject = Subject::block("pvc-other");
 const COPY: Subject = Subject::block("pvc-copy");
 
 const TOGETHER: [(&str, &str); 1] = [("group-type", "consistent")];
-const ONE_BY_ONE: [(&str, &str); 1] = [("members", "one-by-one")];
 
 /// Two volumes cut at one moment, a volume from a member, and the end of all.
 pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
@@ -42,23 +41,4 @@ pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
         run.delete(subject, volume).await?;
     }
     Ok(())
-}
-
-/// Two volumes cut one after the other, and the end of both snapshots.
-pub(crate) async fn one_by_one(run: &mut Run<'_>) -> Result<()> {
-    run.spare();
-    let one = run.create(&ONE).await?;
-    let other = run.create(&OTHER).await?;
-    run.write(&one, "early one")?;
-    run.write(&other, "early other")?;
-    run.disturb();
-    let take = async |life: &Life| life.group_snapshot("group-loose", &[&one, &other], &ONE_BY_ONE).await;
-    let cut = run.step(&SNAPSHOTS_OF_GROUP, &ONE, take).await?;
-    let delete = async |life: &Life| life.delete_group_snapshot(&cut).await;
-    run.step(&DELETE_SNAPSHOTS_OF_GROUP, &ONE, delete).await?;
-    run.expect(&one, "early one")?;
-    run.expect(&other, "early other")?;
-    run.spare();
-    run.delete(&ONE, &one).await?;
-    run.delete(&OTHER, &other).await
 }
