@@ -262,6 +262,61 @@ mod tests {
     }
 
     #[test]
+    fn the_families_have_the_names_and_labels_that_dashboards_and_alerts_ask_for() {
+        let build = BuildInfo {
+            program: "cinder_csi_driver",
+            version: "0.0.0",
+            revision: "",
+        };
+        let registry = Metrics::new(build).expect("a registry");
+        let metrics = DriverMetrics::new(&registry, "d").expect("families");
+        DriverMetrics::watch_operations(&registry, &Operations::new(crate::operations::Limits::default()))
+            .expect("a family");
+        metrics.rpc_finished("/csi.v1.Identity/Probe", Code::Ok, Duration::ZERO);
+        metrics.unstaged_in_use(&Holders::default());
+        let cloud = metrics.of_cloud("");
+        cloud.request("cinder", "volume_get", 200, Duration::ZERO);
+        cloud.request("cinder", "volume_get", 0, Duration::ZERO);
+        cloud.token_issued(true);
+        cloud.queue_changed("wait", 1);
+        cloud.wait_finished("create", Duration::ZERO, 1);
+        let text = registry.encode().expect("text");
+        // The first sample of each family, without what counts or measures.
+        let names = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let (series, _) = line.rsplit_once(' ').unwrap_or((line, ""));
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let name = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .unwrap_or(name);
+            let labels = labels
+                .trim_end_matches('}')
+                .split(',')
+                .filter_map(|label| Some(label.split_once('=')?.0));
+            let labels: Vec<&str> = labels.filter(|label| *label != "le").collect();
+            format!("{name} {}", labels.join(" "))
+        });
+        let names: std::collections::BTreeSet<String> = names.filter(|name| !name.starts_with("process_")).collect();
+        assert_eq!(
+            names.iter().map(String::as_str).collect::<Vec<_>>(),
+            [
+                "cinder_csi_driver_build_info revision version",
+                "cinder_csi_operations_running ",
+                "cinder_csi_queue_depth cloud queue",
+                "cinder_csi_token_requests_total cloud result",
+                "cinder_csi_unstaged_in_use_total holder",
+                "cinder_csi_wait_polls_total cloud operation",
+                "cinder_csi_wait_seconds cloud operation",
+                "csi_operations_seconds driver_name grpc_status_code method_name",
+                "openstack_api_answers_total cloud code request service",
+                "openstack_api_request_duration_seconds request",
+                "openstack_api_request_errors_total request",
+                "openstack_api_requests_total request",
+            ]
+        );
+    }
+
+    #[test]
     fn an_rpc_is_counted_under_the_sidecars_names() {
         let text = text(|metrics| {
             metrics.rpc_finished(

@@ -10,6 +10,7 @@ mod compatibility;
 mod copies;
 mod create;
 mod delete;
+mod durable;
 mod expand;
 mod faults;
 mod groups;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cinder_cloud::Connect;
 use cinder_csi_driver::args::Args;
 use cinder_csi_driver::{Environment, Process, RunError, serve};
 use csi_proto::csi::v1::controller_client::ControllerClient;
@@ -112,7 +113,12 @@ impl Driver {
     }
 
     /// A controller on this network.
-    pub(crate) fn of(network: SimNetwork, sources: Sources, cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
+    pub(crate) fn of(
+        network: impl Connect + 'static,
+        sources: Sources,
+        cloud_conf: &str,
+        change: impl FnOnce(&mut Args),
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut args = arguments(&folder, cloud_conf);
         change(&mut args);

@@ -132,3 +132,32 @@ where
         .run(format!("an attempt to {what} {}", device.path.display()), LIMIT, run)
         .await?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_is_where_and_what_other_versions_write() {
+        let device = Device {
+            path: "/dev/vdb".into(),
+            name: "vdb".into(),
+            size_bytes: (1 << 30) + 1000,
+            number: (253, 16),
+            read_only: false,
+            volume_id: "5a0b3c4e-7d21-4f6a-9b1c-2e8d4f6a7b90".into(),
+        };
+        let places = places(&device);
+        let offsets: Vec<u64> = places.iter().map(|(offset, _)| *offset).collect();
+        assert_eq!(offsets, [(1 << 30) - (256 << 10), (1 << 30) - (4 << 20)]);
+        let line = "cinder-csi: volume 5a0b3c4e-7d21-4f6a-9b1c-2e8d4f6a7b90 of 1073742824 bytes is being formatted and holds no data yet\n";
+        for (_, content) in places {
+            assert_eq!(content.len(), 4096);
+            assert!(
+                content
+                    .chunks(line.len())
+                    .all(|chunk| line.as_bytes().starts_with(chunk))
+            );
+        }
+    }
+}
