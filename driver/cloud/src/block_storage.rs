@@ -6,6 +6,7 @@ mod changes;
 mod groups;
 mod limits;
 mod messages;
+mod resource;
 mod snapshots;
 mod status;
 mod types;
@@ -33,12 +34,6 @@ pub use volumes::{Created, NewVolume, Source, Volume, VolumeAttachment};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockStorage<'a> {
     transport: &'a Transport,
-}
-
-/// What follows a page of a list.
-#[derive(Deserialize)]
-struct Link {
-    rel: String,
 }
 
 impl<'a> BlockStorage<'a> {

@@ -1,13 +1,14 @@
 //! Backups, typed, and the calls on them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use reqwest::Method;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{BlockStorage, Link, null_as_default};
+use super::resource::{Filter, Listed, Resource, id_of};
+use super::status::statuses;
+use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{BackupId, GiB, SnapshotId, VolumeId};
 use crate::pace::Kind;
@@ -20,73 +21,28 @@ const METADATA: MicroVersion = MicroVersion(3, 43);
 /// Since when a backup can be asked for in a zone.
 const ZONE: MicroVersion = MicroVersion(3, 51);
 
-/// The status of a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum BackupStatus {
-    /// Being made.
-    Creating,
-    /// Complete.
-    Available,
-    /// A volume is being filled from it.
-    Restoring,
-    /// Being deleted.
-    Deleting,
-    /// Failed.
-    Error,
-    /// Failed to be deleted.
-    ErrorDeleting,
-    /// Any other status, as Cinder writes it.
-    Other(String),
+statuses! {
+    /// The status of a backup.
+    BackupStatus {
+        /// Being made.
+        Creating = "creating",
+        /// Complete.
+        Available = "available",
+        /// A volume is being filled from it.
+        Restoring = "restoring",
+        /// Being deleted.
+        Deleting = "deleting",
+        /// Failed.
+        Error = "error",
+        /// Failed to be deleted.
+        ErrorDeleting = "error_deleting",
+    }
 }
 
 impl BackupStatus {
-    /// The status as Cinder writes it.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Creating => "creating",
-            Self::Available => "available",
-            Self::Restoring => "restoring",
-            Self::Deleting => "deleting",
-            Self::Error => "error",
-            Self::ErrorDeleting => "error_deleting",
-            Self::Other(text) => text,
-        }
-    }
-
     /// Whether the data is there: a backup that is being restored can be used as soon as that is done.
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::Available | Self::Restoring)
-    }
-
-    /// Whether it has failed for good.
-    pub fn is_error(&self) -> bool {
-        match self {
-            Self::Error | Self::ErrorDeleting => true,
-            Self::Other(text) => text.starts_with("error"),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for BackupStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for BackupStatus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let known = [
-            Self::Creating,
-            Self::Available,
-            Self::Restoring,
-            Self::Deleting,
-            Self::Error,
-            Self::ErrorDeleting,
-        ];
-        let known = known.into_iter().find(|status| status.as_str() == text);
-        Ok(known.unwrap_or(Self::Other(text)))
     }
 }
 
@@ -146,38 +102,20 @@ pub struct NewBackup {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Some backups, and where the next ones begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BackupPage {
-    /// The backups.
-    pub(crate) backups: Vec<Backup>,
-    /// The marker for the next page; `None` at the end.
-    pub(crate) next: Option<BackupId>,
+impl Resource for Backup {
+    const GET: &'static str = "backup_get";
+    const COLLECTION: &'static str = "backups";
+    const KEY: &'static str = "backup";
 }
 
-#[derive(Deserialize)]
-struct BackupBody {
-    backup: Backup,
-}
+impl Listed for Backup {
+    const LIST: &'static str = "backup_list";
+    const PATH: &'static [&'static str] = &["backups", "detail"];
+    const KEY: &'static str = "backups";
 
-#[derive(Deserialize)]
-struct BackupsBody {
-    backups: Vec<Backup>,
-    #[serde(default)]
-    backup_links: Vec<Link>,
-    #[serde(default)]
-    backups_links: Vec<Link>,
-}
-
-/// All that the answer to a creation holds.
-#[derive(Deserialize)]
-struct MadeBody {
-    backup: Made,
-}
-
-#[derive(Deserialize)]
-struct Made {
-    id: BackupId,
+    fn marker(&self) -> String {
+        self.id.to_string()
+    }
 }
 
 impl BlockStorage<'_> {
@@ -189,59 +127,12 @@ impl BlockStorage<'_> {
 
     /// `None`: Cinder does not know the backup.
     pub(crate) async fn backup(&self, id: &BackupId) -> Result<Option<Backup>, CloudError> {
-        let path = ["backups", id.as_str()];
-        let mut request = Self::request("backup_get", Method::GET, &path, format!("backup {id}"));
-        request.version = self.with_metadata().await?;
-        request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
-        if answer.missing() {
-            Ok(None)
-        } else {
-            Ok(Some(answer.json::<BackupBody>()?.backup))
-        }
+        self.get(id.as_str(), self.with_metadata().await?, &[]).await
     }
 
-    /// One page of backups that match `filter`.
-    pub(crate) async fn backup_page(
-        &self,
-        filter: &[(&'static str, String)],
-        limit: Option<u32>,
-        marker: Option<&BackupId>,
-    ) -> Result<BackupPage, CloudError> {
-        let object = match filter {
-            [] => "backups".to_owned(),
-            [(key, value), ..] => format!("backups with {key} {value}"),
-        };
-        let mut request = Self::request("backup_list", Method::GET, &["backups", "detail"], object);
-        request.version = self.with_metadata().await?;
-        request.query.extend_from_slice(filter);
-        request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
-        request
-            .query
-            .extend(marker.map(|marker| ("marker", marker.to_string())));
-        let body = self.transport.send(request).await?.json::<BackupsBody>()?;
-        let mut links = body.backups_links.iter().chain(&body.backup_links);
-        let more = links.any(|link| link.rel == "next");
-        let next = body.backups.last().filter(|_| more);
-        Ok(BackupPage {
-            next: next.map(|backup| backup.id.clone()),
-            backups: body.backups,
-        })
-    }
-
-    /// All backups that match `filter`, page by page.
-    pub(crate) async fn backups(&self, filter: &[(&'static str, String)]) -> Result<Vec<Backup>, CloudError> {
-        let mut page = self.backup_page(filter, None, None).await?;
-        let mut backups = std::mem::take(&mut page.backups);
-        while let Some(marker) = page.next.take() {
-            page = self.backup_page(filter, None, Some(&marker)).await?;
-            // A service that ignores the marker would have us turn for ever.
-            if page.next.as_ref() == Some(&marker) {
-                break;
-            }
-            backups.append(&mut page.backups);
-        }
-        Ok(backups)
+    /// All backups that match `filter`.
+    pub(crate) async fn backups(&self, filter: &[Filter]) -> Result<Vec<Backup>, CloudError> {
+        self.list(self.with_metadata().await?, filter, Some).await
     }
 
     /// Asks for a backup of a snapshot; `None` when Cinder does not know the volume or the snapshot. Never repeated once it may
@@ -272,10 +163,9 @@ impl BlockStorage<'_> {
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if answer.missing() {
-            Ok(None)
-        } else {
-            Ok(Some(answer.json::<MadeBody>()?.backup.id))
+            return Ok(None);
         }
+        id_of::<Backup>(answer).map(|id| Some(BackupId::new(id)))
     }
 
     /// Replaces the metadata of a backup that has some.
@@ -293,10 +183,7 @@ impl BlockStorage<'_> {
 
     /// Asks for the deletion; the answer may be a 404.
     pub(crate) async fn delete_backup(&self, id: &BackupId) -> Result<Answer, CloudError> {
-        let path = ["backups", id.as_str()];
-        let mut request = Self::request("backup_delete", Method::DELETE, &path, format!("backup {id}"));
-        request.may_be_missing = true;
-        self.transport.send(request).await
+        self.remove::<Backup>("backup_delete", id.as_str(), None).await
     }
 }
 

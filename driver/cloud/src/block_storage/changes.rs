@@ -19,6 +19,6 @@ impl BlockStorage<'_> {
         // Cinder keeps whole seconds.
         let since = since.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S");
         let filter = [("updated_at", format!("gte:{since}"))];
-        self.all_at(Some(COMPARES_TIMES), &filter).await.map(Some)
+        self.list(Some(COMPARES_TIMES), &filter, Some).await.map(Some)
     }
 }

@@ -6,11 +6,11 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{BlockStorage, Link, Volume, is_true, null_as_default};
+use super::resource::{Listed, Resource, id_of};
+use super::{BlockStorage, Volume, is_true, null_as_default};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::service::{MicroVersion, Service};
-use crate::transport::Answer;
 
 /// Groups, their snapshots, and in the answers about volumes and snapshots what they belong to.
 pub(crate) const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
@@ -94,44 +94,53 @@ pub(crate) struct GroupedVolume {
     pub(crate) group_id: String,
 }
 
-#[derive(Deserialize)]
-struct TypesBody {
-    group_types: Vec<GroupType>,
-    #[serde(default)]
-    group_type_links: Vec<Link>,
+impl Listed for GroupType {
+    const LIST: &'static str = "group_type_list";
+    const PATH: &'static [&'static str] = &["group_types"];
+    const KEY: &'static str = "group_types";
+
+    fn marker(&self) -> String {
+        self.id.clone()
+    }
 }
 
-#[derive(Deserialize)]
-struct GroupBody {
-    group: Group,
+impl Resource for Group {
+    const GET: &'static str = "group_get";
+    const COLLECTION: &'static str = "groups";
+    const KEY: &'static str = "group";
 }
 
-#[derive(Deserialize)]
-struct GroupsBody {
-    groups: Vec<Group>,
-    #[serde(default)]
-    group_links: Vec<Link>,
+impl Listed for Group {
+    const LIST: &'static str = "group_list";
+    const PATH: &'static [&'static str] = &["groups", "detail"];
+    const KEY: &'static str = "groups";
+
+    fn marker(&self) -> String {
+        self.id.clone()
+    }
 }
 
-#[derive(Deserialize)]
-struct SnapshotBody {
-    group_snapshot: GroupSnapshotRecord,
+impl Resource for GroupSnapshotRecord {
+    const GET: &'static str = "group_snapshot_get";
+    const COLLECTION: &'static str = "group_snapshots";
+    const KEY: &'static str = "group_snapshot";
 }
 
-#[derive(Deserialize)]
-struct SnapshotsBody {
-    group_snapshots: Vec<GroupSnapshotRecord>,
-    #[serde(default)]
-    group_snapshot_links: Vec<Link>,
+impl Listed for GroupSnapshotRecord {
+    const LIST: &'static str = "group_snapshot_list";
+    const PATH: &'static [&'static str] = &["group_snapshots", "detail"];
+    const KEY: &'static str = "group_snapshots";
+
+    fn marker(&self) -> String {
+        self.id.clone()
+    }
 }
 
-#[derive(Deserialize)]
-struct VolumeBody {
-    volume: GroupedVolume,
+impl Resource for GroupedVolume {
+    const GET: &'static str = Volume::GET;
+    const COLLECTION: &'static str = Volume::COLLECTION;
+    const KEY: &'static str = <Volume as Resource>::KEY;
 }
-
-/// One page of a list: its items, whether there are more, and the marker for them.
-type Page<T> = (Vec<T>, bool, Option<String>);
 
 impl BlockStorage<'_> {
     /// Whether this Cinder has snapshots of groups.
@@ -142,48 +151,22 @@ impl BlockStorage<'_> {
 
     /// The types of groups that the project may use.
     pub(crate) async fn group_types(&self) -> Result<Vec<GroupType>, CloudError> {
-        self.pages("group_type_list", &["group_types"], GROUP_SNAPSHOTS, |answer| {
-            let body = answer.json::<TypesBody>()?;
-            let last = body.group_types.last().map(|last| last.id.clone());
-            Ok((body.group_types, has_next(&body.group_type_links), last))
-        })
-        .await
+        self.list(Some(GROUP_SNAPSHOTS), &[], Some).await
     }
 
     /// All groups of the project.
     pub(crate) async fn groups(&self) -> Result<Vec<Group>, CloudError> {
-        self.pages("group_list", &["groups", "detail"], GROUP_SNAPSHOTS, |answer| {
-            let body = answer.json::<GroupsBody>()?;
-            let last = body.groups.last().map(|last| last.id.clone());
-            Ok((body.groups, has_next(&body.group_links), last))
-        })
-        .await
+        self.list(Some(GROUP_SNAPSHOTS), &[], Some).await
     }
 
     /// A group with its volumes; `None`: Cinder does not know it.
     pub(crate) async fn group(&self, id: &str) -> Result<Option<Group>, CloudError> {
-        let path = ["groups", id];
-        let mut request = Self::request("group_get", Method::GET, &path, format!("group {id}"));
-        request.version = Some(GROUP_VOLUMES);
-        request.query.push(("list_volume", "true".to_owned()));
-        request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
-        if answer.missing() {
-            return Ok(None);
-        }
-        Ok(Some(answer.json::<GroupBody>()?.group))
+        let with_volumes = [("list_volume", "true".to_owned())];
+        self.get(id, Some(GROUP_VOLUMES), &with_volumes).await
     }
 
     /// Asks for a new group and returns its id. Never repeated once it may have reached Cinder.
     pub(crate) async fn create_group(&self, new: &NewGroup<'_>) -> Result<String, CloudError> {
-        #[derive(Deserialize)]
-        struct Made {
-            group: MadeGroup,
-        }
-        #[derive(Deserialize)]
-        struct MadeGroup {
-            id: String,
-        }
         let object = format!("group {}", new.name);
         let mut request = Self::request("group_create", Method::POST, &["groups"], object);
         request.makes = true;
@@ -198,7 +181,7 @@ impl BlockStorage<'_> {
             group["availability_zone"] = json!(zone);
         }
         request.body = Some(json!({ "group": group }));
-        Ok(self.transport.send(request).await?.json::<Made>()?.group.id)
+        id_of::<Group>(self.transport.send(request).await?)
     }
 
     /// Asks for volumes to be put into a group and taken out of it, and for another description.
@@ -241,27 +224,12 @@ impl BlockStorage<'_> {
     pub(crate) async fn group_snapshots(&self) -> Result<Vec<GroupSnapshotRecord>, CloudError> {
         let highest = self.transport.highest_version(Service::BlockStorage).await?;
         let version = highest.map_or(GROUP_SNAPSHOTS, |highest| highest.min(GROUP_SNAPSHOT_PAGES));
-        let path = ["group_snapshots", "detail"];
-        self.pages("group_snapshot_list", &path, version, |answer| {
-            let body = answer.json::<SnapshotsBody>()?;
-            let last = body.group_snapshots.last().map(|last| last.id.clone());
-            Ok((body.group_snapshots, has_next(&body.group_snapshot_links), last))
-        })
-        .await
+        self.list(Some(version), &[], Some).await
     }
 
     /// A group snapshot; `None`: Cinder does not know it.
     pub(crate) async fn group_snapshot(&self, id: &str) -> Result<Option<GroupSnapshotRecord>, CloudError> {
-        let path = ["group_snapshots", id];
-        let object = format!("group snapshot {id}");
-        let mut request = Self::request("group_snapshot_get", Method::GET, &path, object);
-        request.version = Some(GROUP_SNAPSHOTS);
-        request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
-        if answer.missing() {
-            return Ok(None);
-        }
-        Ok(Some(answer.json::<SnapshotBody>()?.group_snapshot))
+        self.get(id, Some(GROUP_SNAPSHOTS), &[]).await
     }
 
     /// Asks for a snapshot of a group and returns its id. Never repeated once it may have reached Cinder.
@@ -271,14 +239,6 @@ impl BlockStorage<'_> {
         name: &str,
         description: &str,
     ) -> Result<String, CloudError> {
-        #[derive(Deserialize)]
-        struct Made {
-            group_snapshot: MadeSnapshot,
-        }
-        #[derive(Deserialize)]
-        struct MadeSnapshot {
-            id: String,
-        }
         let object = format!("group snapshot {name}");
         let mut request = Self::request("group_snapshot_create", Method::POST, &["group_snapshots"], object);
         request.makes = true;
@@ -286,57 +246,20 @@ impl BlockStorage<'_> {
         request.body = Some(json!({
             "group_snapshot": {"group_id": group, "name": name, "description": description}
         }));
-        Ok(self.transport.send(request).await?.json::<Made>()?.group_snapshot.id)
+        id_of::<GroupSnapshotRecord>(self.transport.send(request).await?)
     }
 
     /// Asks for the deletion of a group snapshot and all of its members. `false`: Cinder does not know it.
     pub(crate) async fn delete_group_snapshot(&self, id: &str) -> Result<bool, CloudError> {
-        let path = ["group_snapshots", id];
-        let object = format!("group snapshot {id}");
-        let mut request = Self::request("group_snapshot_delete", Method::DELETE, &path, object);
-        request.version = Some(GROUP_SNAPSHOTS);
-        request.may_be_missing = true;
-        Ok(!self.transport.send(request).await?.missing())
+        let operation = "group_snapshot_delete";
+        let answer = self
+            .remove::<GroupSnapshotRecord>(operation, id, Some(GROUP_SNAPSHOTS))
+            .await?;
+        Ok(!answer.missing())
     }
 
     /// A volume with its group; `None`: Cinder does not know it.
     pub(crate) async fn grouped_volume(&self, id: &VolumeId) -> Result<Option<GroupedVolume>, CloudError> {
-        let path = ["volumes", id.as_str()];
-        let mut request = Self::request("volume_get", Method::GET, &path, format!("volume {id}"));
-        request.version = Some(GROUP_SNAPSHOTS);
-        request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
-        if answer.missing() {
-            return Ok(None);
-        }
-        Ok(Some(answer.json::<VolumeBody>()?.volume))
+        self.get(id.as_str(), Some(GROUP_SNAPSHOTS), &[]).await
     }
-
-    /// All items of a list, page by page.
-    async fn pages<T>(
-        &self,
-        operation: &'static str,
-        path: &[&str],
-        version: MicroVersion,
-        read: impl Fn(Answer) -> Result<Page<T>, CloudError>,
-    ) -> Result<Vec<T>, CloudError> {
-        let mut items = Vec::new();
-        let mut marker: Option<String> = None;
-        loop {
-            let mut request = Self::request(operation, Method::GET, path, path.join(" "));
-            request.version = Some(version);
-            request.query.extend(marker.clone().map(|marker| ("marker", marker)));
-            let (page, more, last) = read(self.transport.send(request).await?)?;
-            items.extend(page);
-            // A service that ignores the marker would have us turn for ever.
-            if !more || last.is_none() || last == marker {
-                return Ok(items);
-            }
-            marker = last;
-        }
-    }
-}
-
-fn has_next(links: &[Link]) -> bool {
-    links.iter().any(|link| link.rel == "next")
 }

@@ -1,13 +1,14 @@
 //! Snapshots, typed, and the calls on them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use reqwest::Method;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{BlockStorage, Link, null_as_default};
+use super::resource::{Filter, Listed, Resource, one};
+use super::status::statuses;
+use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{GiB, SnapshotId, VolumeId};
 use crate::marks;
@@ -24,73 +25,28 @@ const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
 /// Since when snapshots are found by their metadata.
 const BY_METADATA: MicroVersion = MicroVersion(3, 22);
 
-/// The status of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SnapshotStatus {
-    /// Being made.
-    Creating,
-    /// Complete.
-    Available,
-    /// A backup of it is being made.
-    BackingUp,
-    /// Being deleted.
-    Deleting,
-    /// Failed.
-    Error,
-    /// Failed to be deleted.
-    ErrorDeleting,
-    /// Any other status, as Cinder writes it.
-    Other(String),
+statuses! {
+    /// The status of a snapshot.
+    SnapshotStatus {
+        /// Being made.
+        Creating = "creating",
+        /// Complete.
+        Available = "available",
+        /// A backup of it is being made.
+        BackingUp = "backing-up",
+        /// Being deleted.
+        Deleting = "deleting",
+        /// Failed.
+        Error = "error",
+        /// Failed to be deleted.
+        ErrorDeleting = "error_deleting",
+    }
 }
 
 impl SnapshotStatus {
-    /// The status as Cinder writes it.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Creating => "creating",
-            Self::Available => "available",
-            Self::BackingUp => "backing-up",
-            Self::Deleting => "deleting",
-            Self::Error => "error",
-            Self::ErrorDeleting => "error_deleting",
-            Self::Other(text) => text,
-        }
-    }
-
     /// Whether the data is there: a snapshot that is backed up can be used as soon as that is done.
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::Available | Self::BackingUp)
-    }
-
-    /// Whether it has failed for good.
-    pub fn is_error(&self) -> bool {
-        match self {
-            Self::Error | Self::ErrorDeleting => true,
-            Self::Other(text) => text.starts_with("error"),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for SnapshotStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for SnapshotStatus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let known = [
-            Self::Creating,
-            Self::Available,
-            Self::BackingUp,
-            Self::Deleting,
-            Self::Error,
-            Self::ErrorDeleting,
-        ];
-        let known = known.into_iter().find(|status| status.as_str() == text);
-        Ok(known.unwrap_or(Self::Other(text)))
     }
 }
 
@@ -142,25 +98,20 @@ pub struct NewSnapshot {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Some snapshots, and where the next ones begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SnapshotPage {
-    /// The snapshots.
-    pub(crate) snapshots: Vec<Snapshot>,
-    /// The marker for the next page; `None` at the end.
-    pub(crate) next: Option<SnapshotId>,
+impl Resource for Snapshot {
+    const GET: &'static str = "snapshot_get";
+    const COLLECTION: &'static str = "snapshots";
+    const KEY: &'static str = "snapshot";
 }
 
-#[derive(Deserialize)]
-struct SnapshotBody {
-    snapshot: Snapshot,
-}
+impl Listed for Snapshot {
+    const LIST: &'static str = "snapshot_list";
+    const PATH: &'static [&'static str] = &["snapshots", "detail"];
+    const KEY: &'static str = "snapshots";
 
-#[derive(Deserialize)]
-struct SnapshotsBody {
-    snapshots: Vec<Snapshot>,
-    #[serde(default)]
-    snapshots_links: Vec<Link>,
+    fn marker(&self) -> String {
+        self.id.to_string()
+    }
 }
 
 impl BlockStorage<'_> {
@@ -172,61 +123,17 @@ impl BlockStorage<'_> {
 
     /// `None`: Cinder does not know the snapshot.
     pub(crate) async fn snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>, CloudError> {
-        let path = ["snapshots", id.as_str()];
-        let mut request = Self::request("snapshot_get", Method::GET, &path, format!("snapshot {id}"));
-        request.version = self.with_groups().await?;
-        request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
-        if answer.missing() {
-            Ok(None)
+        self.get(id.as_str(), self.with_groups().await?, &[]).await
+    }
+
+    /// All snapshots that match `filter`.
+    pub(crate) async fn snapshots(&self, filter: &[Filter]) -> Result<Vec<Snapshot>, CloudError> {
+        let version = if filter.iter().any(|(key, _)| *key == METADATA) {
+            Some(BY_METADATA)
         } else {
-            Ok(Some(answer.json::<SnapshotBody>()?.snapshot))
-        }
-    }
-
-    /// One page of snapshots that match `filter`.
-    pub(crate) async fn snapshot_page(
-        &self,
-        filter: &[(&'static str, String)],
-        limit: Option<u32>,
-        marker: Option<&SnapshotId>,
-    ) -> Result<SnapshotPage, CloudError> {
-        let object = match filter {
-            [] => "snapshots".to_owned(),
-            [(key, value), ..] => format!("snapshots with {key} {value}"),
+            self.with_groups().await?
         };
-        let mut request = Self::request("snapshot_list", Method::GET, &["snapshots", "detail"], object);
-        request.version = self.with_groups().await?;
-        if filter.iter().any(|(key, _)| *key == METADATA) {
-            request.version = Some(BY_METADATA);
-        }
-        request.query.extend_from_slice(filter);
-        request.query.extend(limit.map(|limit| ("limit", limit.to_string())));
-        request
-            .query
-            .extend(marker.map(|marker| ("marker", marker.to_string())));
-        let body = self.transport.send(request).await?.json::<SnapshotsBody>()?;
-        let more = body.snapshots_links.iter().any(|link| link.rel == "next");
-        let next = body.snapshots.last().filter(|_| more);
-        Ok(SnapshotPage {
-            next: next.map(|snapshot| snapshot.id.clone()),
-            snapshots: body.snapshots,
-        })
-    }
-
-    /// All snapshots that match `filter`, page by page.
-    pub(crate) async fn snapshots(&self, filter: &[(&'static str, String)]) -> Result<Vec<Snapshot>, CloudError> {
-        let mut page = self.snapshot_page(filter, None, None).await?;
-        let mut snapshots = std::mem::take(&mut page.snapshots);
-        while let Some(marker) = page.next.take() {
-            page = self.snapshot_page(filter, None, Some(&marker)).await?;
-            // A service that ignores the marker would have us turn for ever.
-            if page.next.as_ref() == Some(&marker) {
-                break;
-            }
-            snapshots.append(&mut page.snapshots);
-        }
-        Ok(snapshots)
+        self.list(version, filter, Some).await
     }
 
     /// All snapshots with this in their metadata. A Cinder that cannot look for it is asked for all.
@@ -251,16 +158,13 @@ impl BlockStorage<'_> {
         if answer.missing() {
             Ok(None)
         } else {
-            Ok(Some(answer.json::<SnapshotBody>()?.snapshot))
+            one(answer).map(Some)
         }
     }
 
     /// Asks for the deletion; the answer may be a 404.
     pub(crate) async fn delete_snapshot(&self, id: &SnapshotId) -> Result<Answer, CloudError> {
-        let path = ["snapshots", id.as_str()];
-        let mut request = Self::request("snapshot_delete", Method::DELETE, &path, format!("snapshot {id}"));
-        request.may_be_missing = true;
-        self.transport.send(request).await
+        self.remove::<Snapshot>("snapshot_delete", id.as_str(), None).await
     }
 }
 

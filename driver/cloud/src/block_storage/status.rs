@@ -1,61 +1,85 @@
-//! The status of a volume.
+//! Statuses by Cinder's words for them, and that of a volume.
 
-use std::fmt;
+/// An enum of the words that the driver knows; any other word is kept as it is.
+macro_rules! statuses {
+    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$about])* $variant,)*
+            /// Any other status, as Cinder writes it.
+            Other(String),
+        }
 
-use serde::{Deserialize, Deserializer};
+        impl $name {
+            /// The status as Cinder writes it.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $word,)*
+                    Self::Other(text) => text,
+                }
+            }
 
-/// The status of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum VolumeStatus {
-    /// Being made.
-    Creating,
-    /// Being made from an image.
-    Downloading,
-    /// Being filled from a backup.
-    RestoringBackup,
-    /// Complete and free.
-    Available,
-    /// Promised to a server; half of an attachment.
-    Reserved,
-    /// On its way to a server.
-    Attaching,
-    /// Attached.
-    InUse,
-    /// On its way from a server.
-    Detaching,
-    /// Growing.
-    Extending,
-    /// On its way to another type.
-    Retyping,
-    /// Being deleted.
-    Deleting,
-    /// Failed.
-    Error,
-    /// Failed to be deleted.
-    ErrorDeleting,
-    /// Any other status, as Cinder writes it.
-    Other(String),
+            /// Whether it has failed for good.
+            pub fn is_error(&self) -> bool {
+                self.as_str().starts_with("error")
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    $($word => Self::$variant,)*
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer).map(|text| Self::from(text.as_str()))
+            }
+        }
+    };
 }
 
-impl VolumeStatus {
-    /// The status as Cinder writes it.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Creating => "creating",
-            Self::Downloading => "downloading",
-            Self::RestoringBackup => "restoring-backup",
-            Self::Available => "available",
-            Self::Reserved => "reserved",
-            Self::Attaching => "attaching",
-            Self::InUse => "in-use",
-            Self::Detaching => "detaching",
-            Self::Extending => "extending",
-            Self::Retyping => "retyping",
-            Self::Deleting => "deleting",
-            Self::Error => "error",
-            Self::ErrorDeleting => "error_deleting",
-            Self::Other(text) => text,
-        }
+pub(super) use statuses;
+
+statuses! {
+    /// The status of a volume.
+    VolumeStatus {
+        /// Being made.
+        Creating = "creating",
+        /// Being made from an image.
+        Downloading = "downloading",
+        /// Being filled from a backup.
+        RestoringBackup = "restoring-backup",
+        /// Complete and free.
+        Available = "available",
+        /// Promised to a server; half of an attachment.
+        Reserved = "reserved",
+        /// On its way to a server.
+        Attaching = "attaching",
+        /// Attached.
+        InUse = "in-use",
+        /// On its way from a server.
+        Detaching = "detaching",
+        /// Growing.
+        Extending = "extending",
+        /// On its way to another type.
+        Retyping = "retyping",
+        /// Being deleted.
+        Deleting = "deleting",
+        /// Failed.
+        Error = "error",
+        /// Failed to be deleted.
+        ErrorDeleting = "error_deleting",
     }
 }
 
@@ -81,47 +105,5 @@ impl VolumeStatus {
                 self.as_str(),
                 "backing-up" | "uploading" | "maintenance" | "reverting" | "managing"
             )
-    }
-
-    /// Whether an operation has failed.
-    pub(crate) fn is_error(&self) -> bool {
-        match self {
-            Self::Error | Self::ErrorDeleting => true,
-            Self::Other(text) => text.starts_with("error"),
-            _ => false,
-        }
-    }
-}
-
-impl From<&str> for VolumeStatus {
-    fn from(text: &str) -> Self {
-        match text {
-            "creating" => Self::Creating,
-            "downloading" => Self::Downloading,
-            "restoring-backup" => Self::RestoringBackup,
-            "available" => Self::Available,
-            "reserved" => Self::Reserved,
-            "attaching" => Self::Attaching,
-            "in-use" => Self::InUse,
-            "detaching" => Self::Detaching,
-            "extending" => Self::Extending,
-            "retyping" => Self::Retyping,
-            "deleting" => Self::Deleting,
-            "error" => Self::Error,
-            "error_deleting" => Self::ErrorDeleting,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for VolumeStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for VolumeStatus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self::from(text.as_str()))
     }
 }

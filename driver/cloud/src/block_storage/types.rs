@@ -6,7 +6,8 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{BlockStorage, Link};
+use super::BlockStorage;
+use super::resource::Listed;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
@@ -68,30 +69,20 @@ pub(crate) fn is_true(value: &str) -> bool {
         .eq_ignore_ascii_case("true")
 }
 
-#[derive(Deserialize)]
-struct TypesBody {
-    volume_types: Vec<VolumeType>,
-    #[serde(default)]
-    volume_type_links: Vec<Link>,
+impl Listed for VolumeType {
+    const LIST: &'static str = "type_list";
+    const PATH: &'static [&'static str] = &["types"];
+    const KEY: &'static str = "volume_types";
+
+    fn marker(&self) -> String {
+        self.id.clone()
+    }
 }
 
 impl BlockStorage<'_> {
     /// The types that the project may use.
     pub(crate) async fn types(&self) -> Result<Vec<VolumeType>, CloudError> {
-        let mut types: Vec<VolumeType> = Vec::new();
-        loop {
-            let mut request = Self::request("type_list", Method::GET, &["types"], "volume types");
-            let marker = types.last().map(|last| last.id.clone());
-            request.query.extend(marker.clone().map(|marker| ("marker", marker)));
-            let body = self.transport.send(request).await?.json::<TypesBody>()?;
-            let more = body.volume_type_links.iter().any(|link| link.rel == "next");
-            // A service that ignores the marker would have us turn for ever.
-            let turning = body.volume_types.last().map(|last| &last.id) == marker.as_ref();
-            types.extend(body.volume_types);
-            if !more || turning {
-                return Ok(types);
-            }
-        }
+        self.list(None, &[], Some).await
     }
 
     /// Asks for another type. `false`: Cinder does not know the volume.

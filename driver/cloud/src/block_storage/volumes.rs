@@ -6,7 +6,8 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{BlockStorage, Link, VolumeStatus, null_as_default};
+use super::resource::{Filter, Listed, Resource, one};
+use super::{BlockStorage, VolumeStatus, null_as_default};
 use crate::error::CloudError;
 use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
 use crate::marks;
@@ -199,102 +200,36 @@ pub struct Created {
     pub adopted: bool,
 }
 
-/// Some volumes, and where the next ones begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct VolumePage {
-    pub(crate) volumes: Vec<Volume>,
-    /// The marker for the next page; `None` at the end.
-    next: Option<VolumeId>,
+impl Resource for Volume {
+    const GET: &'static str = "volume_get";
+    const COLLECTION: &'static str = "volumes";
+    const KEY: &'static str = "volume";
 }
 
-#[derive(Deserialize)]
-struct VolumeBody {
-    volume: Volume,
-}
+impl Listed for Volume {
+    const LIST: &'static str = "volume_list";
+    const PATH: &'static [&'static str] = &["volumes", "detail"];
+    const KEY: &'static str = "volumes";
 
-#[derive(Deserialize)]
-struct VolumesBody {
-    volumes: Vec<Volume>,
-    #[serde(default)]
-    volumes_links: Vec<Link>,
+    fn marker(&self) -> String {
+        self.id.to_string()
+    }
 }
 
 impl BlockStorage<'_> {
     /// `None`: Cinder does not know the volume.
     pub(crate) async fn volume(&self, id: &VolumeId) -> Result<Option<Volume>, CloudError> {
-        let path = ["volumes", id.as_str()];
-        let mut request = Self::request("volume_get", Method::GET, &path, format!("volume {id}"));
-        request.may_be_missing = true;
-        let answer = self.transport.send(request).await?;
-        if answer.missing() {
-            Ok(None)
-        } else {
-            Ok(Some(answer.json::<VolumeBody>()?.volume))
-        }
+        self.get(id.as_str(), None, &[]).await
     }
 
-    async fn page_at(
-        &self,
-        version: Option<MicroVersion>,
-        filter: &[(&'static str, String)],
-        marker: Option<&VolumeId>,
-    ) -> Result<VolumePage, CloudError> {
-        let object = match filter {
-            [] => "volumes".to_owned(),
-            [(key, value), ..] => format!("volumes with {key} {value}"),
-        };
-        let mut request = Self::request("volume_list", Method::GET, &["volumes", "detail"], object);
-        request.version = version;
-        request.query.extend_from_slice(filter);
-        request
-            .query
-            .extend(marker.map(|marker| ("marker", marker.to_string())));
-        let body = self.transport.send(request).await?.json::<VolumesBody>()?;
-        let more = body.volumes_links.iter().any(|link| link.rel == "next");
-        let next = body.volumes.last().filter(|_| more).map(|volume| volume.id.clone());
-        Ok(VolumePage {
-            volumes: body.volumes,
-            next,
-        })
+    /// All volumes that match `filter`.
+    pub(crate) async fn all(&self, filter: &[Filter]) -> Result<Vec<Volume>, CloudError> {
+        self.list(None, filter, Some).await
     }
 
-    /// All volumes that match `filter`, page by page.
-    pub(crate) async fn all(&self, filter: &[(&'static str, String)]) -> Result<Vec<Volume>, CloudError> {
-        self.all_at(None, filter).await
-    }
-
-    /// The same, asked of a certain version of the API.
-    pub(super) async fn all_at(
-        &self,
-        version: Option<MicroVersion>,
-        filter: &[(&'static str, String)],
-    ) -> Result<Vec<Volume>, CloudError> {
-        self.map_all_at(version, filter, Some).await
-    }
-
-    /// All volumes of the project, each as `map` makes of it, which leaves out what it makes nothing of. No more than a page of whole
-    /// volumes is held.
+    /// All volumes of the project, each as `map` makes of it, which leaves out what it makes nothing of.
     pub(crate) async fn map_all<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
-        self.map_all_at(None, &[], map).await
-    }
-
-    async fn map_all_at<T>(
-        &self,
-        version: Option<MicroVersion>,
-        filter: &[(&'static str, String)],
-        mut map: impl FnMut(Volume) -> Option<T>,
-    ) -> Result<Vec<T>, CloudError> {
-        let mut page = self.page_at(version, filter, None).await?;
-        let mut found: Vec<T> = page.volumes.into_iter().filter_map(&mut map).collect();
-        while let Some(marker) = page.next.take() {
-            page = self.page_at(version, filter, Some(&marker)).await?;
-            // A service that ignores the marker would have us turn for ever.
-            if page.next.as_ref() == Some(&marker) {
-                break;
-            }
-            found.extend(page.volumes.into_iter().filter_map(&mut map));
-        }
-        Ok(found)
+        self.list(None, &[], map).await
     }
 
     /// Asks for a new volume. The request is never repeated once it may have reached Cinder.
@@ -341,7 +276,7 @@ impl BlockStorage<'_> {
             // A type, zone or source that does not exist.
             return Err(CloudError::BadRequest(answer.into_failure()));
         }
-        Ok(answer.json::<VolumeBody>()?.volume)
+        one(answer)
     }
 
     /// Asks for a larger size. What is in use is grown only by a Cinder that can do that.
@@ -362,9 +297,6 @@ impl BlockStorage<'_> {
 
     /// Asks for the deletion; the answer may be a 404.
     pub(crate) async fn delete(&self, id: &VolumeId) -> Result<Answer, CloudError> {
-        let path = ["volumes", id.as_str()];
-        let mut request = Self::request("volume_delete", Method::DELETE, &path, format!("volume {id}"));
-        request.may_be_missing = true;
-        self.transport.send(request).await
+        self.remove::<Volume>("volume_delete", id.as_str(), None).await
     }
 }
