@@ -5,13 +5,14 @@
 //! only when every cloud gave it: one that cannot be reached may be the one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
 use csi_proto::csi::v1::{Topology, TopologyRequirement};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -91,13 +92,13 @@ impl Clouds {
 
     /// Takes on one more cloud, for all clones. A name that is known keeps its cloud.
     pub fn add(&self, name: &str, cloud: Cloud) {
-        let mut named = self.inner.named.write().unwrap_or_else(PoisonError::into_inner);
+        let mut named = self.inner.named.write();
         Arc::make_mut(&mut named).entry(name.to_owned()).or_insert(cloud);
     }
 
     /// The clouds as they are now.
     fn named(&self) -> Arc<BTreeMap<String, Cloud>> {
-        Arc::clone(&self.inner.named.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.inner.named.read())
     }
 
     /// The cloud that new things are made in: the one that the secrets bring credentials for or name, else the default, which is the
@@ -334,13 +335,13 @@ impl Clouds {
     }
 
     fn is_found(&self, key: &(String, String)) -> bool {
-        let found = self.inner.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.inner.found.lock();
         found.get(key).is_some_and(|at| at.elapsed() < FOUND_LIFETIME)
     }
 
     /// Keeps the moment of the first look: what the credentials may see can change.
     fn remember_found(&self, key: (String, String)) {
-        let mut found = self.inner.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.inner.found.lock();
         if found.len() >= PLACES {
             found.clear();
         }
@@ -359,7 +360,7 @@ impl Clouds {
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.inner.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.places.lock()
     }
 }
 

@@ -18,11 +18,12 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::{Awaited, LastFailure};
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -125,16 +126,16 @@ impl Progress {
 
     /// Replaces the sentence, such as `waiting for the volume to become available`.
     pub fn set(&self, sentence: impl Into<String>) {
-        lock(&self.state).sentence = sentence.into();
+        self.state.lock().sentence = sentence.into();
     }
 
     /// Adds to the sentence what `look` says at the moment of reading. It must not block.
     pub fn follow(&self, look: impl Fn() -> Option<String> + Send + 'static) {
-        lock(&self.state).look = Some(Box::new(look));
+        self.state.lock().look = Some(Box::new(look));
     }
 
     fn get(&self) -> String {
-        let (state, failure) = (lock(&self.state), &self.last_failure);
+        let (state, failure) = (self.state.lock(), &self.last_failure);
         match state.look.as_ref().and_then(|look| look()) {
             Some(detail) => format!("{}; {detail}{failure}", state.sentence),
             None => format!("{}{failure}", state.sentence),
@@ -191,7 +192,7 @@ struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let running = lock(&self.table.running).remove(&self.target);
+        let running = self.table.running.lock().remove(&self.target);
         if let Some(running) = running {
             running.ended.cancel();
         }
@@ -218,7 +219,7 @@ impl Operations {
 
     /// How many operations run now.
     pub fn running(&self) -> usize {
-        lock(&self.table.running).len()
+        self.table.running.lock().len()
     }
 
     /// Runs `work` for `target` in a task of its own, or joins the equal `request` that already runs, and waits for the
@@ -257,7 +258,7 @@ impl Operations {
         R: 'static,
     {
         let ended = {
-            let running = lock(&self.table.running);
+            let running = self.table.running.lock();
             let Some(operation) = running.get(target).filter(|operation| operation.rpc == rpc) else {
                 return;
             };
@@ -298,7 +299,7 @@ impl Operations {
         W: FnOnce(Progress) -> F,
         F: Future<Output = Result<R, Status>> + Send + 'static,
     {
-        let mut running = lock(&self.table.running);
+        let mut running = self.table.running.lock();
         let count = running.len();
         let vacant = match running.entry(target.clone()) {
             Entry::Occupied(entry) => {
@@ -380,11 +381,6 @@ async fn wait<R: Clone>(mut outcome: Outcome<R>, deadline: Deadline) -> Option<R
         // The task was torn down with the runtime.
         Err(_) => Some(Err(status::abandoned())),
     }
-}
-
-/// Locks without caring for poison: every critical section here leaves its data whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! is not the one it was made with, or when it was dangling (a kubelet that started meanwhile ignored it).
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::csi::v1::NodeGetInfoResponse;
@@ -20,6 +20,7 @@ use csi_proto::pluginregistration::v1::registration_server::{Registration as Kub
 use csi_proto::pluginregistration::v1::{
     CSI_PLUGIN, InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
+use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -265,7 +266,7 @@ impl Registration {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -61,7 +61,7 @@ impl Inner {
         };
         let case = Case::new(self, volume, server, wish, deadline);
         let attached = case.until(&options.withdrawn).run().await?;
-        self.detached.forget(volume, server);
+        self.detached.remove(&(volume.clone(), server.clone()));
         Ok(attached)
     }
 
@@ -78,7 +78,7 @@ impl Inner {
         for server in servers.iter().filter(|server| server.is_uuid()) {
             // Of an id that is none: no server has it, so none has the volume by it.
             let gone = Case::new(self, volume, server, Wish::Detach, deadline).run().await?;
-            self.detached.remember(volume, server);
+            self.detached.insert((volume.clone(), server.clone()), ());
             self.forget_mode(volume, server, gone.volume.as_ref()).await;
         }
         Ok(())

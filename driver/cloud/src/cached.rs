@@ -1,8 +1,9 @@
 //! An answer that is kept for a while and asked for once at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::CloudError;
@@ -64,11 +65,11 @@ impl<T> Cached<T> {
 
     /// The world has changed: no answer that was asked for before now is good any more.
     pub(crate) fn forget(&self) {
-        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.changed.lock() = Some(Instant::now());
     }
 
     fn is_good(&self, known: &Kept<T>, arrived: Instant) -> bool {
-        let changed = *self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *self.changed.lock();
         if changed.is_some_and(|changed| known.asked <= changed) {
             return false;
         }

@@ -8,18 +8,19 @@ mod volumes;
 
 mod lookup;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use crate::attachments::detached::DetachedLately;
+use crate::attachments::detached::{self, DetachedLately};
 use crate::auth::Token;
 use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume};
 use crate::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::connection::Connection;
-use crate::dependents::Dependents;
+use crate::dependents::{self, Dependents};
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
 use crate::listing::kept::Listing;
@@ -117,7 +118,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn config(&self) -> Arc<CloudConfig> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.config.read())
     }
 }
 
@@ -140,10 +141,10 @@ impl Cloud {
                 snapshots,
                 backups,
                 turns: Turns::default(),
-                dependents: Dependents::default(),
+                dependents: dependents::none(),
                 known: Known::default(),
                 listing: Listing::default(),
-                detached: DetachedLately::default(),
+                detached: detached::none(),
             }),
         })
     }
@@ -181,7 +182,7 @@ impl Cloud {
         }
         let login = Login::of(&token, &connection);
         self.inner.transport.reconnect(connection);
-        *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        *self.inner.config.write() = Arc::new(config);
         Ok(login)
     }
 

@@ -1,9 +1,10 @@
 //! The last failure that an operation met and went on from: what those who wait for it are told when their time is up first.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::error::CloudError;
+use parking_lot::Mutex;
 
 tokio::task_local! {
     /// Where the requests of the operation that this task works on leave their failures.
@@ -54,14 +55,14 @@ impl LastFailure {
 
     fn change(change: impl FnOnce(&mut Kept)) {
         // Work that nobody keeps book of has nowhere to leave it.
-        let _ = OF_TASK.try_with(|kept| change(&mut kept.0.lock().unwrap_or_else(PoisonError::into_inner)));
+        let _ = OF_TASK.try_with(|kept| change(&mut kept.0.lock()));
     }
 }
 
 /// The failure with operation, object, status and request id; nothing where there was none.
 impl fmt::Display for LastFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.lock().unwrap_or_else(PoisonError::into_inner).failure {
+        match &self.0.lock().failure {
             Some(met) => write!(f, "; last failure: {}", met.text),
             None => Ok(()),
         }

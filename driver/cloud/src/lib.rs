@@ -25,6 +25,7 @@ pub mod config;
 mod connection;
 mod dependents;
 mod error;
+mod expiring;
 mod fault;
 mod groups;
 mod health;

@@ -1,8 +1,9 @@
 //! What goes by server: turns at asking Nova to attach and to detach.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ids::ServerId;
@@ -61,7 +62,7 @@ impl Queue {
 
 impl Turns {
     fn of(&self, server: &ServerId) -> Arc<Queues> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         servers.retain(|_, queues| Arc::strong_count(queues) > 1);
         let queues = servers.entry(server.clone()).or_insert_with(|| {
             Arc::new(Queues {
@@ -107,7 +108,7 @@ mod tests {
         let detaching = turns.to_detach(&here).await.expect("another queue");
         drop((first, other, detaching));
         let _again = turns.to_attach(&here).await.expect("free again");
-        assert_eq!(turns.servers.lock().expect("lock").len(), 1);
+        assert_eq!(turns.servers.lock().len(), 1);
     }
 
     #[tokio::test]

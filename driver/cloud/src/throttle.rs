@@ -1,10 +1,10 @@
 //! How fast one cloud is asked: so many requests at a time, and none while a service wants to be left alone.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use csi_sources::Sources;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -77,7 +77,7 @@ impl Throttle {
         let Some(end) = Instant::now().checked_add(wanted) else {
             return;
         };
-        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pauses = self.pauses.lock();
         if let Some(pause) = pauses.get_mut(service)
             && pause.as_ref().is_none_or(|known| known.end < end)
         {
@@ -86,7 +86,7 @@ impl Throttle {
     }
 
     fn pause_of(&self, service: usize) -> Option<Pause> {
-        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pauses = self.pauses.lock();
         let pause = pauses.get_mut(service)?;
         pause.take_if(|pause| pause.end <= Instant::now());
         pause.clone()
@@ -94,12 +94,12 @@ impl Throttle {
 
     /// Takes note of what time it is for the services.
     pub(crate) fn set_clock(&self, theirs: Timestamp) {
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = theirs.duration_since(self.sources.now());
+        *self.ahead.lock() = theirs.duration_since(self.sources.now());
     }
 
     /// By how much the services' clock is ahead of ours, to the second.
     pub(crate) fn ahead(&self) -> SignedDuration {
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.ahead.lock()
     }
 }
 

@@ -1,12 +1,13 @@
 //! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
 //! time limits, request ids, and a word to the observer about each attempt.
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use csi_sources::Sources;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -147,7 +148,7 @@ impl Transport {
 
     /// The connection in use now.
     pub(crate) fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.connection.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.connection.read())
     }
 
     pub(crate) fn keystone(&self) -> Arc<Keystone> {
@@ -156,7 +157,7 @@ impl Transport {
 
     /// Uses another connection from the next request on; a request that is being repeated goes on with it.
     pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
-        *self.connection.write().unwrap_or_else(PoisonError::into_inner) = connection;
+        *self.connection.write() = connection;
     }
 
     /// The error as callers are to see it: who brought the credentials is told that they are refused.

@@ -8,10 +8,11 @@ mod poll;
 mod watched;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
 
@@ -98,7 +99,7 @@ struct Waiter<T: Watched> {
 impl<T: Watched> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
         // Nothing panics while it holds the lock; if it did, the table would still be whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,9 +6,10 @@
 //! again: whoever asks for it is told at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -108,7 +109,7 @@ struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let mut acts = lock(&self.acts);
+        let mut acts = self.acts.lock();
         if let Some(act) = acts.get_mut(&self.what) {
             act.users -= 1;
             if act.users == 0 {
@@ -129,7 +130,7 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // One came back, so the next may try.
-        if let Some(act) = lock(&self.part.acts).get_mut(&self.part.what) {
+        if let Some(act) = self.part.acts.lock().get_mut(&self.part.what) {
             act.stuck_since = None;
         }
     }
@@ -190,7 +191,7 @@ impl Calls {
             Ok(Err(_)) => Err(OffloadError::Panicked { what }),
             Err(_) => {
                 // If it has just ended, the entry is gone or somebody else's, who then clears it.
-                if let Some(act) = lock(&acts).get_mut(&what) {
+                if let Some(act) = acts.lock().get_mut(&what) {
                     act.stuck_since.get_or_insert(start);
                 }
                 Err(OffloadError::TimedOut { what, limit })
@@ -199,7 +200,7 @@ impl Calls {
     }
 
     fn join(&self, what: &str, now: Instant) -> Result<(Part, Arc<Semaphore>), OffloadError> {
-        let mut acts = lock(&self.alike);
+        let mut acts = self.alike.lock();
         let act = acts.entry(what.to_owned()).or_insert_with(|| Act {
             free: Arc::new(Semaphore::new(MOST_ALIKE)),
             users: 0,
@@ -220,11 +221,6 @@ impl Calls {
     }
 }
 
-/// Locks without caring for poison: every critical section here leaves its data whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -233,7 +229,7 @@ mod tests {
     use crate::Linux;
 
     fn calls() -> Calls {
-        Calls::on(Arc::new(Linux::default()))
+        Calls::on(Arc::new(Linux))
     }
 
     #[tokio::test]
@@ -273,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn when_every_thread_hangs_a_call_is_refused_in_time() {
-        let calls = Calls::with(Arc::new(Linux::default()), 1);
+        let calls = Calls::with(Arc::new(Linux), 1);
         let (release, hung) = mpsc::channel::<()>();
         let first = calls.run("first", Duration::from_millis(10), move || hung.recv()).await;
         assert!(matches!(first, Err(OffloadError::TimedOut { .. })));
@@ -323,7 +319,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), comes_back)
             .await
             .expect("it may be asked again");
-        assert!(lock(&calls.alike).is_empty(), "nothing is kept about it");
+        assert!(calls.alike.lock().is_empty(), "nothing is kept about it");
     }
 
     #[tokio::test]
@@ -336,7 +332,7 @@ mod tests {
             tokio::spawn(async move {
                 calls
                     .run("statfs of /dead", Duration::from_millis(50), move || {
-                        lock(&hung).recv().is_ok()
+                        hung.lock().recv().is_ok()
                     })
                     .await
             })

@@ -260,7 +260,7 @@ mod tests {
         /// The same where this is mounted, as `/proc/self/mountinfo` has it.
         fn room_with(&self, mounts: &str) -> Room {
             let mounts = MountTable::parse(mounts.as_bytes()).expect("it is well-formed");
-            count(&Linux::default(), self.0.path(), &mounts)
+            count(&Linux, self.0.path(), &mounts)
         }
     }
 

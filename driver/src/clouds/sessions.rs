@@ -1,10 +1,10 @@
 //! Sessions with credentials that come in a call's secrets, kept so that a call does not begin with a login.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use cinder_cloud::config::credentials_hash;
 use cinder_cloud::{Cloud, CloudConfig, CloudOptions};
+use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::status;
@@ -44,7 +44,7 @@ impl Sessions {
             CloudConfig::from_secrets(secrets, &base.config()).map_err(|error| status::invalid("secrets", error))?;
         let Some(config) = config else { return Ok(None) };
         let hash = self.hash(secrets);
-        let mut sessions = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.open.lock();
         let known = sessions.iter().position(|(known, _)| *known == hash);
         let session = if let Some(at) = known {
             sessions.remove(at)
@@ -67,7 +67,7 @@ impl Sessions {
     }
 
     pub(super) fn clear(&self) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.open.lock().clear();
     }
 
     /// Tells secrets apart without keeping them.

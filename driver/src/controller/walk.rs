@@ -2,11 +2,12 @@
 //! costs no further request, and belongs to the next walk.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cinder_cloud::{Cloud, VolumeId};
 use csi_sources::Sources;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
@@ -117,7 +118,7 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
     }
 
     fn kept(&self) -> MutexGuard<'_, VecDeque<Walk<E>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn get(&self, number: u32) -> Option<(u32, Arc<Lists<E>>)> {
@@ -144,7 +145,7 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
             while let Some(time) = rest {
                 sleep(time).await;
                 let Some(kept) = walks.upgrade() else { return };
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = kept.lock();
                 kept.retain(|walk| walk.used.elapsed() < LIFETIME);
                 let walk = kept.iter().find(|walk| walk.number == number);
                 rest = walk.map(|walk| LIFETIME.saturating_sub(walk.used.elapsed()));

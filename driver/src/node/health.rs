@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::health::{Finding, Trouble};
@@ -14,6 +14,7 @@ use csi_proto::csi::v1::{
     VolumeHealth, VolumeHealthErrorType,
 };
 use futures::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tonic::Status;
 
 use super::error::NodeError;
@@ -70,7 +71,7 @@ impl Known {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<PathBuf>>> {
-        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.volumes.lock()
     }
 }
 

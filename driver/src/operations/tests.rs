@@ -164,7 +164,7 @@ async fn work_can_ask_whether_a_caller_waits_for_it() {
         move |_| async move {
             for _ in 0..length {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                lock(&asked).push(Awaited::is_work_of_task());
+                asked.lock().push(Awaited::is_work_of_task());
             }
             Ok(0)
         }
@@ -178,7 +178,7 @@ async fn work_can_ask_whether_a_caller_waits_for_it() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     // A later caller joins it.
     call(3).await.expect("done");
-    assert_eq!(*lock(&asked), [true, false, true, true]);
+    assert_eq!(*asked.lock(), [true, false, true, true]);
     assert!(Awaited::is_work_of_task(), "what is no operation has no callers");
 }
 
@@ -303,9 +303,9 @@ proptest! {
                     let target = Target::Volume(volume.to_string());
                     let answer = operations
                         .run("Work", target, request, later(), |_| async move {
-                            *lock(&busy).entry(volume).or_default() += 1;
+                            *busy.lock().entry(volume).or_default() += 1;
                             tokio::time::sleep(Duration::from_millis(length)).await;
-                            let mut busy = lock(&busy);
+                            let mut busy = busy.lock();
                             let at_once = busy.insert(volume, 0);
                             assert_eq!(at_once, Some(1), "two operations on one volume at once");
                             Ok((volume, request))

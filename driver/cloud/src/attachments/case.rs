@@ -198,7 +198,7 @@ impl<'a> Case<'a> {
 
     /// Whether an attachment that is shown may be the one that this process has just seen the end of.
     fn may_be_past(&self) -> bool {
-        matches!(self.wish, Wish::Attach { .. }) && self.inner.detached.has(self.volume_id, self.server)
+        matches!(self.wish, Wish::Attach { .. }) && self.inner.detached.get(&(self.volume_id.clone(), self.server.clone())).is_some()
     }
 
     fn volume(&self) -> Option<&Volume> {

@@ -1,9 +1,10 @@
 //! What was read of a cloud lately.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::block_storage::{Pool, Quotas, VolumeType};
@@ -44,17 +45,17 @@ impl Default for Known {
 
 impl Known {
     pub(super) fn pools_of(&self, volume_type: Option<&str>) -> Arc<Pools> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let entry = pools.entry(volume_type.map(str::to_owned));
         Arc::clone(entry.or_insert_with(|| Arc::new(Cached::for_time(LIFETIME))))
     }
 
     pub(super) fn is_refused(&self) -> bool {
-        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = *self.refused.lock();
         refused.is_some_and(|at| at.elapsed() < REFUSAL_LIFETIME)
     }
 
     pub(super) fn remember_refusal(&self) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.refused.lock() = Some(Instant::now());
     }
 }

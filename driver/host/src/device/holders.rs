@@ -310,11 +310,11 @@ mod tests {
                 read_only: false,
                 volume_id: "volume-1".into(),
             };
-            holders(&Linux::default(), &paths, &device)
+            holders(&Linux, &paths, &device)
         }
 
         fn layers(&self) -> Vec<Layer> {
-            layers(&Linux::default(), &self.0.path().join("sys"), "vdb")
+            layers(&Linux, &self.0.path().join("sys"), "vdb")
         }
     }
 

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use super::{Device, DeviceError};
 use crate::machine::Kind;
 use crate::{HostPaths, Machine};
+use parking_lot::Mutex;
 
 /// Where virtio-blk and NVMe cut a serial.
 const CUT: usize = 20;
@@ -37,7 +37,7 @@ impl StaleLinks {
         let DeviceError::Stale { link, device, .. } = error else {
             return;
         };
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.0.lock();
         if logged.len() < MOST_STALE_LINKS && logged.insert((link.clone(), device.clone())) {
             tracing::warn!(%error, "a link is ignored, because another disk is the volume");
         }

@@ -3,10 +3,11 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
@@ -125,7 +126,7 @@ impl Source {
             Self::Fixed(key) => return Arc::clone(key),
             Self::Files(files, loaded) => (files, loaded),
         };
-        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = loaded.lock();
         if loaded.looked.elapsed() >= LOOK_EVERY {
             loaded.looked = Instant::now();
             let changed = files.changed();
