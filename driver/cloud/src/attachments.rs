@@ -6,7 +6,7 @@
 //! Nova has no record any more is free in both.
 //!
 //! [`step`] decides what to do next, [`case`] does it. The usual case costs one request: Nova and Cinder refuse what cannot be, and
-//! only then is it worth a look.
+//! only then are all views taken.
 
 mod attach;
 mod case;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use futures::try_join;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::step::{Refusal, Seen, Source, Step, View, Wish, next_step};
+use super::step::{Refusal, Snapshot, Step, View, Wish, next_step};
 use super::{pair, remedy};
-use crate::block_storage::{Attachment, BlockStorage, Volume};
+use crate::block_storage::{BlockStorage, Volume};
 use crate::cloud::{Attached, Inner};
 use crate::compute::{Compute, Server};
 use crate::error::{CloudError, Failure, ObjectKind, Obstacle};
@@ -39,14 +40,11 @@ pub(super) struct Case<'a> {
     /// How often Nova was asked.
     rounds: u32,
     /// The last refusal, and what it means.
-    refused: Option<(Option<Refusal>, CloudError)>,
+    refused: Option<(Refusal, CloudError)>,
     /// What an earlier request was answered.
     said: Option<CloudError>,
-    volume: Seen<Volume>,
-    record: Seen<()>,
-    attachments: Seen<Vec<Attachment>>,
-    strays: Seen<Vec<AttachmentId>>,
-    host: Seen<Server>,
+    /// What was seen after it.
+    snapshot: Option<Snapshot>,
     /// How long the volume was seen in its status.
     watched: Duration,
     suspects: Vec<AttachmentId>,
@@ -85,11 +83,7 @@ impl<'a> Case<'a> {
             rounds: 0,
             refused: None,
             said: None,
-            volume: Seen::Not,
-            record: Seen::Not,
-            attachments: Seen::Not,
-            strays: Seen::Not,
-            host: Seen::Not,
+            snapshot: None,
             watched: Duration::ZERO,
             suspects: Vec::new(),
             accepted: None,
@@ -107,16 +101,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn view(&self) -> View<'_> {
+    fn view<'s>(&'s self, snapshot: &'s Snapshot) -> View<'s> {
         View {
             server: self.server,
             rounds_left: ROUNDS.saturating_sub(self.rounds),
-            refusal: self.refused.as_ref().and_then(|(refusal, _)| *refusal),
-            volume: as_ref(&self.volume),
-            record: self.record,
-            attachments: as_slice(&self.attachments),
-            strays: as_slice(&self.strays),
-            host: as_ref(&self.host),
+            refusal: self.refused.as_ref().map(|(refusal, _)| *refusal),
+            snapshot,
             age: self.age(),
             stuck: self.age() >= self.stuck_after(),
             suspects: &self.suspects,
@@ -127,7 +117,7 @@ impl<'a> Case<'a> {
 
     /// How long the volume has been in its status: what we saw, or more if Cinder says so.
     fn age(&self) -> Duration {
-        let Seen::There(volume) = &self.volume else {
+        let Some(volume) = self.volume() else {
             return Duration::ZERO;
         };
         let now = self.inner.transport.time_of_cinder();
@@ -142,10 +132,16 @@ impl<'a> Case<'a> {
 
     pub(super) async fn run(mut self) -> Result<Attached, CloudError> {
         for _ in 0..STEPS {
-            let step = next_step(self.wish, &self.view());
+            let step = match &self.snapshot {
+                _ if self.refused.is_none() => Step::Request,
+                Some(snapshot) => next_step(self.wish, &self.view(snapshot)),
+                None => {
+                    Box::pin(self.look()).await.map_err(|error| self.unseen(error))?;
+                    continue;
+                }
+            };
             tracing::debug!(volume = %self.volume_id, server = %self.server, wish = ?self.wish, ?step, "next step");
             match step {
-                Step::Look(source) => self.look(source).await.map_err(|error| self.unseen(error))?,
                 Step::Request => {
                     if let Some(attached) = self.request().await? {
                         return Ok(attached);
@@ -157,7 +153,6 @@ impl<'a> Case<'a> {
                         return Ok(self.attached(None, true));
                     }
                     self.forget();
-                    self.record = Seen::Missing;
                 }
                 Step::Pause => {
                     if self.rounds >= ROUNDS {
@@ -198,54 +193,55 @@ impl<'a> Case<'a> {
 
     /// Whether an attachment that is shown may be the one that this process has just seen the end of.
     fn may_be_past(&self) -> bool {
-        matches!(self.wish, Wish::Attach { .. }) && self.inner.detached.get(&(self.volume_id.clone(), self.server.clone())).is_some()
+        matches!(self.wish, Wish::Attach { .. })
+            && self
+                .inner
+                .detached
+                .get(&(self.volume_id.clone(), self.server.clone()))
+                .is_some()
     }
 
     fn volume(&self) -> Option<&Volume> {
-        match &self.volume {
-            Seen::There(volume) => Some(volume),
-            Seen::Not | Seen::Missing => None,
-        }
+        self.snapshot.as_ref()?.volume.as_ref()
+    }
+
+    fn host(&self) -> Option<&Server> {
+        self.snapshot.as_ref()?.host.as_ref()
     }
 
     fn attached(self, device: Option<String>, already: bool) -> Attached {
-        let volume = match self.volume {
-            Seen::There(volume) => Some(volume),
-            Seen::Not | Seen::Missing => None,
-        };
         Attached {
             device,
-            volume,
+            volume: self.snapshot.and_then(|snapshot| snapshot.volume),
             already,
         }
     }
 
     /// The views grow old; who waited looks again.
     fn forget(&mut self) {
-        self.volume = Seen::Not;
-        self.record = Seen::Not;
-        self.attachments = Seen::Not;
-        self.strays = Seen::Not;
-        self.host = Seen::Not;
+        self.snapshot = None;
         self.watched = Duration::ZERO;
     }
 
-    async fn look(&mut self, source: Source) -> Result<(), CloudError> {
-        let (cinder, nova) = (
-            BlockStorage::new(&self.inner.transport),
-            Compute::new(&self.inner.transport),
-        );
-        match source {
-            Source::Volume => self.volume = cinder.volume(self.volume_id).await?.into(),
-            Source::Record => self.record = nova.attachment(self.server, self.volume_id).await?.map(|_| ()).into(),
-            Source::Attachments => self.attachments = cinder.attachments(self.volume_id).await?.into(),
-            Source::Strays => {
-                if let Seen::There(attachments) = &self.attachments {
-                    self.strays = Seen::There(self.inner.strays_of(self.volume_id, attachments).await?);
-                }
-            }
-            Source::Server => self.host = nova.server(self.server).await?.into(),
+    /// Takes the snapshot: Cinder's views, then Nova's, and last whose the half-made attachments are.
+    async fn look(&mut self) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.inner.transport);
+        let nova = Compute::new(&self.inner.transport);
+        let (volume, attachments) = try_join!(cinder.volume(self.volume_id), cinder.attachments(self.volume_id))?;
+        let mut snapshot = Snapshot {
+            volume,
+            attachments,
+            ..Snapshot::default()
+        };
+        if snapshot.volume.is_some() {
+            let record = nova.attachment(self.server, self.volume_id);
+            let (record, host) = try_join!(record, nova.server(self.server))?;
+            snapshot.recorded = record.is_some();
+            snapshot.host = host;
+            let listed = snapshot.attachments.as_deref().unwrap_or_default();
+            snapshot.strays = self.inner.strays_of(self.volume_id, listed).await?;
         }
+        self.snapshot = Some(snapshot);
         Ok(())
     }
 
@@ -273,16 +269,13 @@ impl<'a> Case<'a> {
         };
         self.forget();
         let refusal = if unknown {
-            if self.wish == Wish::Detach {
-                self.record = Seen::Missing;
-            }
             Some(Refusal::NotFound)
         } else {
             Refusal::of(&error)
         };
-        if refusal.is_none() {
+        let Some(refusal) = refusal else {
             return Err(self.unseen(error));
-        }
+        };
         self.refused = Some((refusal, error));
         Ok(None)
     }
@@ -316,8 +309,7 @@ impl<'a> Case<'a> {
         match left {
             Ok(now) => {
                 self.forget();
-                self.volume = now.into();
-                if self.wish == Wish::Detach && self.volume().is_some() {
+                if self.wish == Wish::Detach && now.is_some() {
                     // Asking is the shortest way to know.
                     self.refused = None;
                 } else {
@@ -335,7 +327,7 @@ impl<'a> Case<'a> {
 
     fn outdated(&mut self) {
         if let Some((refusal, _)) = &mut self.refused {
-            *refusal = Some(Refusal::Outdated);
+            *refusal = Refusal::Outdated;
         }
     }
 
@@ -404,7 +396,7 @@ impl<'a> Case<'a> {
 
     /// A busy server stayed busy.
     async fn given_up(&mut self) -> CloudError {
-        if matches!(self.host, Seen::There(ref server) if server.task_state.is_some()) {
+        if self.host().is_some_and(|server| server.task_state.is_some()) {
             return self.obstructed(Obstacle::Server).await;
         }
         match &self.refused {
@@ -414,13 +406,13 @@ impl<'a> Case<'a> {
     }
 
     pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
-        // Whoever reads the error wants to know how the server is. That it cannot be asked is no reason to say less.
-        if self.host == Seen::Not
-            && let Err(error) = self.look(Source::Server).await
+        // Whoever reads the error wants to know how the two are. That they cannot be asked is no reason to say less.
+        if self.snapshot.is_none()
+            && let Err(error) = Box::pin(self.look()).await
         {
-            tracing::debug!(%error, server = %self.server, "the server could not be looked at");
+            tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }
-        let view = self.view();
+        let view = self.snapshot.as_ref().map(|snapshot| self.view(snapshot));
         CloudError::Obstructed {
             act: match self.wish {
                 Wish::Attach { .. } => "attachment",
@@ -429,8 +421,16 @@ impl<'a> Case<'a> {
             volume: self.volume_id.clone(),
             server: self.server.clone(),
             obstacle,
-            states: remedy::states(&view),
-            remedy: remedy::remedy(obstacle, self.wish, &view),
+            states: view
+                .as_ref()
+                .map_or_else(|| "neither could be looked at".to_owned(), remedy::states),
+            remedy: match &view {
+                Some(view) => remedy::remedy(obstacle, self.wish, view),
+                None => format!(
+                    "look at both: openstack volume show {}; openstack server show {}",
+                    self.volume_id, self.server
+                ),
+            },
             elapsed: self.started.elapsed(),
             request_id: self.request_id(),
         }
@@ -440,8 +440,8 @@ impl<'a> Case<'a> {
     pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
         self.forget();
         self.accepted = request_id.map(str::to_owned);
-        if let Err(error) = self.look(Source::Volume).await {
-            tracing::debug!(%error, volume = %self.volume_id, "the volume could not be looked at");
+        if let Err(error) = Box::pin(self.look()).await {
+            tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
         }
         self.watched = self.stuck_after();
         self.obstructed(Obstacle::Stuck).await
@@ -452,34 +452,12 @@ impl<'a> Case<'a> {
     }
 
     pub(super) fn is_shelved(&self) -> bool {
-        matches!(&self.host, Seen::There(server) if server.is_shelved()) || self.asked_for_shelved
+        self.host().is_some_and(Server::is_shelved) || self.asked_for_shelved
     }
 
     /// How long an accepted request is waited for, and whether that is all the time there is.
     pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
         let stuck = started + self.stuck_after();
         (self.deadline.min(stuck), self.deadline <= stuck)
-    }
-}
-
-fn as_ref<T>(seen: &Seen<T>) -> Seen<&T> {
-    match seen {
-        Seen::Not => Seen::Not,
-        Seen::Missing => Seen::Missing,
-        Seen::There(thing) => Seen::There(thing),
-    }
-}
-
-fn as_slice<T>(seen: &Seen<Vec<T>>) -> Seen<&[T]> {
-    match seen {
-        Seen::Not => Seen::Not,
-        Seen::Missing => Seen::Missing,
-        Seen::There(things) => Seen::There(things),
-    }
-}
-
-impl<T> From<Option<T>> for Seen<T> {
-    fn from(found: Option<T>) -> Self {
-        found.map_or(Self::Missing, Self::There)
     }
 }

@@ -1,23 +1,26 @@
 //! What to say and to advise when an attachment or a detachment cannot go on.
 
-use super::step::{Refusal, Seen, View, Wish};
+use super::step::{Refusal, Snapshot, View, Wish};
 use crate::error::Obstacle;
 
 /// The states on both sides, in words.
 pub(super) fn states(view: &View<'_>) -> String {
-    let mut parts = Vec::new();
-    match view.volume {
-        Seen::There(volume) => {
-            let since = match view.age.as_secs() {
-                0 => String::new(),
-                seconds => format!(" for {seconds} s"),
-            };
-            parts.push(format!("Cinder has the volume {}{since}", volume.status));
-        }
-        Seen::Missing => parts.push("Cinder does not know the volume".to_owned()),
-        Seen::Not => {}
-    }
-    if let Seen::There(attachments) = view.attachments {
+    let Snapshot {
+        volume,
+        attachments,
+        recorded,
+        host,
+        ..
+    } = view.snapshot;
+    let Some(volume) = volume else {
+        return "Cinder does not know the volume".to_owned();
+    };
+    let since = match view.age.as_secs() {
+        0 => String::new(),
+        seconds => format!(" for {seconds} s"),
+    };
+    let mut parts = vec![format!("Cinder has the volume {}{since}", volume.status)];
+    if let Some(attachments) = attachments {
         let each: Vec<String> = attachments.iter().map(ToString::to_string).collect();
         parts.push(if each.is_empty() {
             "without attachments".to_owned()
@@ -25,19 +28,18 @@ pub(super) fn states(view: &View<'_>) -> String {
             format!("with {}", each.join(" and "))
         });
     }
-    match view.record {
-        Seen::There(()) => parts.push("Nova has it recorded at the server".to_owned()),
-        Seen::Missing => parts.push("Nova has no record of it at the server".to_owned()),
-        Seen::Not => {}
-    }
-    match view.host {
-        Seen::There(server) => {
+    parts.push(if *recorded {
+        "Nova has it recorded at the server".to_owned()
+    } else {
+        "Nova has no record of it at the server".to_owned()
+    });
+    parts.push(match host {
+        Some(server) => {
             let task = server.task_state.as_ref().map(|task| format!(" ({task})"));
-            parts.push(format!("the server is {}{}", server.status, task.unwrap_or_default()));
+            format!("the server is {}{}", server.status, task.unwrap_or_default())
         }
-        Seen::Missing => parts.push("the server is gone".to_owned()),
-        Seen::Not => {}
-    }
+        None => "the server is gone".to_owned(),
+    });
     match view.refusal {
         Some(Refusal::Locked) => parts.push("it is locked".to_owned()),
         Some(Refusal::HostDown) => parts.push("its host's nova-compute does not answer".to_owned()),
@@ -50,15 +52,15 @@ pub(super) fn states(view: &View<'_>) -> String {
 pub(super) fn remedy(obstacle: Obstacle, wish: Wish, view: &View<'_>) -> String {
     let server = view.server;
     match obstacle {
-        Obstacle::Server => match (view.refusal, view.host) {
+        Obstacle::Server => match (view.refusal, &view.snapshot.host) {
             (Some(Refusal::Locked), _) => format!("unlock it: openstack server unlock {server}"),
             (Some(Refusal::HostDown), _) => host_down(wish),
-            (_, Seen::There(server)) => for_state(&server.status, server.task_state.as_deref(), server.id.as_str()),
+            (_, Some(server)) => for_state(&server.status, server.task_state.as_deref(), server.id.as_str()),
             _ => format!("look at the server: openstack server show {server}"),
         },
         Obstacle::Busy => "the call can be repeated when that is over".to_owned(),
-        Obstacle::Stuck => match (wish, view.record) {
-            (_, Seen::Missing) => {
+        Obstacle::Stuck => match (wish, view.snapshot.recorded) {
+            (_, false) => {
                 "nothing tells whose it is: find out who reserved it (openstack volume attachment list), then have an administrator \
                  delete that attachment or set the volume's state"
                     .to_owned()

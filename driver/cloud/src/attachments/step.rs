@@ -1,4 +1,4 @@
-//! The next step towards a wish, from what is known: a function of the two views and nothing else.
+//! The next step towards a wish, from a snapshot of the two views: a function of it and nothing else.
 //!
 //! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
 //! attachment to a server at which Nova has no record of the volume belongs to no one, provided that it was seen before Nova was
@@ -18,16 +18,6 @@ pub(super) enum Wish {
     Attach { exclusive: bool },
     /// The server shall not have it.
     Detach,
-}
-
-/// A view that may not have been taken yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Seen<T> {
-    #[default]
-    Not,
-    /// It is not there.
-    Missing,
-    There(T),
 }
 
 /// Why the last request to Nova was not followed.
@@ -67,27 +57,33 @@ impl Refusal {
     }
 }
 
+/// The views of Cinder and Nova, taken together, Cinder's before Nova's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Snapshot {
+    /// Cinder's volume. Where it is not there, nothing else was asked.
+    pub(super) volume: Option<Volume>,
+    /// Cinder's attachments, half-made ones included; `None` where Cinder does not list them.
+    pub(super) attachments: Option<Vec<Attachment>>,
+    /// Those of them that are strays.
+    pub(super) strays: Vec<AttachmentId>,
+    /// Whether Nova has a record of the volume at the server.
+    pub(super) recorded: bool,
+    /// The server itself.
+    pub(super) host: Option<Server>,
+}
+
 /// All that is known about a volume and a server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) server: &'a ServerId,
     /// How many further requests may be made.
     pub(super) rounds_left: u32,
-    /// Why the last request was refused; `None` before the first one.
+    /// Why the last request was refused; `None` where none was.
     pub(super) refusal: Option<Refusal>,
-    /// Cinder's volume.
-    pub(super) volume: Seen<&'a Volume>,
-    /// Nova's record of the volume at the server.
-    pub(super) record: Seen<()>,
-    /// Cinder's attachments, half-made ones included; `Missing` where Cinder does not list them.
-    pub(super) attachments: Seen<&'a [Attachment]>,
-    /// Those of them that are strays.
-    pub(super) strays: Seen<&'a [AttachmentId]>,
-    /// The server itself.
-    pub(super) host: Seen<&'a Server>,
+    pub(super) snapshot: &'a Snapshot,
     /// How long the volume has been in its status.
     pub(super) age: Duration,
-    /// Whether that is so long that somebody is told to look after it.
+    /// Whether that is so long that an administrator has to look after it.
     pub(super) stuck: bool,
     /// The attachments that looked left over some time ago.
     pub(super) suspects: &'a [AttachmentId],
@@ -97,24 +93,11 @@ pub(super) struct View<'a> {
     pub(super) asked_for_shelved: bool,
 }
 
-/// Where to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    Volume,
-    Record,
-    Attachments,
-    /// Nova's records at all servers that the incomplete attachments name.
-    Strays,
-    Server,
-}
-
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// Ask Nova.
     Request,
-    /// Look there first.
-    Look(Source),
     /// Wait until the volume has left its status.
     Settle,
     /// Follow the detachment that is under way.
@@ -139,20 +122,16 @@ pub(super) enum Step {
     Refused,
 }
 
-/// The next step towards `wish`.
+/// The next step towards `wish`, from what was seen after a refusal.
 pub(super) fn next_step(wish: Wish, view: &View<'_>) -> Step {
     let Some(refusal) = view.refusal else {
         return Step::Request;
     };
-    let volume = match (view.volume, wish) {
-        (Seen::Not, _) => return Step::Look(Source::Volume),
-        (Seen::Missing, Wish::Attach { .. }) => return Step::Missing(ObjectKind::Volume),
-        (Seen::Missing, Wish::Detach) => return Step::Done(None),
-        (Seen::There(volume), _) => volume,
-    };
-    match wish {
-        Wish::Attach { exclusive } => attach(view, refusal, volume, exclusive),
-        Wish::Detach => match detach(view, refusal, volume) {
+    match (&view.snapshot.volume, wish) {
+        (None, Wish::Attach { .. }) => Step::Missing(ObjectKind::Volume),
+        (None, Wish::Detach) => Step::Done(None),
+        (Some(volume), Wish::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
+        (Some(volume), Wish::Detach) => match detach(view, refusal, volume) {
             // An API node whose database lags may not show an attachment of a moment ago. The answer to a request tells; without one, looks
             // that show nothing for a while.
             Step::Done(None) if refusal == Refusal::Uncertain && view.rounds_left > 0 => Step::Pause,
@@ -162,32 +141,22 @@ pub(super) fn next_step(wish: Wish, view: &View<'_>) -> Step {
 }
 
 fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -> Step {
-    if refusal == Refusal::NotFound {
-        match view.host {
-            Seen::Not => return Step::Look(Source::Server),
-            Seen::Missing => return Step::Missing(ObjectKind::Server),
-            Seen::There(_) => {}
-        }
+    if refusal == Refusal::NotFound && view.snapshot.host.is_none() {
+        return Step::Missing(ObjectKind::Server);
     }
+    let recorded = view.snapshot.recorded;
     match (&volume.status, volume.attachment_to(view.server)) {
         (VolumeStatus::Detaching, _) => settle(view, Obstacle::Stuck),
         (VolumeStatus::Deleting, _) => settle(view, Obstacle::Busy),
         // Whatever else was done to the volume, an extension that failed included: a listed attachment is complete.
-        (_, Some(attachment)) => match view.record {
-            Seen::Not => Step::Look(Source::Record),
-            Seen::There(()) => Step::Done(attachment.device.clone()),
-            Seen::Missing => Step::Obstructed(Obstacle::Disagreement),
-        },
+        (_, Some(attachment)) if recorded => Step::Done(attachment.device.clone()),
+        (_, Some(_)) => Step::Obstructed(Obstacle::Disagreement),
         (status, None) if status.is_error() => Step::Broken,
-        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => match view.record {
-            Seen::Not => Step::Look(Source::Record),
-            Seen::There(()) => settle(view, Obstacle::Stuck),
-            Seen::Missing => match strays(view, |_| true) {
-                Ok(Some(step)) | Err(step) => step,
-                // It is on its way to somebody else.
-                Ok(None) => settle(view, Obstacle::Stuck),
-            },
-        },
+        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) if recorded => settle(view, Obstacle::Stuck),
+        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => {
+            // Without a stray it is on its way to another server.
+            strays(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck))
+        }
         (status, None) if status.is_under_work() => settle(view, Obstacle::Busy),
         (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => Step::Elsewhere,
         (VolumeStatus::Available | VolumeStatus::InUse, None) => free(view, refusal, volume),
@@ -205,63 +174,52 @@ fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         Err(step) => return step,
     };
     if server.is_shelved() && !view.asked_for_shelved {
-        return Step::Request;
-    }
-    match view.record {
-        Seen::Not => Step::Look(Source::Record),
+        Step::Request
+    } else if view.snapshot.recorded || refusal == Refusal::Busy {
         // Nova has not yet forgotten a detachment, or has not yet told Cinder of an attachment.
-        Seen::There(()) => Step::Pause,
-        Seen::Missing if refusal == Refusal::Busy => Step::Pause,
+        Step::Pause
+    } else {
         // A lost request may still be on its way inside Nova: a second one could collide with it.
-        Seen::Missing => Step::Refused,
+        Step::Refused
     }
 }
 
 fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
     let here = volume.attachment_to(view.server).is_some();
-    match view.record {
-        Seen::Not if volume.status == VolumeStatus::Detaching && refusal != Refusal::NotFound => Step::Follow,
-        Seen::Not => Step::Look(Source::Record),
-        Seen::Missing if here => unknown_to_nova(view, volume),
-        Seen::Missing => match volume.status {
-            VolumeStatus::Reserved | VolumeStatus::Attaching => match strays(view, |server| server == view.server) {
-                Ok(Some(step)) | Err(step) => step,
-                // A server that cannot be seen yet is no node of the cluster: this one is gone.
-                Ok(None) => cut_short(view, volume),
-            },
-            VolumeStatus::Detaching => cut_short(view, volume),
-            _ => Step::Done(None),
-        },
-        Seen::There(()) => recorded(view, refusal, volume, here),
+    match volume.status {
+        _ if view.snapshot.recorded => recorded(view, refusal, volume, here),
+        _ if here => unknown_to_nova(view, volume),
+        VolumeStatus::Reserved | VolumeStatus::Attaching => {
+            // A server that cannot be seen yet is no node of the cluster: this one is gone.
+            strays(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
+        }
+        VolumeStatus::Detaching => cut_short(view, volume),
+        _ => Step::Done(None),
     }
 }
 
 /// Nova has no record, and Cinder is at an attachment or a detachment that it lists among the half-made ones only. It may be another
 /// server's, or one of ours that the server's deletion cut short.
 fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
-    match view.attachments {
-        Seen::Not => Step::Look(Source::Attachments),
-        Seen::There(all) if all.iter().any(|one| one.instance.as_ref() == Some(view.server)) => match view.host {
-            // Nova may be about to end it.
-            Seen::There(_) => settle(view, Obstacle::Stuck),
-            _ => unknown_to_nova(view, volume),
-        },
-        Seen::Missing | Seen::There(_) => Step::Done(None),
+    match attachments_here(view).next() {
+        None => Step::Done(None),
+        // Nova may be about to end it.
+        Some(_) if view.snapshot.host.is_some() => settle(view, Obstacle::Stuck),
+        Some(_) => unknown_to_nova(view, volume),
     }
 }
 
 /// Cinder has an attachment of which Nova has no record. With the server gone it is what the server's deletion left
 /// behind. With the server there it stays: the guest may still have the disk.
 fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
-    match view.host {
-        Seen::Not => Step::Look(Source::Server),
-        Seen::Missing => match left_behind(view) {
-            Ok(Some(step)) | Err(step) => step,
-            // This Cinder does not say what there is to remove.
-            Ok(None) => settle(view, Obstacle::Disagreement),
-        },
-        Seen::There(_) if volume.status == VolumeStatus::Detaching => settle(view, Obstacle::Stuck),
-        Seen::There(_) => Step::Obstructed(Obstacle::Disagreement),
+    match view.snapshot.host {
+        None => {
+            let left = attachments_here(view).map(|attachment| attachment.id.clone());
+            // Without one this Cinder does not say what there is to remove.
+            remove(view, left.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
+        }
+        Some(_) if volume.status == VolumeStatus::Detaching => settle(view, Obstacle::Stuck),
+        Some(_) => Step::Obstructed(Obstacle::Disagreement),
     }
 }
 
@@ -293,10 +251,8 @@ fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> S
 
 /// The server, if it is in a state in which Nova attaches and detaches.
 fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, Step> {
-    let server = match view.host {
-        Seen::Not => return Err(Step::Look(Source::Server)),
-        Seen::Missing => return Err(Step::Missing(ObjectKind::Server)),
-        Seen::There(server) => server,
+    let Some(server) = &view.snapshot.host else {
+        return Err(Step::Missing(ObjectKind::Server));
     };
     if matches!(refusal, Refusal::Locked | Refusal::HostDown) {
         return Err(Step::Obstructed(Obstacle::Server));
@@ -312,42 +268,19 @@ fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, St
     }
 }
 
-/// What is to be done about strays to servers that concern us. `Ok(None)`: there are none.
-fn strays(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Result<Option<Step>, Step> {
-    let attachments = match view.attachments {
-        Seen::Not => return Err(Step::Look(Source::Attachments)),
-        Seen::Missing => return Ok(None),
-        Seen::There(attachments) => attachments,
-    };
-    let mut open = attachments
-        .iter()
-        .filter(|attachment| !attachment.is_complete() && attachment.instance.as_ref().is_some_and(&concerns));
-    match view.strays {
-        Seen::Not if open.clone().next().is_some() => Err(Step::Look(Source::Strays)),
-        Seen::Not | Seen::Missing => Ok(None),
-        Seen::There(strays) => {
-            let found = open
-                .by_ref()
-                .filter(|attachment| strays.contains(&attachment.id))
-                .map(|attachment| attachment.id.clone());
-            Ok(remove(view, found.collect()))
-        }
-    }
+/// What is to be done about strays to servers that concern us; `None`: there are none.
+fn strays(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
+    let found = (view.snapshot.attachments.iter().flatten())
+        .filter(|attachment| !attachment.is_complete() && attachment.instance.as_ref().is_some_and(&concerns))
+        .filter(|attachment| view.snapshot.strays.contains(&attachment.id))
+        .map(|attachment| attachment.id.clone());
+    remove(view, found.collect())
 }
 
-/// What is to be done about the attachments to a server that is gone. `Ok(None)`: there are none.
-fn left_behind(view: &View<'_>) -> Result<Option<Step>, Step> {
-    match view.attachments {
-        Seen::Not => Err(Step::Look(Source::Attachments)),
-        Seen::Missing => Ok(None),
-        Seen::There(attachments) => {
-            let ours = attachments
-                .iter()
-                .filter(|attachment| attachment.instance.as_ref() == Some(view.server))
-                .map(|attachment| attachment.id.clone());
-            Ok(remove(view, ours.collect()))
-        }
-    }
+/// What Cinder lists of attachments to our server, half-made ones included.
+fn attachments_here<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Attachment> {
+    let (all, server) = (view.snapshot.attachments.iter().flatten(), view.server);
+    all.filter(move |attachment| attachment.instance.as_ref() == Some(server))
 }
 
 /// Nothing is removed that was not found left over twice.
