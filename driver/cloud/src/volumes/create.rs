@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use super::judge::{Found, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, several};
+use super::judge::{Found, Reason, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, several};
 use crate::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
 use crate::cloud::Inner;
 use crate::error::{CloudError, ObjectKind};
@@ -49,7 +49,7 @@ impl Inner {
             }
             match found {
                 Found::Ready => return self.marked(new, Created { volume, adopted: true }).await,
-                Found::Other(difference) => {
+                Found::Other(Reason::Different(difference)) => {
                     return Err(CloudError::AlreadyExists {
                         name: new.name.clone(),
                         volume: volume.id,
@@ -57,7 +57,7 @@ impl Inner {
                     });
                 }
                 // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
-                Found::Elsewhere(difference) => {
+                Found::Other(Reason::Elsewhere(difference)) => {
                     return Err(CloudError::Busy {
                         kind: ObjectKind::Volume,
                         id: volume.id.to_string(),
@@ -66,15 +66,11 @@ impl Inner {
                     });
                 }
                 Found::Going if rounds < ROUNDS => self.wait_gone(&volume.id, started, deadline).await?,
-                Found::OursFailed if rounds < ROUNDS => {
-                    tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that failed in an earlier creation");
+                Found::Ours(reason) if rounds < ROUNDS => {
+                    tracing::warn!(volume = %volume.id, name = %new.name, reason, "removing a volume of an earlier attempt");
                     self.delete_volume(&volume.id).await?;
                 }
-                Found::OursUnfit if rounds < ROUNDS => {
-                    tracing::warn!(volume = %volume.id, name = %new.name, "removing a volume that Cinder made otherwise than it was asked to");
-                    self.delete_volume(&volume.id).await?;
-                }
-                Found::Coming | Found::Going | Found::OursFailed | Found::OursUnfit | Found::Failed => {
+                Found::Coming | Found::Going | Found::Ours(_) | Found::Other(Reason::Failed) => {
                     return Err(CloudError::VolumeFailed {
                         message: self.message(&volume.id).await,
                         volume: volume.id,

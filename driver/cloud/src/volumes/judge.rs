@@ -21,47 +21,57 @@ pub(super) enum Found {
     Coming,
     /// It is on its way out, the name will be free.
     Going,
-    /// It failed while the same request made it; nobody ever got it.
-    OursFailed,
-    /// The same request made it, and Cinder put it where it was not wanted or made it for one server only; nobody ever got it.
-    OursUnfit,
+    /// The same request made it, no caller ever got it, and it is of no use for this reason: it is removed.
+    Ours(&'static str),
+    /// It is not the one, and it stays.
+    Other(Reason),
+}
+
+/// It failed while it was made.
+pub(super) const FAILED: &str = "it failed in an earlier creation";
+/// Cinder put it where it was not wanted, or made it for one server only.
+pub(super) const UNFIT: &str = "Cinder made it otherwise than it was asked to";
+
+/// Why a volume is not the one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It failed, and another request made it, or it was of use before, or it cannot be deleted.
+    Failed,
     /// It is where it is not wanted, and an earlier attempt at this request may have made it: one to which other zones would do, or
     /// one that was cut short before it wrote the marks of a restored volume.
     Elsewhere(String),
-    /// It failed, and somebody else made it, or it was of use before, or it cannot be deleted.
-    Failed,
-    /// It is another one.
-    Other(String),
+    /// It differs in this.
+    Different(String),
 }
 
 /// Judges a volume of the wanted name.
 pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Found {
     match &volume.status {
         VolumeStatus::Deleting => return Found::Going,
-        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => return Found::OursFailed,
-        status if status.is_error() => return Found::Failed,
+        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => return Found::Ours(FAILED),
+        status if status.is_error() => return Found::Other(Reason::Failed),
         _ => {}
     }
     let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume);
     if (is_misplaced || for_one_only(volume, new)) && never_answered(volume, new) {
         match &volume.status {
-            VolumeStatus::Available => return Found::OursUnfit,
+            VolumeStatus::Available => return Found::Ours(UNFIT),
             // It cannot be deleted yet, and Cinder may still find another place for it.
             status if status.is_coming() => return Found::Coming,
             _ => {}
         }
     }
     if let Some(difference) = cluster_difference(volume, new) {
-        return Found::Other(difference);
+        return Found::Other(Reason::Different(difference));
     }
     if let Some(difference) = difference(volume, new, ignore_zone) {
         let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
         let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
         let may_be_earlier = !marks_are_own(volume) || (is_ours(volume, new) && is_unused);
         if is_elsewhere && may_be_earlier && volume.attachments.is_empty() {
-            return Found::Elsewhere(difference);
+            return Found::Other(Reason::Elsewhere(difference));
         }
-        return Found::Other(difference);
+        return Found::Other(Reason::Different(difference));
     }
     if volume.status.is_coming() {
         Found::Coming

@@ -121,7 +121,9 @@ fn a_volume_that_was_made_for_another_cluster_is_refused(
             ..volume("1", status)
         };
         match judge(&found, &new, false) {
-            Found::Other(difference) => assert!(is_refused && difference.contains("theirs"), "{difference}"),
+            Found::Other(Reason::Different(difference)) => {
+                assert!(is_refused && difference.contains("theirs"), "{difference}");
+            }
             found => assert!(
                 !is_refused && matches!(found, Found::Ready | Found::Coming),
                 "{found:?}"
@@ -139,14 +141,14 @@ fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
 }
 
 #[rstest]
-#[case("error", Some("2026-01-01T10:03:00.000000"), Found::OursFailed)]
-#[case("error", None, Found::OursFailed)]
-#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), Found::OursFailed)]
+#[case("error", Some("2026-01-01T10:03:00.000000"), Found::Ours(FAILED))]
+#[case("error", None, Found::Ours(FAILED))]
+#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), Found::Ours(FAILED))]
 // It may have been of use in between, and hold data that somebody can still save.
-#[case("error", Some("2026-03-01T10:00:00.000000"), Found::Failed)]
-#[case("error", Some("not a date"), Found::Failed)]
-#[case("error_extending", Some("2026-01-01T10:03:00.000000"), Found::Failed)]
-#[case("error_deleting", Some("2026-01-01T10:03:00.000000"), Found::Failed)]
+#[case("error", Some("2026-03-01T10:00:00.000000"), Found::Other(Reason::Failed))]
+#[case("error", Some("not a date"), Found::Other(Reason::Failed))]
+#[case("error_extending", Some("2026-01-01T10:03:00.000000"), Found::Other(Reason::Failed))]
+#[case("error_deleting", Some("2026-01-01T10:03:00.000000"), Found::Other(Reason::Failed))]
 fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_it_was_made(
     #[case] status: &str,
     #[case] updated: Option<&str>,
@@ -168,25 +170,25 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
         }],
         ..failed.clone()
     };
-    assert_eq!(judge(&attached, &new(), false), Found::Failed);
+    assert_eq!(judge(&attached, &new(), false), Found::Other(Reason::Failed));
     let theirs = Volume {
         metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
         ..failed
     };
-    assert_eq!(judge(&theirs, &new(), false), Found::Failed);
+    assert_eq!(judge(&theirs, &new(), false), Found::Other(Reason::Failed));
 }
 
 #[rstest]
-#[case("east", "available", Found::OursUnfit)]
-#[case("east,west", "available", Found::OursUnfit)]
+#[case("east", "available", Found::Ours(UNFIT))]
+#[case("east,west", "available", Found::Ours(UNFIT))]
 // An earlier attempt made it where it was wanted then, and its answer may have arrived.
-#[case("east,nova", "available", Found::Elsewhere(String::new()))]
+#[case("east,nova", "available", Found::Other(Reason::Elsewhere(String::new())))]
 // A server has it, or is about to.
-#[case("east", "in-use", Found::Other(String::new()))]
-#[case("east", "reserved", Found::Other(String::new()))]
+#[case("east", "in-use", Found::Other(Reason::Different(String::new())))]
+#[case("east", "reserved", Found::Other(Reason::Different(String::new())))]
 // It cannot be deleted yet.
 #[case("east", "creating", Found::Coming)]
-#[case("east,nova", "creating", Found::Elsewhere(String::new()))]
+#[case("east,nova", "creating", Found::Other(Reason::Elsewhere(String::new())))]
 fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
     #[case] requested: &str,
     #[case] status: &str,
@@ -199,8 +201,8 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
     let mut found = volume("1", status);
     found.metadata.insert(marks::REQUESTED_ZONES.into(), requested.into());
     let judged = match judge(&found, &wanted, false) {
-        Found::Other(_) => Found::Other(String::new()),
-        Found::Elsewhere(_) => Found::Elsewhere(String::new()),
+        Found::Other(Reason::Different(_)) => Found::Other(Reason::Different(String::new())),
+        Found::Other(Reason::Elsewhere(_)) => Found::Other(Reason::Elsewhere(String::new())),
         other => other,
     };
     assert_eq!(judged, expected);
@@ -213,18 +215,18 @@ fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_
 }
 
 #[rstest]
-#[case(Some("true"), "available", None, Found::OursUnfit)]
+#[case(Some("true"), "available", None, Found::Ours(UNFIT))]
 #[case(Some("true"), "creating", None, Found::Coming)]
 // Somebody may have been given it: under another type once, or for one server; or has it.
 #[case(
     Some("true"),
     "available",
     Some("2026-03-01T10:00:00.000000"),
-    Found::Other(String::new())
+    Found::Other(Reason::Different(String::new()))
 )]
-#[case(Some("false"), "available", None, Found::Other(String::new()))]
-#[case(None, "available", None, Found::Other(String::new()))]
-#[case(Some("true"), "in-use", None, Found::Other(String::new()))]
+#[case(Some("false"), "available", None, Found::Other(Reason::Different(String::new())))]
+#[case(None, "available", None, Found::Other(Reason::Different(String::new())))]
+#[case(Some("true"), "in-use", None, Found::Other(Reason::Different(String::new())))]
 fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
     #[case] mark: Option<&str>,
     #[case] status: &str,
@@ -240,7 +242,7 @@ fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
         .metadata
         .extend(mark.map(|mark| (marks::REQUESTED_MULTIATTACH.to_owned(), mark.to_owned())));
     let judged = match judge(&found, &wanted, false) {
-        Found::Other(_) => Found::Other(String::new()),
+        Found::Other(Reason::Different(_)) => Found::Other(Reason::Different(String::new())),
         other => other,
     };
     assert_eq!(judged, expected);
@@ -315,16 +317,19 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     ]);
     assert_eq!(restored.source_backup(), Some("b-2"));
     assert!(
-        matches!(judge(&restored, &wanted, false), Found::Elsewhere(_)),
+        matches!(judge(&restored, &wanted, false), Found::Other(Reason::Elsewhere(_))),
         "somebody may have got it"
     );
     let larger = NewVolume {
         size: GiB::new(3).expect("size"),
         ..wanted.clone()
     };
-    assert!(matches!(judge(&restored, &larger, false), Found::Other(_)));
+    assert!(matches!(
+        judge(&restored, &larger, false),
+        Found::Other(Reason::Different(_))
+    ));
     restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
-    assert_eq!(judge(&restored, &wanted, false), Found::OursUnfit);
+    assert_eq!(judge(&restored, &wanted, false), Found::Ours(UNFIT));
 }
 
 #[test]
@@ -341,7 +346,10 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
         .insert(marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into());
     assert_eq!(judge(&restored, &wanted, false), Found::Ready);
     restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
-    assert!(matches!(judge(&restored, &wanted, false), Found::Other(_)));
+    assert!(matches!(
+        judge(&restored, &wanted, false),
+        Found::Other(Reason::Different(_))
+    ));
 }
 
 #[rstest]
