@@ -108,11 +108,6 @@ impl ControllerService {
         &self.operations
     }
 
-    /// The value of the cluster metadata.
-    pub(crate) fn cluster(&self) -> &str {
-        &self.settings.cluster
-    }
-
     /// Whether what bears the mark of another cluster is left alone.
     pub(crate) fn protects_other_clusters(&self) -> bool {
         self.settings.protect_other_clusters
@@ -170,40 +165,29 @@ impl Controller for ControllerService {
         &self,
         request: Request<CreateVolumeRequest>,
     ) -> Result<Response<CreateVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        call(
-            "CreateVolume",
-            request,
-            |request| request.name.clone(),
-            |request| create::create(self, request, deadline),
-        )
-        .await
+        let handler = |request, deadline| create::create(self, request, deadline);
+        call(&self.operations, "CreateVolume", request, |of| &of.name, handler).await
     }
 
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        call(
-            "DeleteVolume",
-            request,
-            |request| request.volume_id.clone(),
-            |request| delete::delete(self, request, deadline),
-        )
-        .await
+        let handler = |request, deadline| delete::delete(self, request, deadline);
+        call(&self.operations, "DeleteVolume", request, |of| &of.volume_id, handler).await
     }
 
     async fn controller_publish_volume(
         &self,
         request: Request<ControllerPublishVolumeRequest>,
     ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| publish::publish(self, request, deadline);
         call(
+            &self.operations,
             "ControllerPublishVolume",
             request,
-            |request| request.volume_id.clone(),
-            |request| publish::publish(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -212,12 +196,13 @@ impl Controller for ControllerService {
         &self,
         request: Request<ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| publish::unpublish(self, request, deadline);
         call(
+            &self.operations,
             "ControllerUnpublishVolume",
             request,
-            |request| request.volume_id.clone(),
-            |request| publish::unpublish(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -226,12 +211,13 @@ impl Controller for ControllerService {
         &self,
         request: Request<ControllerExpandVolumeRequest>,
     ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| expand::expand(self, request, deadline);
         call(
+            &self.operations,
             "ControllerExpandVolume",
             request,
-            |request| request.volume_id.clone(),
-            |request| expand::expand(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -240,12 +226,13 @@ impl Controller for ControllerService {
         &self,
         request: Request<CreateSnapshotRequest>,
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| snapshots::create(self, request, deadline);
         call(
+            &self.operations,
             "CreateSnapshot",
             request,
-            |request| request.source_volume_id.clone(),
-            |request| snapshots::create(self, request, deadline),
+            |of| &of.source_volume_id,
+            handler,
         )
         .await
     }
@@ -254,12 +241,13 @@ impl Controller for ControllerService {
         &self,
         request: Request<DeleteSnapshotRequest>,
     ) -> Result<Response<DeleteSnapshotResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| snapshots::delete(self, request, deadline);
         call(
+            &self.operations,
             "DeleteSnapshot",
             request,
-            |request| request.snapshot_id.clone(),
-            |request| snapshots::delete(self, request, deadline),
+            |of| &of.snapshot_id,
+            handler,
         )
         .await
     }
@@ -268,12 +256,13 @@ impl Controller for ControllerService {
         &self,
         request: Request<ListSnapshotsRequest>,
     ) -> Result<Response<ListSnapshotsResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| snapshots::look::list(self, request, deadline);
         call(
+            &self.operations,
             "ListSnapshots",
             request,
-            |request| request.snapshot_id.clone(),
-            |request| snapshots::look::list(self, request, deadline),
+            |of| &of.snapshot_id,
+            handler,
         )
         .await
     }
@@ -283,26 +272,21 @@ impl Controller for ControllerService {
         request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
         self.settings.switches.serve(Switchable::GetSnapshot)?;
-        let deadline = self.operations.deadline(&request);
-        call(
-            "GetSnapshot",
-            request,
-            |request| request.snapshot_id.clone(),
-            |request| snapshots::look::get(self, request, deadline),
-        )
-        .await
+        let handler = |request, deadline| snapshots::look::get(self, request, deadline);
+        call(&self.operations, "GetSnapshot", request, |of| &of.snapshot_id, handler).await
     }
 
     async fn validate_volume_capabilities(
         &self,
         request: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| look::validate(self, request, deadline);
         call(
+            &self.operations,
             "ValidateVolumeCapabilities",
             request,
-            |request| request.volume_id.clone(),
-            |request| look::validate(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -311,14 +295,8 @@ impl Controller for ControllerService {
         &self,
         request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        call(
-            "ListVolumes",
-            request,
-            |_| String::new(),
-            |request| look::list(self, request, deadline),
-        )
-        .await
+        let handler = |request, deadline| look::list(self, request, deadline);
+        call(&self.operations, "ListVolumes", request, |_| "", handler).await
     }
 
     async fn controller_get_volume(
@@ -326,12 +304,13 @@ impl Controller for ControllerService {
         request: Request<ControllerGetVolumeRequest>,
     ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
         self.settings.switches.serve(Switchable::GetVolume)?;
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| look::get(self, request, deadline);
         call(
+            &self.operations,
             "ControllerGetVolume",
             request,
-            |request| request.volume_id.clone(),
-            |request| look::get(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -340,26 +319,21 @@ impl Controller for ControllerService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        call(
-            "GetCapacity",
-            request,
-            |_| String::new(),
-            |request| room::capacity(self, request, deadline),
-        )
-        .await
+        let handler = |request, deadline| room::capacity(self, request, deadline);
+        call(&self.operations, "GetCapacity", request, |_| "", handler).await
     }
 
     async fn controller_modify_volume(
         &self,
         request: Request<ControllerModifyVolumeRequest>,
     ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| modify::modify(self, request, deadline);
         call(
+            &self.operations,
             "ControllerModifyVolume",
             request,
-            |request| request.volume_id.clone(),
-            |request| modify::modify(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -369,12 +343,13 @@ impl Controller for ControllerService {
         request: Request<ControllerGetVolumeHealthRequest>,
     ) -> Result<Response<ControllerGetVolumeHealthResponse>, Status> {
         self.settings.switches.serve(Switchable::GetVolumeHealth)?;
-        let deadline = self.operations.deadline(&request);
+        let handler = |request, deadline| health::get(self, request, deadline);
         call(
+            &self.operations,
             "ControllerGetVolumeHealth",
             request,
-            |request| request.volume_id.clone(),
-            |request| health::get(self, request, deadline),
+            |of| &of.volume_id,
+            handler,
         )
         .await
     }
@@ -384,14 +359,8 @@ impl Controller for ControllerService {
         request: Request<ControllerListVolumeHealthRequest>,
     ) -> Result<Response<ControllerListVolumeHealthResponse>, Status> {
         self.settings.switches.serve(Switchable::ListVolumeHealth)?;
-        let deadline = self.operations.deadline(&request);
-        call(
-            "ControllerListVolumeHealth",
-            request,
-            |_| String::new(),
-            |request| health::list(self, request, deadline),
-        )
-        .await
+        let handler = |request, deadline| health::list(self, request, deadline);
+        call(&self.operations, "ControllerListVolumeHealth", request, |_| "", handler).await
     }
 
     async fn controller_get_capabilities(

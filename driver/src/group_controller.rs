@@ -249,12 +249,13 @@ impl GroupController for GroupControllerService {
         &self,
         request: Request<CreateVolumeGroupSnapshotRequest>,
     ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
-        let deadline = self.controller.operations().deadline(&request);
+        let handler = |request, deadline| self.create(request, deadline);
         call(
+            self.controller.operations(),
             "CreateVolumeGroupSnapshot",
             request,
-            |request| request.name.clone(),
-            |request| self.create(request, deadline),
+            |of| &of.name,
+            handler,
         )
         .await
     }
@@ -263,12 +264,13 @@ impl GroupController for GroupControllerService {
         &self,
         request: Request<DeleteVolumeGroupSnapshotRequest>,
     ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
-        let deadline = self.controller.operations().deadline(&request);
+        let handler = |request, deadline| self.delete(request, deadline);
         call(
+            self.controller.operations(),
             "DeleteVolumeGroupSnapshot",
             request,
-            |request| request.group_snapshot_id.clone(),
-            |request| self.delete(request, deadline),
+            |of| &of.group_snapshot_id,
+            handler,
         )
         .await
     }
@@ -277,12 +279,13 @@ impl GroupController for GroupControllerService {
         &self,
         request: Request<GetVolumeGroupSnapshotRequest>,
     ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
-        let deadline = self.controller.operations().deadline(&request);
+        let handler = |request, deadline| self.get(request, deadline);
         call(
+            self.controller.operations(),
             "GetVolumeGroupSnapshot",
             request,
-            |request| request.group_snapshot_id.clone(),
-            |request| self.get(request, deadline),
+            |of| &of.group_snapshot_id,
+            handler,
         )
         .await
     }

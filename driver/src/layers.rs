@@ -16,6 +16,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::{Instrument, Span};
 
 use crate::metrics::DriverMetrics;
+use crate::operations::{Deadline, Operations};
 use crate::status;
 
 type PanicAnswer = fn(Box<dyn Any + Send>) -> http::Response<Body>;
@@ -134,12 +135,14 @@ fn short_id(sources: &Sources) -> String {
 }
 
 /// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request
-/// shows no secret), and writes one line about its end. `volume` is the volume's id, or its name before it has one.
+/// shows no secret), and writes one line about its end. `volume` is the volume's id, or its name before it has one. The handler has to
+/// answer by the deadline of [`Operations::deadline`].
 pub async fn call<Q, R, F>(
+    operations: &Operations,
     rpc: &'static str,
     request: Request<Q>,
-    volume: impl FnOnce(&Q) -> String,
-    handler: impl FnOnce(Q) -> F,
+    volume: impl FnOnce(&Q) -> &str,
+    handler: impl FnOnce(Q, Deadline) -> F,
 ) -> Result<Response<R>, Status>
 where
     Q: Debug,
@@ -147,11 +150,12 @@ where
     F: Future<Output = Result<R, Status>>,
 {
     let since = Instant::now();
+    let deadline = operations.deadline(&request);
     let request = request.into_inner();
-    let volume = volume(&request);
+    let volume = volume(&request).to_owned();
     Span::current().record("volume_id", &volume);
     tracing::debug!(rpc, ?request, "request");
-    let answer = handler(request).await;
+    let answer = handler(request, deadline).await;
     let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
     // The keys to the logs of Keystone, Cinder and Nova. A call that joined an operation has none: they are told by the one that
     // started it.

@@ -237,11 +237,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        let volume = |request: &NodeStageVolumeRequest| request.volume_id.clone();
-        call("NodeStageVolume", request, volume, |request| {
-            stage::stage(self, request, deadline)
-        })
+        let handler = |request, deadline| stage::stage(self, request, deadline);
+        call(
+            &self.operations,
+            "NodeStageVolume",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -249,11 +252,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        let volume = |request: &NodeUnstageVolumeRequest| request.volume_id.clone();
-        call("NodeUnstageVolume", request, volume, |request| {
-            unstage::unstage(self, request, deadline)
-        })
+        let handler = |request, deadline| unstage::unstage(self, request, deadline);
+        call(
+            &self.operations,
+            "NodeUnstageVolume",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -261,11 +267,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodePublishVolumeRequest>,
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        let volume = |request: &NodePublishVolumeRequest| request.volume_id.clone();
-        call("NodePublishVolume", request, volume, |request| {
-            publish::publish(self, request, deadline)
-        })
+        let handler = |request, deadline| publish::publish(self, request, deadline);
+        call(
+            &self.operations,
+            "NodePublishVolume",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -273,11 +282,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        let volume = |request: &NodeUnpublishVolumeRequest| request.volume_id.clone();
-        call("NodeUnpublishVolume", request, volume, |request| {
-            publish::unpublish(self, request, deadline)
-        })
+        let handler = |request, deadline| publish::unpublish(self, request, deadline);
+        call(
+            &self.operations,
+            "NodeUnpublishVolume",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -285,10 +297,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let volume = |request: &NodeGetVolumeStatsRequest| request.volume_id.clone();
-        call("NodeGetVolumeStats", request, volume, |request| {
-            stats::stats(self, request)
-        })
+        let handler = |request, _| stats::stats(self, request);
+        call(
+            &self.operations,
+            "NodeGetVolumeStats",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -296,11 +312,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let deadline = self.operations.deadline(&request);
-        let volume = |request: &NodeExpandVolumeRequest| request.volume_id.clone();
-        call("NodeExpandVolume", request, volume, |request| {
-            expand::expand(self, request, deadline)
-        })
+        let handler = |request, deadline| expand::expand(self, request, deadline);
+        call(
+            &self.operations,
+            "NodeExpandVolume",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -308,11 +327,15 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetVolumeHealthRequest>,
     ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
-        let volume = |request: &NodeGetVolumeHealthRequest| request.volume_id.clone();
         self.instance.switches().serve(Switchable::GetVolumeHealth)?;
-        call("NodeGetVolumeHealth", request, volume, |request| {
-            health::volume(self, request)
-        })
+        let handler = |request, _| health::volume(self, request);
+        call(
+            &self.operations,
+            "NodeGetVolumeHealth",
+            request,
+            |of| &of.volume_id,
+            handler,
+        )
         .await
     }
 
@@ -320,9 +343,9 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetStorageHealthRequest>,
     ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
-        let none = |_: &NodeGetStorageHealthRequest| String::new();
         self.instance.switches().serve(Switchable::GetStorageHealth)?;
-        call("NodeGetStorageHealth", request, none, |_| health::storage(self)).await
+        let handler = |_, _| health::storage(self);
+        call(&self.operations, "NodeGetStorageHealth", request, |_| "", handler).await
     }
 
     async fn node_get_capabilities(

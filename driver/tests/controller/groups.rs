@@ -208,7 +208,7 @@ async fn a_class_that_asks_for_members_one_by_one_is_refused_before_anything_is_
     };
     let refusal = refused(take(&driver, loose).await, Code::InvalidArgument);
     assert!(refusal.contains("VolumeSnapshot of each volume"), "{refusal}");
-    assert!(sim.calls().is_empty());
+    assert!(sim.log().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
