@@ -122,8 +122,9 @@ crds-check:
 	$(CARGO) run --locked --quiet -p cinder-csi-crds --bin crdgen -- --check
 
 .PHONY: reference
-reference: ## Write the pages and the alerts that are made from the operator's code
+reference: ## Write the pages and the alerts that are made from the code; the driver's page is checked by its test
 	$(CARGO) run --locked --quiet -p cinder-csi-operator --bin reference
+	UPDATE_REFERENCE=1 $(CARGO) test --locked --quiet -p cinder-csi-driver --lib the_page_of_codes
 
 .PHONY: reference-check
 reference-check:

@@ -5,12 +5,14 @@ use rstest::rstest;
 
 use super::*;
 
+mod codes;
+
 fn failure(operation: &'static str, status: Option<u16>) -> Failure {
     Failure {
         operation,
-        object: "volume v".into(),
+        object: "volume VOLUME".into(),
         status,
-        fault: "the fault".into(),
+        fault: "THE FAULT".into(),
         request_id: Some("req-1".into()),
         elapsed: Duration::from_millis(1500),
     }
@@ -18,7 +20,7 @@ fn failure(operation: &'static str, status: Option<u16>) -> Failure {
 
 fn volume_failed(message: &str, removed: bool) -> CloudError {
     CloudError::VolumeFailed {
-        volume: VolumeId::new("v"),
+        volume: VolumeId::new("VOLUME"),
         status: "error".into(),
         message: message.into(),
         removed,
@@ -28,7 +30,7 @@ fn volume_failed(message: &str, removed: bool) -> CloudError {
 
 fn retype_failed(migration: MigrationPolicy) -> CloudError {
     CloudError::RetypeFailed {
-        volume: VolumeId::new("v"),
+        volume: VolumeId::new("VOLUME"),
         wanted: "slow".into(),
         found: "fast".into(),
         migration,
@@ -40,7 +42,7 @@ fn retype_failed(migration: MigrationPolicy) -> CloudError {
 fn not_found(kind: ObjectKind) -> CloudError {
     CloudError::NotFound {
         kind,
-        id: "x".into(),
+        id: "ID".into(),
         request_id: None,
     }
 }
@@ -92,16 +94,16 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::Decode(failure("volume_create", Some(202))), &CHANGES, Code::Unavailable)]
 #[case(CloudError::Decode(failure("volume_get", Some(200))), &OTHERS, Code::Internal)]
 // OpenStack did not finish.
-#[case(CloudError::Timeout { what: "volume v".into(), last_status: "creating".into(), last_error: String::new(), elapsed: Duration::ZERO }, &EVERY_ACT, Code::DeadlineExceeded)]
+#[case(CloudError::Timeout { what: "volume VOLUME".into(), last_status: "creating".into(), last_error: String::new(), elapsed: Duration::ZERO }, &EVERY_ACT, Code::DeadlineExceeded)]
 // The tables of the RPCs.
-#[case(CloudError::VolumeInUse { volume: VolumeId::new("v"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[Act::Delete], Code::FailedPrecondition)]
-#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("v"), dependents: "s1 (id)".into(), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
-#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("v"), server: ServerId::new("s"), servers: vec![ServerId::new("t")], request_id: None }, &[Act::Attach], Code::FailedPrecondition)]
-#[case(CloudError::AttachFailed { volume: VolumeId::new("v"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
+#[case(CloudError::VolumeInUse { volume: VolumeId::new("VOLUME"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[Act::Delete], Code::FailedPrecondition)]
+#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("VOLUME"), dependents: "s1 (id)".into(), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
+#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), servers: vec![ServerId::new("t")], request_id: None }, &[Act::Attach], Code::FailedPrecondition)]
+#[case(CloudError::AttachFailed { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
 #[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[Act::Attach], Code::ResourceExhausted)]
-#[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("v"), difference: "size".into() }, &[Act::Create], Code::AlreadyExists)]
+#[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("VOLUME"), difference: "size".into() }, &[Act::Create], Code::AlreadyExists)]
 // Only INVALID_ARGUMENT lets the resizer call a class infeasible, and then nothing may have changed.
-#[case(CloudError::CannotModify { volume: VolumeId::new("v"), reason: "no such type".into() }, &[Act::Modify], Code::InvalidArgument)]
+#[case(CloudError::CannotModify { volume: VolumeId::new("VOLUME"), reason: "no such type".into() }, &[Act::Modify], Code::InvalidArgument)]
 #[case(CloudError::BadRequest(failure("volume_retype", Some(400))), &[Act::Modify], Code::InvalidArgument)]
 #[case(CloudError::BadRequest(failure("metadata_update", Some(400))), &[Act::Modify], Code::Internal)]
 #[case(CloudError::Quota(failure("volume_retype", Some(413))), &[Act::Modify], Code::ResourceExhausted)]
@@ -110,7 +112,7 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::CannotGroup { name: "g".into(), reason: "two zones".into() }, &[Act::Snapshot], Code::FailedPrecondition)]
 #[case(CloudError::Quota(failure("group_create", Some(413))), &[Act::Snapshot], Code::ResourceExhausted)]
 #[case(CloudError::OtherMembers { id: GroupSnapshotId::new("g"), members: Vec::new() }, &[Act::Delete], Code::InvalidArgument)]
-#[case(CloudError::AttachedDifferently { volume: VolumeId::new("v"), server: ServerId::new("s"), read_only: true }, &[Act::Attach], Code::AlreadyExists)]
+#[case(CloudError::AttachedDifferently { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), read_only: true }, &[Act::Attach], Code::AlreadyExists)]
 fn each_fault_has_its_code(#[case] error: CloudError, #[case] acts: &[Act], #[case] expected: Code) {
     for &act in acts {
         let status = cloud(act, &error);
@@ -143,13 +145,13 @@ fn an_uncertain_creation_never_gets_a_final_code() {
         // Looking for the name, and removing what failed under it.
         CloudError::Quota(failure("volume_list", Some(413))),
         CloudError::VolumeInUse {
-            volume: VolumeId::new("v"),
+            volume: VolumeId::new("VOLUME"),
             status: "reserved".into(),
             servers: Vec::new(),
             request_id: None,
         },
         CloudError::VolumeHasDependents {
-            volume: VolumeId::new("v"),
+            volume: VolumeId::new("VOLUME"),
             dependents: String::new(),
             failure: failure("volume_delete", Some(400)),
         },
@@ -163,7 +165,7 @@ fn an_uncertain_creation_never_gets_a_final_code() {
 #[test]
 fn the_message_carries_object_fault_time_and_request_id() {
     let status = cloud(Act::Attach, &CloudError::Conflict(failure("volume_attach", Some(409))));
-    for part in ["volume v", "the fault", "1.5 s", "req-1"] {
+    for part in ["volume VOLUME", "THE FAULT", "1.5 s", "req-1"] {
         assert!(
             status.message().contains(part),
             "{part} is missing in {}",
