@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check ## Formatting, lints, licences, generated files
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check ## Formatting, lints, licences, generated files, edges between modules
 
 .PHONY: fmt-check
 fmt-check:
@@ -133,6 +133,11 @@ reference-check:
 .PHONY: lines-check
 lines-check:
 	tests/tools/lines --self-test
+
+.PHONY: edges-check
+edges-check:
+	tests/tools/edges --self-test
+	tests/tools/edges
 
 .PHONY: image
 image: ## Build the container images (needs docker or podman: ENGINE=podman)

@@ -37,11 +37,11 @@ const NAME_PATIENCE: Duration = Duration::from_secs(5);
 /// vanished would turn its volumes into deleted ones.
 #[derive(Debug, Clone)]
 pub struct Clouds {
-    inner: Arc<Inner>,
+    inner: Arc<CloudsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CloudsInner {
     named: RwLock<Arc<BTreeMap<String, Cloud>>>,
     /// By cloud, the project that it is to work in.
     projects: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ struct Inner {
 
 /// Where a new volume goes.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct CloudChoice {
     /// The cloud.
     pub cloud: Cloud,
     /// What of the request's requirement is about this cloud's nodes.
@@ -75,7 +75,7 @@ impl Clouds {
         projects: BTreeMap<String, String>,
     ) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CloudsInner {
                 named: RwLock::new(Arc::new(named)),
                 projects,
                 sessions: Sessions::new(options),
@@ -128,8 +128,8 @@ impl Clouds {
         requirement: Option<&TopologyRequirement>,
         source: Option<&Source>,
         name: &str,
-    ) -> Result<Place, Status> {
-        let whole = |cloud: Cloud| Place {
+    ) -> Result<CloudChoice, Status> {
+        let whole = |cloud: Cloud| CloudChoice {
             cloud,
             requirement: requirement.cloned(),
         };
@@ -147,7 +147,7 @@ impl Clouds {
         };
         if let Some(cloud) = holder {
             let ours = requirement.map(|asked| marks(&cloud).only(asked));
-            return Ok(Place {
+            return Ok(CloudChoice {
                 cloud,
                 requirement: ours,
             });
@@ -164,7 +164,7 @@ impl Clouds {
                 }
             }
         }
-        let place = |(cloud, marks): &(&Cloud, Marks)| Place {
+        let place = |(cloud, marks): &(&Cloud, Marks)| CloudChoice {
             cloud: (*cloud).clone(),
             requirement: Some(marks.only(asked)),
         };

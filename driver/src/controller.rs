@@ -38,15 +38,14 @@ mod delete;
 mod encode;
 mod expand;
 mod health;
-mod look;
 mod modify;
 mod publish;
-mod room;
+mod read;
+mod size;
 mod snapshots;
 mod token;
 mod walk;
 
-pub(crate) use look::within;
 pub(crate) use snapshots::creation_time;
 
 /// What the controller is told at its start and does not change.
@@ -84,7 +83,7 @@ pub struct ControllerService {
     settings: Arc<Settings>,
     volume_walks: Walks<ListedVolume>,
     health_walks: Walks<VolumeHealth>,
-    snapshot_walks: Walks<snapshots::look::ListedSnapshot>,
+    snapshot_walks: Walks<snapshots::read::ListedSnapshot>,
 }
 
 impl ControllerService {
@@ -256,7 +255,7 @@ impl Controller for ControllerService {
         &self,
         request: Request<ListSnapshotsRequest>,
     ) -> Result<Response<ListSnapshotsResponse>, Status> {
-        let handler = |request, deadline| snapshots::look::list(self, request, deadline);
+        let handler = |request, deadline| snapshots::read::list(self, request, deadline);
         call(
             &self.operations,
             "ListSnapshots",
@@ -272,7 +271,7 @@ impl Controller for ControllerService {
         request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
         self.settings.switches.serve(Switchable::GetSnapshot)?;
-        let handler = |request, deadline| snapshots::look::get(self, request, deadline);
+        let handler = |request, deadline| snapshots::read::get(self, request, deadline);
         call(&self.operations, "GetSnapshot", request, |of| &of.snapshot_id, handler).await
     }
 
@@ -280,7 +279,7 @@ impl Controller for ControllerService {
         &self,
         request: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
-        let handler = |request, deadline| look::validate(self, request, deadline);
+        let handler = |request, deadline| read::validate(self, request, deadline);
         call(
             &self.operations,
             "ValidateVolumeCapabilities",
@@ -295,7 +294,7 @@ impl Controller for ControllerService {
         &self,
         request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
-        let handler = |request, deadline| look::list(self, request, deadline);
+        let handler = |request, deadline| read::list(self, request, deadline);
         call(&self.operations, "ListVolumes", request, |_| "", handler).await
     }
 
@@ -304,7 +303,7 @@ impl Controller for ControllerService {
         request: Request<ControllerGetVolumeRequest>,
     ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
         self.settings.switches.serve(Switchable::GetVolume)?;
-        let handler = |request, deadline| look::get(self, request, deadline);
+        let handler = |request, deadline| read::get(self, request, deadline);
         call(
             &self.operations,
             "ControllerGetVolume",
@@ -319,7 +318,7 @@ impl Controller for ControllerService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let handler = |request, deadline| room::capacity(self, request, deadline);
+        let handler = |request, deadline| capacity::capacity(self, request, deadline);
         call(&self.operations, "GetCapacity", request, |_| "", handler).await
     }
 

@@ -14,9 +14,9 @@ use csi_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::clouds::Clouds;
-use crate::controller::{ControllerService, within};
+use crate::controller::ControllerService;
 use crate::layers::call;
-use crate::operations::{Deadline, Target};
+use crate::operations::{Deadline, Target, with_deadline};
 use crate::parameters::GroupParameters;
 use crate::status::Act;
 use crate::{fields, status};
@@ -29,7 +29,7 @@ pub struct GroupControllerService {
 
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
-struct Wanted {
+struct WantedGroupSnapshot {
     name: String,
     volumes: BTreeSet<VolumeId>,
     parameters: GroupParameters,
@@ -59,7 +59,7 @@ impl GroupControllerService {
                 "this parameter of the VolumeGroupSnapshotClass is not known and has no effect"
             );
         }
-        let wanted = Wanted {
+        let wanted = WantedGroupSnapshot {
             name: request.name,
             volumes: request.source_volume_ids.into_iter().map(VolumeId::new).collect(),
             parameters,
@@ -160,7 +160,7 @@ impl GroupControllerService {
             }
             Err(unknown())
         };
-        let found = within(deadline, "GetVolumeGroupSnapshot", look).await??;
+        let found = with_deadline(deadline, "GetVolumeGroupSnapshot", look).await??;
         Ok(GetVolumeGroupSnapshotResponse {
             group_snapshot: Some(found),
         })

@@ -23,6 +23,7 @@ pub mod layers;
 pub mod liveness;
 pub mod metrics;
 pub mod node;
+pub mod node_error;
 pub mod operations;
 pub mod parameters;
 pub mod registration;

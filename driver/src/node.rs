@@ -30,7 +30,6 @@ use crate::status;
 use crate::switches::{Switchable, Switches};
 use crate::topology::ZoneLabels;
 
-pub(crate) mod error;
 mod expand;
 mod fields;
 mod health;
@@ -41,8 +40,7 @@ mod stage;
 mod stats;
 mod unstage;
 
-pub use error::NodeError;
-pub use info::InstanceError;
+pub use crate::node_error::{InstanceError, NodeError};
 
 /// How long NodeStageVolume waits for the device of a volume that Nova says is attached. Hot-plug takes well under a second;
 /// a busy guest may need much longer. It ends before the kubelet's two minutes, so that the kubelet sees the reason.

@@ -34,6 +34,7 @@ use tracing::Instrument;
 mod deadline;
 
 pub use deadline::Deadline;
+pub(crate) use deadline::with_deadline;
 
 use crate::status;
 
@@ -89,19 +90,19 @@ impl fmt::Display for Target {
 /// How far an operation has come: what its waiters read when their time is up.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProgressState>>,
     last_failure: LastFailure,
     withdrawn: CancellationToken,
 }
 
-struct State {
+struct ProgressState {
     sentence: String,
     look: Option<Box<dyn Fn() -> Option<String> + Send>>,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for ProgressState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("ProgressState")
             .field("sentence", &self.sentence)
             .finish_non_exhaustive()
     }
@@ -110,7 +111,7 @@ impl fmt::Debug for State {
 impl Progress {
     fn new() -> Self {
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(ProgressState {
                 sentence: "started".into(),
                 look: None,
             })),
@@ -185,12 +186,12 @@ struct Handle<Q, R> {
 }
 
 /// Takes an operation out of the table when its task ends, however it ends.
-struct Registration {
+struct RunningEntry {
     table: Arc<Table>,
     target: Target,
 }
 
-impl Drop for Registration {
+impl Drop for RunningEntry {
     fn drop(&mut self) {
         let running = self.table.running.lock().remove(&self.target);
         if let Some(running) = running {
@@ -343,7 +344,7 @@ impl Operations {
             }),
             ended: CancellationToken::new(),
         });
-        let registration = Registration {
+        let registration = RunningEntry {
             table: self.table.clone(),
             target: target.clone(),
         };

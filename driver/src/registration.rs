@@ -94,12 +94,12 @@ pub struct Registration {
     files: files::Files,
     driver_name: String,
     csi_socket: PathBuf,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RegistrationState>>,
 }
 
 /// How far the registration has come, as far as this process knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum RegistrationState {
     /// Nothing was offered, for this reason.
     Waiting(String),
     /// The link was made; the kubelet has not said what it thinks of it.
@@ -130,7 +130,7 @@ impl Registration {
                 });
             }
         };
-        let state = State::Waiting("the registration with the kubelet has not begun".into());
+        let state = RegistrationState::Waiting("the registration with the kubelet has not begun".into());
         Ok(Self {
             files,
             driver_name,
@@ -142,10 +142,10 @@ impl Registration {
     /// Why the kubelet does not know this driver, as far as this process knows; `None` when all is well.
     pub fn problem(&self) -> Option<String> {
         match &*self.state() {
-            State::Waiting(reason) => Some(reason.clone()),
-            State::Offered => Some("the kubelet was offered this driver and has not answered yet".into()),
-            State::Accepted => None,
-            State::Refused(reason) => Some(format!(
+            RegistrationState::Waiting(reason) => Some(reason.clone()),
+            RegistrationState::Offered => Some("the kubelet was offered this driver and has not answered yet".into()),
+            RegistrationState::Accepted => None,
+            RegistrationState::Refused(reason) => Some(format!(
                 "the kubelet refused the registration: {reason}; it tries again by itself"
             )),
         }
@@ -171,7 +171,7 @@ impl Registration {
     pub async fn withdraw(&self) -> Result<(), FilesError> {
         let files = self.files.clone();
         files::blocking(move || files.withdraw()).await?;
-        *self.state() = State::Waiting("the registration was taken away by --unregister".into());
+        *self.state() = RegistrationState::Waiting("the registration was taken away by --unregister".into());
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Registration {
                 Ok(info) => return info,
                 Err(error) => {
                     tracing::warn!(%error, retry_in = ?pause, "cannot register with the kubelet yet");
-                    *self.state() = State::Waiting(error.to_string());
+                    *self.state() = RegistrationState::Waiting(error.to_string());
                 }
             }
             tokio::time::sleep(pause).await;
@@ -219,10 +219,10 @@ impl Registration {
                 match linked {
                     Ok(files::Link::Made) => {
                         tracing::info!(driver = self.driver_name, "offered to the kubelet");
-                        self.linked(State::Offered);
+                        self.linked(RegistrationState::Offered);
                     }
                     // An earlier process's registration stands.
-                    Ok(files::Link::Stands) => self.linked(State::Accepted),
+                    Ok(files::Link::Stands) => self.linked(RegistrationState::Accepted),
                     Ok(files::Link::SocketLost) => {
                         tracing::warn!("somebody removed the registration socket; it is made anew");
                         lost.cancel();
@@ -254,18 +254,18 @@ impl Registration {
 
     fn complain(&self, error: &dyn std::error::Error) {
         tracing::warn!(%error, retry_in = ?LOOK, "cannot register with the kubelet");
-        *self.state() = State::Waiting(format!("cannot register with the kubelet: {error}"));
+        *self.state() = RegistrationState::Waiting(format!("cannot register with the kubelet: {error}"));
     }
 
     /// The link is as it should be. What the kubelet has said, perhaps while the link was being made, stays.
-    fn linked(&self, state: State) {
+    fn linked(&self, state: RegistrationState) {
         let mut current = self.state();
-        if matches!(*current, State::Waiting(_)) {
+        if matches!(*current, RegistrationState::Waiting(_)) {
             *current = state;
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistrationState> {
         self.state.lock()
     }
 }
@@ -288,14 +288,14 @@ impl Kubelet for Registration {
         let status = request.into_inner();
         *self.state() = if status.plugin_registered {
             tracing::info!(driver = self.driver_name, "registered with the kubelet");
-            State::Accepted
+            RegistrationState::Accepted
         } else {
             tracing::error!(
                 driver = self.driver_name,
                 error = status.error,
                 "the kubelet refused the registration"
             );
-            State::Refused(status.error)
+            RegistrationState::Refused(status.error)
         };
         Ok(Response::new(RegistrationStatusResponse {}))
     }

@@ -11,26 +11,23 @@ mod lookup;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use parking_lot::RwLock;
-use tokio_util::sync::CancellationToken;
 
-use crate::attachments::detached::{self, DetachedLately};
-use crate::auth::Token;
-use crate::block_storage::{Backup, BlockStorage, Created, NewVolume, Snapshot, Volume};
-use crate::compute::{Compute, Server};
+use crate::api::block_storage::{BlockStorage, Created, NewVolume, Volume};
+use crate::api::compute::{Compute, Server};
 use crate::config::CloudConfig;
-use crate::connection::Connection;
-use crate::dependents::{self, Dependents};
+use crate::context::Context;
 use crate::error::CloudError;
+use crate::http::auth::Token;
+use crate::http::connection::Connection;
+use crate::http::options::CloudOptions;
 use crate::ids::{ServerId, VolumeId};
-use crate::listing::kept::Listing;
-use crate::options::CloudOptions;
-use crate::per_server::Turns;
-use crate::room::known::Known;
-use crate::transport::Transport;
-use crate::watch::{Progress, ServerRecords, Watch};
+use crate::operations::access_mode::attach_in_mode;
+use crate::operations::attachments::{AttachOptions, Attached, detach};
+use crate::operations::volumes::create::create_volume;
+use crate::operations::volumes::delete::delete_volume;
+use crate::poll::Progress;
 
-pub use facts::{CloudService, CredentialFacts};
+pub use facts::CloudService;
 
 /// What a login told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,87 +62,21 @@ impl Login {
     }
 }
 
-/// A volume that is attached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
-    /// The device name that Nova thought of; the guest may see another one.
-    pub device: Option<String>,
-    /// The volume as it was seen attached.
-    pub volume: Option<Volume>,
-    /// Whether it was there before it was asked for.
-    pub already: bool,
-}
-
-/// How to attach.
-#[derive(Debug, Clone, Default)]
-pub struct AttachOptions {
-    /// Whether no other server may have the volume, even if it is a multiattach one.
-    pub exclusive: bool,
-    /// How many volumes of CSI drivers the server may have; Nova's own limit when `None`. Checked beforehand: one more request, and a
-    /// list of the project's volumes for a server that has as many volumes of any kind.
-    pub server_limit: Option<u32>,
-    /// Whether the node only reads. A volume that the server has in the other mode is [`CloudError::AttachedDifferently`].
-    pub read_only: bool,
-    /// Ends an attachment that waits for its turn at the server, before anything was asked of Nova: the error is
-    /// [`CloudError::Conflict`]. Once the request is on its way this changes nothing.
-    pub withdrawn: CancellationToken,
-}
-
 /// One cloud. Cheap to clone; clones share the session, the token and the watch.
 ///
 /// The operations (create, delete, attach, detach) end within [`CloudOptions::operation_timeout`]. Dropping their futures stops the
 /// waiting but nothing that OpenStack has begun; calling again with the same arguments goes on where they were.
 #[derive(Debug, Clone)]
 pub struct Cloud {
-    pub(crate) inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    config: RwLock<Arc<CloudConfig>>,
-    pub(crate) options: CloudOptions,
-    pub(crate) transport: Arc<Transport>,
-    pub(crate) watch: Watch<Volume>,
-    pub(crate) servers: Watch<ServerRecords>,
-    pub(crate) snapshots: Watch<Snapshot>,
-    pub(crate) backups: Watch<Backup>,
-    pub(crate) turns: Turns,
-    pub(crate) dependents: Dependents,
-    pub(crate) known: Known,
-    pub(crate) listing: Listing,
-    pub(crate) detached: DetachedLately,
-}
-
-impl Inner {
-    pub(crate) fn config(&self) -> Arc<CloudConfig> {
-        Arc::clone(&self.config.read())
-    }
+    inner: Arc<Context>,
 }
 
 impl Cloud {
     /// Prepares everything and asks nobody yet: an error is about the configuration (a CA file that cannot be read, a bad URL).
     /// The TLS provider of the process must be installed before.
     pub fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
-        let transport = Arc::new(Transport::new(Connection::new(&config, &options)?, &options));
-        let watch = Watch::new(Arc::clone(&transport));
-        let servers = Watch::new(Arc::clone(&transport));
-        let snapshots = Watch::new(Arc::clone(&transport));
-        let backups = Watch::new(Arc::clone(&transport));
         Ok(Self {
-            inner: Arc::new(Inner {
-                config: RwLock::new(Arc::new(config)),
-                options,
-                transport,
-                watch,
-                servers,
-                snapshots,
-                backups,
-                turns: Turns::default(),
-                dependents: dependents::none(),
-                known: Known::default(),
-                listing: Listing::default(),
-                detached: detached::none(),
-            }),
+            inner: Arc::new(Context::new(config, options)?),
         })
     }
 
@@ -181,8 +112,7 @@ impl Cloud {
             return Err(other("region", &name(&before), &name(&connection)));
         }
         let login = Login::of(&token, &connection);
-        self.inner.transport.reconnect(connection);
-        *self.inner.config.write() = Arc::new(config);
+        self.inner.reconnect(config, connection);
         Ok(login)
     }
 
@@ -244,13 +174,13 @@ impl Cloud {
     /// uncertain answer the name is looked up again. A volume in `error` is removed only if it carries the name and all of the
     /// metadata; then [`CloudError::VolumeFailed`] tells Cinder's message.
     pub async fn create_volume(&self, new: NewVolume) -> Result<Created, CloudError> {
-        self.inner.then_list_anew(self.inner.create_volume(&new)).await
+        self.inner.then_list_anew(create_volume(&self.inner, &new)).await
     }
 
     /// Deletes a volume, by its id, and waits until Cinder no longer knows it. A volume that is not there is deleted. An attached
     /// one is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
     pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
-        self.inner.then_list_anew(self.inner.delete_volume(volume)).await
+        self.inner.then_list_anew(delete_volume(&self.inner, volume)).await
     }
 
     /// Attaches a volume and waits until it has arrived. Does nothing for one that is there. A volume on its way from or to a
@@ -261,13 +191,13 @@ impl Cloud {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<Attached, CloudError> {
-        let attachment = self.inner.attach_in_mode(volume, server, options);
+        let attachment = attach_in_mode(&self.inner, volume, server, options);
         self.inner.then_list_anew(attachment).await
     }
 
     /// Detaches a volume from a server, or from all with `None`, and waits until Cinder and Nova agree on it. A volume or a server
     /// that is not there, or not together, is detached. What a deleted server left behind in Cinder is cleared away.
     pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        self.inner.then_list_anew(self.inner.detach(volume, server)).await
+        self.inner.then_list_anew(detach(&self.inner, volume, server)).await
     }
 }

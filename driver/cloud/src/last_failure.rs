@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::CloudError;
 use parking_lot::Mutex;
 
 tokio::task_local! {
@@ -16,10 +15,10 @@ tokio::task_local! {
 /// Repeated requests, looks after an uncertain answer and polls that fail end in no error as long as there is hope. A caller that
 /// gives up before the work does has a right to know what the work is struggling with.
 #[derive(Debug, Clone, Default)]
-pub struct LastFailure(Arc<Mutex<Kept>>);
+pub struct LastFailure(Arc<Mutex<FailureState>>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FailureState {
     failure: Option<Met>,
     absence: Option<Absence>,
 }
@@ -53,7 +52,7 @@ impl LastFailure {
         found
     }
 
-    fn change(change: impl FnOnce(&mut Kept)) {
+    fn change(change: impl FnOnce(&mut FailureState)) {
         // Work that nobody keeps book of has nowhere to leave it.
         let _ = OF_TASK.try_with(|kept| change(&mut kept.0.lock()));
     }
@@ -70,7 +69,7 @@ impl fmt::Display for LastFailure {
 }
 
 /// A request for this operation, or a look on behalf of this work, has failed.
-pub(crate) fn met(operation: &'static str, error: &CloudError) {
+pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
     LastFailure::change(|kept| {
         kept.failure = Some(Met {
             operation,
@@ -101,6 +100,7 @@ pub(crate) fn missed(object: &str, request_id: Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::CloudError;
 
     fn failure(operation: &'static str) -> CloudError {
         CloudError::Server(crate::error::Failure {

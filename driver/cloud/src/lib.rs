@@ -12,66 +12,43 @@
 //! Invariants: a request that makes something is never repeated blindly; a volume is deleted by id only, and by this crate's own
 //! decision only when this very creation made it; identifiers that are no UUIDs never reach OpenStack; every wait is bounded.
 
-mod attachments;
-mod auth;
-mod awaited;
-mod backups;
-mod block_storage;
-mod cached;
-mod catalog;
+mod api;
 mod cloud;
-mod compute;
 pub mod config;
-mod connection;
-mod dependents;
+mod context;
 mod error;
-mod expiring;
-mod fault;
-mod groups;
-mod health;
-mod http_client;
+mod http;
 mod ids;
 mod last_failure;
-mod listing;
 pub mod marks;
 mod metadata;
 mod migration;
-mod modify;
-mod observer;
-mod options;
-mod pace;
-mod per_server;
-mod readonly;
-mod retry;
-mod room;
-mod service;
-mod snapshots;
-mod throttle;
-mod transport;
-mod volumes;
-mod watch;
+mod operations;
+mod poll;
 
-pub use awaited::Awaited;
-pub use block_storage::{
+pub use crate::http::auth::CredentialFacts;
+pub use crate::http::awaited::Awaited;
+pub use crate::http::client::{Connect, HttpClient, Reqwest, SendError};
+pub use crate::http::fault::text as fault_text;
+pub use crate::http::observer::{Observer, Unobserved};
+pub use crate::http::options::CloudOptions;
+pub use crate::last_failure::LastFailure;
+pub use api::block_storage::{
     Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source, Volume,
     VolumeAttachment, VolumeStatus, VolumeType,
 };
-pub use cloud::{AttachOptions, Attached, Cloud, CloudService, CredentialFacts, Login};
-pub use compute::Server;
+pub use api::compute::Server;
+pub use cloud::{Cloud, CloudService, Login};
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Interface, TopologyOptions};
+pub use context::kept::ListedVolume;
 pub use error::{CloudError, Failure, ObjectKind, Obstacle};
-pub use fault::text as fault_text;
-pub use groups::{GroupSnapshot, NewGroupSnapshot};
-pub use health::{Severity, Trouble};
-pub use http_client::{Connect, HttpClient, Reqwest, SendError};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
-pub use last_failure::LastFailure;
-pub use listing::ListedVolume;
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;
-pub use modify::Changes;
-pub use observer::{Observer, Unobserved};
-pub use options::CloudOptions;
-pub use room::Room;
-pub use snapshots::PointInTime;
-pub use watch::Progress;
+pub use operations::attachments::{AttachOptions, Attached};
+pub use operations::capacity::Room;
+pub use operations::groups::{GroupSnapshot, NewGroupSnapshot};
+pub use operations::health::{Severity, Trouble};
+pub use operations::modify::Changes;
+pub use operations::snapshots::PointInTime;
+pub use poll::Progress;

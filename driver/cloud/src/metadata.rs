@@ -166,7 +166,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     }
     let client = client
         .build()
-        .map_err(|error| MetadataError::Client(crate::http_client::chain(&error)))?;
+        .map_err(|error| MetadataError::Client(crate::http::client::chain(&error)))?;
     // What is told names the link instead of our own name for it.
     let url_told = match address {
         Some(address) => format!("http://{address}/{DOCUMENT}"),
@@ -174,7 +174,7 @@ async fn ask(url: String, address: Option<SocketAddrV6>, timeout: Duration) -> R
     };
     let unreachable = |error: reqwest::Error| MetadataError::Request {
         url: url_told.clone(),
-        reason: crate::http_client::chain(&error.without_url()),
+        reason: crate::http::client::chain(&error.without_url()),
     };
     let mut request = client.get(&url);
     if let Some(host) = host {

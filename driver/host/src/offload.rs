@@ -121,13 +121,13 @@ impl Drop for Part {
 
 /// What a thread holds until its call returns.
 #[derive(Debug)]
-struct Held {
+struct CallGuard {
     _thread: OwnedSemaphorePermit,
     _alike: OwnedSemaphorePermit,
     part: Part,
 }
 
-impl Drop for Held {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         // One came back, so the next may try.
         if let Some(act) = self.part.acts.lock().get_mut(&self.part.what) {
@@ -170,7 +170,7 @@ impl Calls {
             return Err(OffloadError::Saturated { what, limit });
         };
         let acts = part.acts.clone();
-        let held = Held {
+        let held = CallGuard {
             _thread: thread,
             _alike: alike,
             part,

@@ -56,13 +56,13 @@ impl Host {
     }
 }
 
-struct Disk {
+struct CountedDisk {
     bus: Bus,
     is_volume: bool,
 }
 
 fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> Room {
-    let disks: Vec<Disk> = names(machine, &sys.join("block"))
+    let disks: Vec<CountedDisk> = names(machine, &sys.join("block"))
         .into_iter()
         .filter_map(|name| disk(machine, sys, mounts, &name))
         .collect();
@@ -88,7 +88,7 @@ pub(crate) fn names(machine: &dyn Machine, dir: &Path) -> Vec<String> {
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
-fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> Option<Disk> {
+fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> Option<CountedDisk> {
     let bus = [("vd", Bus::Virtio), ("sd", Bus::Scsi), ("nvme", Bus::Nvme)]
         .into_iter()
         .find_map(|(prefix, bus)| name.starts_with(prefix).then_some(bus))?;
@@ -96,7 +96,7 @@ fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> O
     // What nothing uses yet is most likely about to be staged.
     let is_volume = is_volume(machine, sys, name)
         && (!is_in_use(machine, sys, &used) || is_shown_by_csi(machine, sys, mounts, &used));
-    Some(Disk { bus, is_volume })
+    Some(CountedDisk { bus, is_volume })
 }
 
 /// Whether a disk has partitions, bears a mounted file system, or is a part of another block device. sysfs shows that for the whole

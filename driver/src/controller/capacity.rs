@@ -1,88 +1,145 @@
-//! From a range of bytes to a size that Cinder can make.
+//! GetCapacity: what still fits.
 
-use cinder_cloud::GiB;
-use csi_proto::csi::v1::CapacityRange;
+use cinder_cloud::{Cloud, CloudError, GiB, Room};
+use csi_proto::csi::v1::{GetCapacityRequest, GetCapacityResponse, Topology};
 use tonic::Status;
 
+use super::{ControllerService, encode};
+use crate::capability::Access;
+use crate::operations::{Deadline, with_deadline};
+use crate::parameters::{CreateParameters, TOPOLOGY_ZONE};
 use crate::status;
+use crate::status::Act;
 
-const FIELD: &str = "capacity_range";
+/// Told where nothing limits the capacity: 1 EiB, so that sums of it still fit into 64 bits.
+const UNLIMITED: i64 = 1 << 60;
 
-/// The size of a new volume: the required bytes rounded up to whole gibibytes, 1 GiB where nothing is required. It must
-/// stay within the limit and within what a signed 64-bit number of bytes can say, else `OUT_OF_RANGE`.
-pub(super) fn size(range: Option<&CapacityRange>) -> Result<GiB, Status> {
-    let Some(range) = range else { return smallest(0) };
-    let (Ok(required), Ok(limit)) = (u64::try_from(range.required_bytes), u64::try_from(range.limit_bytes)) else {
-        return Err(status::invalid(FIELD, "bytes cannot be negative"));
+/// What is left of the project's quotas and, where the project may see them, of the scheduler's pools. What can never be made
+/// has no capacity: a zone that does not exist, a type that is not offered there.
+pub(super) async fn capacity(
+    service: &ControllerService,
+    request: GetCapacityRequest,
+    deadline: Deadline,
+) -> Result<GetCapacityResponse, Status> {
+    let parameters =
+        CreateParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
+    let accesses: Result<Vec<Access>, _> = request.volume_capabilities.iter().map(Access::read).collect();
+    let Ok(accesses) = accesses else {
+        return Ok(answer(Room::NONE));
     };
-    if required == 0 && limit == 0 {
-        return Err(status::invalid(FIELD, "it needs required_bytes, limit_bytes or both"));
-    }
-    if limit != 0 && required > limit {
-        return Err(status::invalid(
-            FIELD,
-            format_args!("required_bytes {required} is more than limit_bytes {limit}"),
-        ));
-    }
-    let size = smallest(required)?;
-    if limit != 0 && size.bytes() > limit {
-        return Err(status::out_of_range(format_args!(
-            "Cinder makes volumes of whole GiB: {required} bytes become {size}, which is more than the limit of {limit} bytes"
-        )));
-    }
-    Ok(size)
+    // The request has no secrets: where there are several clouds, this is about the one that is used without any.
+    let cloud = service.clouds.of_topology(request.accessible_topology.as_ref())?;
+    let look = async {
+        let volume_type = match &parameters.volume_type {
+            None => None,
+            Some(wanted) => {
+                let found = cloud.volume_type(wanted).await.map_err(|error| looked(&error))?;
+                let unknown =
+                    || status::invalid("parameters", format_args!("the project knows no volume type {wanted}"));
+                Some(found.ok_or_else(unknown)?)
+            }
+        };
+        let several = accesses.iter().any(|access| access.multi_node);
+        if several && volume_type.as_ref().is_some_and(|found| !found.multiattach()) {
+            return Ok(Room::NONE);
+        }
+        let zone = match wanted_zone(service, &cloud, &parameters, request.accessible_topology.as_ref()).await? {
+            Zone::Any => None,
+            Zone::One(zone) => Some(zone),
+            Zone::Impossible => return Ok(Room::NONE),
+        };
+        if let (Some(volume_type), Some(zone)) = (&volume_type, &zone)
+            && !volume_type.allows_zone(zone)
+        {
+            return Ok(Room::NONE);
+        }
+        let volume_type = volume_type.map(|found| found.name);
+        cloud
+            .room(volume_type.as_deref(), zone.as_deref())
+            .await
+            .map_err(|error| looked(&error))
+    };
+    with_deadline(deadline, "GetCapacity", look).await?.map(answer)
 }
 
-/// The most bytes that are allowed; `None` where the range sets no limit.
-pub(super) fn limit(range: &CapacityRange) -> Option<u64> {
-    u64::try_from(range.limit_bytes).ok().filter(|limit| *limit > 0)
+fn looked(error: &CloudError) -> Status {
+    status::cloud(Act::Look, error)
 }
 
-/// The largest whole size within the limit; `None` where the range sets none.
-pub(super) fn largest(range: Option<&CapacityRange>) -> Option<GiB> {
-    limit(range?).and_then(|limit| GiB::new(limit >> 30))
+enum Zone {
+    /// It makes no difference.
+    Any,
+    /// This one of Cinder's.
+    One(String),
+    /// None that there is, or two that exclude each other.
+    Impossible,
 }
 
-fn smallest(bytes: u64) -> Result<GiB, Status> {
-    GiB::from_bytes_rounded_up(bytes)
-        .filter(|size| i64::try_from(size.bytes()).is_ok())
-        .ok_or_else(|| status::out_of_range(format_args!("{bytes} bytes are more than any volume can have")))
+/// The zone of Cinder's in which new volumes would be: what the class says, and what the topology says where that is of interest.
+async fn wanted_zone(
+    service: &ControllerService,
+    cloud: &Cloud,
+    parameters: &CreateParameters,
+    topology: Option<&Topology>,
+) -> Result<Zone, Status> {
+    let zones_matter = service.settings.topology && !cloud.config().block_storage.ignore_volume_az;
+    let segment = topology
+        .filter(|_| zones_matter)
+        .and_then(|topology| topology.segments.get(TOPOLOGY_ZONE));
+    if segment.is_none() && parameters.availability.is_none() {
+        return Ok(Zone::Any);
+    }
+    let zones = cloud.zones().await.map_err(|error| looked(&error))?;
+    let fits = |zone: &&String| {
+        let named = parameters.availability.as_ref().is_none_or(|wanted| wanted == *zone);
+        // As a volume in that zone would be told to Kubernetes.
+        let told = encode::zone(service, cloud, Some(zone));
+        let reached = segment.is_none_or(|segment| {
+            told.iter()
+                .any(|topology| topology.segments.get(TOPOLOGY_ZONE) == Some(segment))
+        });
+        named && reached
+    };
+    Ok(zones
+        .iter()
+        .find(fits)
+        .map_or(Zone::Impossible, |zone| Zone::One(zone.clone())))
+}
+
+fn answer(room: Room) -> GetCapacityResponse {
+    let smallest = GiB::from_bytes_rounded_up(0).map(encode::bytes);
+    GetCapacityResponse {
+        available_capacity: room
+            .available
+            .map_or(UNLIMITED, |size| encode::bytes(size).min(UNLIMITED)),
+        maximum_volume_size: room.largest.map(|size| encode::bytes(size).min(UNLIMITED)),
+        minimum_volume_size: smallest,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-    use tonic::Code;
-
     use super::*;
 
-    const GIB: i64 = 1 << 30;
+    #[test]
+    fn what_nothing_limits_is_large_and_finite() {
+        let told = answer(Room {
+            available: None,
+            largest: None,
+        });
+        assert_eq!((told.available_capacity, told.maximum_volume_size), (UNLIMITED, None));
+        assert_eq!(told.minimum_volume_size, Some(1 << 30));
+    }
 
-    #[rstest]
-    #[case(None, Ok(1))]
-    #[case(Some((1, 0)), Ok(1))]
-    #[case(Some((GIB, GIB)), Ok(1))]
-    #[case(Some((GIB + 1, 0)), Ok(2))]
-    #[case(Some((GIB + 1, 2 * GIB)), Ok(2))]
-    #[case(Some((0, GIB)), Ok(1))]
-    #[case(Some((0, GIB - 1)), Err(Code::OutOfRange))]
-    #[case(Some((GIB + 1, 2 * GIB - 1)), Err(Code::OutOfRange))]
-    #[case(Some((i64::MAX, 0)), Err(Code::OutOfRange))]
-    #[case(Some((0, 0)), Err(Code::InvalidArgument))]
-    #[case(Some((-1, 0)), Err(Code::InvalidArgument))]
-    #[case(Some((0, -1)), Err(Code::InvalidArgument))]
-    #[case(Some((2 * GIB, GIB)), Err(Code::InvalidArgument))]
-    fn a_range_becomes_whole_gibibytes_or_an_error(
-        #[case] range: Option<(i64, i64)>,
-        #[case] expected: Result<u64, Code>,
-    ) {
-        let range = range.map(|(required_bytes, limit_bytes)| CapacityRange {
-            required_bytes,
-            limit_bytes,
+    #[test]
+    fn no_size_overflows() {
+        let told = answer(Room {
+            available: Some(GiB::MAX),
+            largest: Some(GiB::MAX),
         });
         assert_eq!(
-            size(range.as_ref()).map(GiB::get).map_err(|status| status.code()),
-            expected
+            (told.available_capacity, told.maximum_volume_size),
+            (UNLIMITED, Some(UNLIMITED))
         );
     }
 }

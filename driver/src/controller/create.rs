@@ -9,12 +9,11 @@ use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSour
 use csi_proto::csi::v1::{CreateVolumeRequest, CreateVolumeResponse, VolumeCapability, VolumeContentSource};
 use tonic::Status;
 
-use super::look::within;
-use super::{ControllerService, capacity, encode, follow};
+use super::{ControllerService, encode, follow, size};
 use crate::capability::Access;
 use crate::claims::HintError;
-use crate::clouds::Place;
-use crate::operations::{Deadline, Target};
+use crate::clouds::CloudChoice;
+use crate::operations::{Deadline, Target, with_deadline};
 use crate::parameters::{CreateParameters, DESCRIPTION, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters};
 use crate::status::Act;
 use crate::topology::Zones;
@@ -22,7 +21,7 @@ use crate::{fields, status};
 
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
-struct Wanted {
+struct WantedVolume {
     new: NewVolume,
     zones: Zones,
     /// The claim whose annotations count.
@@ -45,7 +44,7 @@ pub(super) async fn create(
     let source = request.volume_content_source.clone().map(source).transpose()?;
     let clouds = &service.clouds;
     let place = clouds.place(&request.secrets, asked, source.as_ref(), &request.name);
-    let Place { cloud, requirement } = within(deadline, "the choice of the cloud", place).await??;
+    let CloudChoice { cloud, requirement } = with_deadline(deadline, "the choice of the cloud", place).await??;
     let request = CreateVolumeRequest {
         accessibility_requirements: requirement,
         ..request
@@ -68,7 +67,7 @@ pub(super) async fn create(
         .await
 }
 
-fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest) -> Result<Wanted, Status> {
+fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest) -> Result<WantedVolume, Status> {
     fields::required_name("name", &request.name)?;
     let accesses = Access::of_all("volume_capabilities", &request.volume_capabilities)?;
     let mutable = MutableParameters::decode(&request.mutable_parameters)
@@ -96,17 +95,17 @@ fn read(service: &ControllerService, cloud: &Cloud, request: CreateVolumeRequest
         .map(|options| (MKFS_OPTIONS.to_owned(), options))
         .into_iter()
         .collect();
-    let size = capacity::size(request.capacity_range.as_ref())?;
+    let size = size::size(request.capacity_range.as_ref())?;
     let zones = if service.settings.topology {
         Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(cloud))
     } else {
         Zones::default()
     };
-    let mut wanted = Wanted {
+    let mut wanted = WantedVolume {
         new: NewVolume {
             name: request.name,
             size,
-            largest: capacity::largest(request.capacity_range.as_ref()),
+            largest: size::largest(request.capacity_range.as_ref()),
             source,
             multiattach: accesses.iter().any(|access| access.multi_node),
             availability_zone: parameters
@@ -169,7 +168,7 @@ fn check_mkfs(options: &MkfsOptions, capabilities: &[VolumeCapability]) -> Resul
 /// What is wanted with the hints of the claim's annotations, where they are read. Without them nothing is made: a volume cannot be
 /// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume
 /// of this name, and without meaning once there is ours.
-async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: Wanted) -> Result<Wanted, Status> {
+async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: WantedVolume) -> Result<WantedVolume, Status> {
     let (Some(claims), Some((namespace, name))) = (&service.settings.claims, &wanted.claim) else {
         return Ok(wanted);
     };
@@ -223,7 +222,7 @@ fn source(source: VolumeContentSource) -> Result<Source, Status> {
 async fn answer(
     service: &ControllerService,
     cloud: &Cloud,
-    wanted: &Wanted,
+    wanted: &WantedVolume,
     created: Created,
 ) -> Result<CreateVolumeResponse, Status> {
     let Created { volume, adopted } = created;

@@ -4,7 +4,7 @@ use cinder_cloud::{Cloud, GiB, Volume, VolumeId};
 use csi_proto::csi::v1::{ControllerExpandVolumeRequest, ControllerExpandVolumeResponse};
 use tonic::Status;
 
-use super::{ControllerService, capacity, encode, follow};
+use super::{ControllerService, encode, follow, size};
 use crate::capability::Access;
 use crate::operations::{Deadline, Target};
 use crate::status::Act;
@@ -12,7 +12,7 @@ use crate::{fields, status};
 
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Wanted {
+struct WantedExpansion {
     size: GiB,
     limit: Option<u64>,
     block: bool,
@@ -33,9 +33,9 @@ pub(super) async fn expand(
     let access = access
         .map(|capability| Access::of_existing("volume_capability", capability))
         .transpose()?;
-    let wanted = Wanted {
-        size: capacity::size(Some(range))?,
-        limit: capacity::limit(range),
+    let wanted = WantedExpansion {
+        size: size::size(Some(range))?,
+        limit: size::limit(range),
         block: access.is_some_and(|access| access.block),
     };
     if !volume.is_uuid() {
@@ -61,7 +61,7 @@ pub(super) async fn expand(
         .await
 }
 
-fn answer(cloud: &Cloud, wanted: Wanted, grown: &Volume) -> Result<ControllerExpandVolumeResponse, Status> {
+fn answer(cloud: &Cloud, wanted: WantedExpansion, grown: &Volume) -> Result<ControllerExpandVolumeResponse, Status> {
     if let Some(limit) = wanted.limit.filter(|limit| grown.size.bytes() > *limit) {
         return Err(status::out_of_range(format_args!(
             "volume {} has {} already, which is more than the limit of {limit} bytes; volumes do not shrink",

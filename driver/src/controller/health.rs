@@ -13,10 +13,10 @@ use csi_proto::csi::v1::{
 use futures::{StreamExt, stream};
 use tonic::Status;
 
-use super::look::{find, within};
+use super::read::find;
 use super::token::List;
 use super::{ControllerService, walk};
-use crate::operations::Deadline;
+use crate::operations::{Deadline, with_deadline};
 use crate::status::Act;
 use crate::{fields, status};
 
@@ -37,7 +37,7 @@ pub(super) async fn get(
     let id = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
     let (cloud, volume) = find(service, &id, &request.secrets, deadline).await?;
     let servers = ask(&cloud, volume.servers());
-    let servers = within(deadline, "ControllerGetVolumeHealth", servers).await?;
+    let servers = with_deadline(deadline, "ControllerGetVolumeHealth", servers).await?;
     let servers = servers.map_err(|error| status::cloud(Act::Look, &error))?;
     Ok(ControllerGetVolumeHealthResponse {
         volume_health: Some(health(&volume, &servers, cloud.now().into())),
@@ -50,7 +50,7 @@ pub(super) async fn list(
     request: ControllerListVolumeHealthRequest,
     deadline: Deadline,
 ) -> Result<ControllerListVolumeHealthResponse, Status> {
-    let page = super::look::page(
+    let page = super::read::page(
         service,
         List::Health,
         request.max_entries,
@@ -58,14 +58,14 @@ pub(super) async fn list(
         PAGE,
     )?;
     let fetch = || {
-        super::look::lists(service.clouds.all(), |cloud| async move {
+        super::read::lists(service.clouds.all(), |cloud| async move {
             let troubled = troubled(&cloud).await;
             troubled.map_err(|error| status::cloud(Act::Look, &error))
         })
     };
     let show = |_: &Cloud, found: &VolumeHealth| found.clone();
     let look = service.health_walks.page(page, &service.settings.sources, fetch, show);
-    let (entries, next_token) = within(deadline, "ControllerListVolumeHealth", look).await??;
+    let (entries, next_token) = with_deadline(deadline, "ControllerListVolumeHealth", look).await??;
     Ok(ControllerListVolumeHealthResponse { entries, next_token })
 }
 

@@ -18,7 +18,7 @@ use crate::{fields, status};
 const PUBLISH: &str = "ControllerPublishVolume";
 
 /// What one call to publish a volume has in common with its repetitions: server, access, and whether it is read only there.
-type Publish = (ServerId, Access, bool);
+type AttachRequest = (ServerId, Access, bool);
 
 /// Attaches a volume to a node.
 pub(super) async fn publish(
@@ -83,10 +83,10 @@ pub(super) async fn unpublish(
         return Ok(ControllerUnpublishVolumeResponse {});
     }
     let target = Target::Volume(volume.to_string());
-    let is_meant = |publish: &Publish| server.as_ref().is_none_or(|server| publish.0 == *server);
+    let is_meant = |publish: &AttachRequest| server.as_ref().is_none_or(|server| publish.0 == *server);
     service
         .operations
-        .withdraw::<Publish, ControllerPublishVolumeResponse>(PUBLISH, &target, is_meant)
+        .withdraw::<AttachRequest, ControllerPublishVolumeResponse>(PUBLISH, &target, is_meant)
         .await;
     service
         .operations

@@ -1,6 +1,6 @@
 //! CreateSnapshot and DeleteSnapshot: snapshots and backups, one beside the volume and one away from it, both a snapshot to CSI.
 
-pub(super) mod look;
+pub(super) mod read;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::{fields, status};
 
 /// What is asked for; equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
-struct Wanted {
+struct WantedSnapshot {
     name: String,
     volume: VolumeId,
     parameters: SnapshotParameters,
@@ -55,7 +55,7 @@ pub(super) async fn create(
     if !volume.is_uuid() {
         return Err(status::not_found("volume", volume.as_str()));
     }
-    let wanted = Wanted {
+    let wanted = WantedSnapshot {
         name: request.name,
         volume,
         parameters,
@@ -90,7 +90,7 @@ pub(super) async fn create(
         .await
 }
 
-async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: Wanted) -> Result<csi::Snapshot, Status> {
+async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
     let failed = |error| status::cloud(Act::Snapshot, &error);
     let mut metadata = wanted.parameters.metadata(&service.settings.cluster);
     if zones_matter(service, cloud) {
@@ -121,7 +121,7 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: Wanted) ->
     Ok(service.encode_snapshot(cloud, &made))
 }
 
-async fn backup(service: &ControllerService, cloud: &Cloud, wanted: Wanted) -> Result<csi::Snapshot, Status> {
+async fn backup(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
     let new = NewBackup {
         name: wanted.name,
         volume_id: wanted.volume,

@@ -25,7 +25,7 @@ impl List {
 
 /// A place in a list over several clouds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PagePosition {
     /// The walk, whose lists the next page is cut from where they are still kept.
     pub(super) walk: u32,
     /// The cloud, by its name.
@@ -34,7 +34,7 @@ pub(super) struct Place {
     pub(super) after: VolumeId,
 }
 
-impl Place {
+impl PagePosition {
     /// The token for this place: a letter for the list, a hash of the cloud's name (which may be longer than a token), the walk, the id
     /// and a check of all that. 72 characters; CSI allows 128.
     pub(super) fn token(&self, list: List) -> String {
@@ -108,8 +108,8 @@ mod tests {
 
     const ID: &str = "11111111-2222-4333-8444-555555555555";
 
-    fn place(cloud: &str) -> Place {
-        Place {
+    fn place(cloud: &str) -> PagePosition {
+        PagePosition {
             walk: 7,
             cloud: cloud.into(),
             after: VolumeId::new(ID),
@@ -123,14 +123,14 @@ mod tests {
     fn a_token_leads_back_to_its_place_and_is_short(#[case] cloud: &str) {
         let token = place(cloud).token(List::Volumes);
         assert!(token.len() <= 72, "{token}");
-        let read = Place::read(List::Volumes, &token, ["", "east", cloud].into_iter());
+        let read = PagePosition::read(List::Volumes, &token, ["", "east", cloud].into_iter());
         assert_eq!(read, Some(place(cloud)));
     }
 
     #[test]
     fn a_token_that_is_none_of_ours_leads_nowhere() {
         let token = place("east").token(List::Volumes);
-        let read = |text: &str| Place::read(List::Volumes, text, ["east"].into_iter());
+        let read = |text: &str| PagePosition::read(List::Volumes, text, ["east"].into_iter());
         for bad in [
             "",
             "invalid-token",
@@ -141,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        assert_eq!(Place::read(List::Health, &token, ["east"].into_iter()), None);
-        assert_eq!(Place::read(List::Volumes, &token, ["west"].into_iter()), None);
+        assert_eq!(PagePosition::read(List::Health, &token, ["east"].into_iter()), None);
+        assert_eq!(PagePosition::read(List::Volumes, &token, ["west"].into_iter()), None);
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use super::token::{List, Place};
+use super::token::{List, PagePosition};
 
 /// How many walks are kept; the next page of an older one begins with new lists.
 const MOST: usize = 3;
@@ -42,7 +42,7 @@ pub(super) struct Page {
     /// The most entries.
     pub(super) limit: usize,
     /// Where it begins; at the first entry when `None`.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<PagePosition>,
 }
 
 /// The walks under way through lists of one kind, in this process. A page whose walk another process has, or that came too late,
@@ -103,7 +103,7 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
             };
             for entry in &entries[begin..] {
                 if let (true, Some((of_cloud, after))) = (shown.len() == limit, last) {
-                    let place = Place {
+                    let place = PagePosition {
                         walk: number.unwrap_or_else(|| self.keep(sources, &lists)),
                         cloud: String::clone(of_cloud),
                         after: VolumeId::from(after),
@@ -206,7 +206,7 @@ mod tests {
             let page = Page {
                 list: List::Volumes,
                 limit: 1,
-                place: Place::read(List::Volumes, token, [""].into_iter()),
+                place: PagePosition::read(List::Volumes, token, [""].into_iter()),
             };
             let fetch = || async { Ok(self.lists()) };
             let page = self.walks.page(page, &self.sources, fetch, |_, entry| entry.clone());

@@ -11,8 +11,8 @@ use csi_proto::csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use tonic::Status;
 
 use super::NodeService;
-use super::error::NodeError;
 use super::fields::{self, Use};
+use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
 

@@ -26,12 +26,12 @@ pub(super) enum Use {
 
 /// A capability, decoded for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct NodeCapability {
     pub(super) usage: Use,
     pub(super) mode: Mode,
 }
 
-impl Wanted {
+impl NodeCapability {
     /// Whether the access mode or a mount option, whatever else is asked, excludes writes.
     pub(super) fn reads_only(&self) -> bool {
         matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
@@ -101,7 +101,7 @@ pub(super) fn place(field: &str, path: PathBuf, kubelet_dir: Option<&Path>) -> R
 }
 
 /// The capability of a request.
-pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<Wanted, Status> {
+pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<NodeCapability, Status> {
     const FIELD: &str = "volume_capability";
     let capability = capability.ok_or_else(|| status::invalid(FIELD, "it is required and missing"))?;
     // One that the controller attached is staged, also where no such volume would be made any more.
@@ -119,7 +119,7 @@ pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<Wanted
         }
         _ => Use::Block,
     };
-    Ok(Wanted { usage, mode })
+    Ok(NodeCapability { usage, mode })
 }
 
 #[cfg(test)]
@@ -208,6 +208,6 @@ mod tests {
     ) {
         let options = MountOptions::parse(options).expect("they are known");
         let usage = Use::Filesystem(None, options);
-        assert_eq!(Wanted { usage, mode }.reads_only(), reads_only);
+        assert_eq!(NodeCapability { usage, mode }.reads_only(), reads_only);
     }
 }

@@ -17,8 +17,8 @@ use futures::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
 use tonic::Status;
 
-use super::error::NodeError;
 use super::{NodeService, fields};
+use crate::node_error::NodeError;
 use crate::status;
 
 /// How many volumes are examined at once. Each takes milliseconds unless it hangs, and then it holds one thread.

@@ -22,14 +22,14 @@ const FILE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A place that knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum MetadataSource {
     ConfigDrive,
     MetadataService,
     CloudInit,
     Firmware,
 }
 
-impl Source {
+impl MetadataSource {
     const ALL: [Self; 4] = [
         Self::ConfigDrive,
         Self::MetadataService,
@@ -62,17 +62,17 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    fn in_order(&self) -> Vec<Source> {
+    fn in_order(&self) -> Vec<MetadataSource> {
         let named = self
             .order
             .iter()
-            .filter_map(|name| Source::ALL.into_iter().find(|source| source.name() == name));
-        let mut order: Vec<Source> = named.collect();
-        let rest: &[Source] = if order.is_empty() {
-            &Source::ALL
+            .filter_map(|name| MetadataSource::ALL.into_iter().find(|source| source.name() == name));
+        let mut order: Vec<MetadataSource> = named.collect();
+        let rest: &[MetadataSource] = if order.is_empty() {
+            &MetadataSource::ALL
         } else {
             // What the administrator left away of the two that the order is about stays away.
-            &[Source::CloudInit, Source::Firmware]
+            &[MetadataSource::CloudInit, MetadataSource::Firmware]
         };
         for source in rest {
             if !order.contains(source) {
@@ -114,18 +114,18 @@ impl Sources {
         (known, problems)
     }
 
-    async fn ask_one(&self, source: Source, host: &Host) -> Result<InstanceMetadata, String> {
+    async fn ask_one(&self, source: MetadataSource, host: &Host) -> Result<InstanceMetadata, String> {
         match source {
-            Source::ConfigDrive => {
+            MetadataSource::ConfigDrive => {
                 let text = host.config_drive().await.map_err(|error| error.to_string())?;
                 InstanceMetadata::from_document(&text)
             }
-            Source::MetadataService => self.ask_service(host).await,
-            Source::CloudInit => {
+            MetadataSource::MetadataService => self.ask_service(host).await,
+            MetadataSource::CloudInit => {
                 let text = read(&self.cloud_init_dir.join("instance-data.json")).await?;
                 InstanceMetadata::from_cloud_init(&text)
             }
-            Source::Firmware => {
+            MetadataSource::Firmware => {
                 let uuid = host.nova_uuid().await.map_err(|error| error.to_string())?;
                 let uuid = uuid.ok_or("the firmware does not name OpenStack, or no UUID")?;
                 InstanceMetadata::from_firmware(&uuid)
@@ -227,11 +227,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&[], &[Source::ConfigDrive, Source::MetadataService, Source::CloudInit, Source::Firmware])]
-    #[case(&["metadataService", "configDrive"], &[Source::MetadataService, Source::ConfigDrive, Source::CloudInit, Source::Firmware])]
-    #[case(&["metadataService"], &[Source::MetadataService, Source::CloudInit, Source::Firmware])]
-    #[case(&["dmi", "configDrive"], &[Source::Firmware, Source::ConfigDrive, Source::CloudInit])]
-    fn the_order_of_cloud_conf_comes_first(#[case] order: &[&str], #[case] expected: &[Source]) {
+    #[case(&[], &[MetadataSource::ConfigDrive, MetadataSource::MetadataService, MetadataSource::CloudInit, MetadataSource::Firmware])]
+    #[case(&["metadataService", "configDrive"], &[MetadataSource::MetadataService, MetadataSource::ConfigDrive, MetadataSource::CloudInit, MetadataSource::Firmware])]
+    #[case(&["metadataService"], &[MetadataSource::MetadataService, MetadataSource::CloudInit, MetadataSource::Firmware])]
+    #[case(&["dmi", "configDrive"], &[MetadataSource::Firmware, MetadataSource::ConfigDrive, MetadataSource::CloudInit])]
+    fn the_order_of_cloud_conf_comes_first(#[case] order: &[&str], #[case] expected: &[MetadataSource]) {
         assert_eq!(sources(order, Path::new("/")).in_order(), expected);
     }
 

@@ -4,52 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cinder_cloud::InstanceMetadata;
-use csi_host::{Host, MountError};
+use csi_host::Host;
 use csi_proto::csi::v1::{NodeGetInfoResponse, Topology};
-use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::NodeConfig;
 use super::identity::Sources;
+use crate::node_error::InstanceError;
 use crate::parameters::TOPOLOGY_ZONE;
 use crate::switches::Switches;
-
-/// Why it is not known who this node is.
-#[derive(Debug, Error)]
-pub enum InstanceError {
-    /// No source knows.
-    #[error(
-        "it is not known which Nova server this node is: {}; name it by --instance-id and --availability-zone",
-        problems.join("; ")
-    )]
-    Unknown {
-        /// What each source said.
-        problems: Vec<String>,
-    },
-    /// There is no zone to tell.
-    #[error(
-        "it is not known in which availability zone this node is ({reason}), and topology is on: name it by \
-         --availability-zone, or turn topology off by --with-topology=false"
-    )]
-    Zone {
-        /// What there is in its place.
-        reason: String,
-    },
-    /// Disks and slots gave no answer.
-    #[error(
-        "it is not known how many volumes fit on this node: {0}; it is asked again, or say it by --max-volumes-per-node"
-    )]
-    Room(#[source] MountError),
-}
 
 /// What is known about this instance.
 #[derive(Debug, Clone)]
 pub(super) struct Instance {
-    inner: Arc<Inner>,
+    inner: Arc<InstanceInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct InstanceInner {
     config: NodeConfig,
     sources: Sources,
     /// Asked until it is known: neither the id nor, short of a migration, the zone changes while this process lives.
@@ -59,7 +31,7 @@ struct Inner {
 impl Instance {
     pub(super) fn new(config: NodeConfig) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(InstanceInner {
                 sources: Sources {
                     order: config.search_order.clone(),
                     metadata_url: config.metadata_url.clone(),

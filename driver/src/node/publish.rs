@@ -16,8 +16,8 @@ use csi_proto::csi::v1::{
 use tonic::Status;
 
 use super::NodeService;
-use super::error::NodeError;
-use super::fields::{self, Use, Wanted};
+use super::fields::{self, NodeCapability, Use};
+use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::{parameters, status};
 
@@ -26,11 +26,11 @@ const DEVICE_WAIT: Duration = Duration::from_secs(5);
 
 /// What NodePublishVolume is to do.
 #[derive(Debug, Clone, PartialEq)]
-struct Publish {
+struct PublishRequest {
     volume_id: String,
     staging: PathBuf,
     target: PathBuf,
-    wanted: Wanted,
+    wanted: NodeCapability,
     read_only: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn publish(
         .get(parameters::PUBLISH_READONLY)
         .is_some_and(|value| value == "true");
     let read_only = request.readonly || attached_read_only || wanted.reads_only();
-    let publish = Publish {
+    let publish = PublishRequest {
         volume_id: volume_id.clone(),
         staging,
         target,
@@ -86,7 +86,7 @@ pub(super) async fn publish(
         .await
 }
 
-impl Publish {
+impl PublishRequest {
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("looking for the device");
         let device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;

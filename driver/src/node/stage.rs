@@ -9,9 +9,9 @@ use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
 
-use super::error::NodeError;
-use super::fields::{self, Use, Wanted};
+use super::fields::{self, NodeCapability, Use};
 use super::{DEVICE_WAIT, NodeService};
+use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::{parameters, status};
 
@@ -23,7 +23,7 @@ const GROWTH_WORTH: u64 = 32 << 20;
 struct Stage {
     volume_id: String,
     path: PathBuf,
-    wanted: Wanted,
+    wanted: NodeCapability,
     has_content_source: bool,
     mkfs_options: MkfsOptions,
     /// The volume is attached to this server read-only.
@@ -286,7 +286,7 @@ mod tests {
         let stage = Stage {
             volume_id: "volume-1".into(),
             path: dir.path().join("staging"),
-            wanted: Wanted {
+            wanted: NodeCapability {
                 usage: Use::Block,
                 mode: Mode::SingleNodeWriter,
             },

@@ -6,8 +6,8 @@ use csi_proto::csi::v1::volume_usage::Unit;
 use csi_proto::csi::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeUsage};
 use tonic::Status;
 
-use super::error::NodeError;
 use super::{NodeService, fields};
+use crate::node_error::NodeError;
 use crate::status;
 
 /// Asks the kernel. The path must be a place where the volume is mounted or bound: the figures of the file system under

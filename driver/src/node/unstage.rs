@@ -14,8 +14,8 @@ use csi_host::{Device, DeviceError, Host, MountError};
 use csi_proto::csi::v1::{NodeUnstageVolumeRequest, NodeUnstageVolumeResponse};
 use tonic::Status;
 
-use super::error::NodeError;
 use super::{NodeService, fields};
+use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
 

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use cinder_cloud::LastFailure;
 use tokio::time::Instant;
+use tonic::Status;
+
+use crate::status;
 
 /// The header in which a gRPC client says how long it will wait.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -46,6 +50,18 @@ impl Deadline {
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
+}
+
+/// Waits for a look at the cloud until the deadline. Nothing is lost when it is given up.
+pub(crate) async fn with_deadline<T>(
+    deadline: Deadline,
+    what: &str,
+    look: impl Future<Output = T>,
+) -> Result<T, Status> {
+    let (since, last_failure) = (Instant::now(), LastFailure::default());
+    tokio::time::timeout(deadline.left(), last_failure.during(Box::pin(look)))
+        .await
+        .map_err(|_| status::look_timed_out(what, since.elapsed(), &last_failure))
 }
 
 /// At most eight digits and a unit, as the gRPC protocol has it. Very long times are cut to a day, which no call lives.

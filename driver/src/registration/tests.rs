@@ -103,7 +103,7 @@ impl Driver {
     /// Waits until the driver is done with its part: the link, and the note of what it was made with.
     async fn is_offered(&self) {
         let offered = async {
-            while matches!(*self.registration.state(), State::Waiting(_)) {
+            while matches!(*self.registration.state(), RegistrationState::Waiting(_)) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

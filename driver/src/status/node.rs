@@ -9,8 +9,7 @@ use std::error::Error;
 use csi_host::{DeviceError, FilesystemError, MountError, ToolError, UsageError};
 use tonic::{Code, Status};
 
-use crate::node::error::NodeError;
-use crate::node::info::InstanceError;
+use crate::node_error::{InstanceError, NodeError};
 
 /// A volume is not where it was asked for.
 pub fn node(error: &NodeError) -> Status {

@@ -17,11 +17,11 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// What is known about the logins. Clones are the same one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Logins {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LoginState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LoginState {
     /// By cloud: why there has been no login yet; nothing when there was one.
     clouds: BTreeMap<String, Option<String>>,
     /// Why a changed configuration is not in use.
@@ -101,12 +101,12 @@ impl Logins {
         self.state().clouds.insert(name.to_owned(), problem);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LoginState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl LoginState {
     fn problems(&self) -> impl Iterator<Item = String> {
         self.clouds.iter().filter_map(|(name, problem)| {
             let problem = problem.as_ref()?;

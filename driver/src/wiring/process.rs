@@ -21,7 +21,7 @@ use tower::util::BoxCloneSyncService;
 use super::RunError;
 use super::login::Logins;
 use super::plan::{NodeShare, Plan};
-use super::reload::{Reload, ReloadMetrics, Source};
+use super::reload::{ConfigSource, Reload, ReloadMetrics};
 use crate::args::Args;
 use crate::claims::Claims;
 use crate::clouds::Clouds;
@@ -144,7 +144,7 @@ impl Process {
             beside.spawn(logins.clone().run(name, cloud, shutdown.clone()));
         }
         if let (Some(clouds), Some(configuration)) = (clouds, &plan.clouds) {
-            let source = Source {
+            let source = ConfigSource {
                 files: args.cloud_config.clone(),
                 names: args.cloud_name.clone(),
             };

@@ -17,8 +17,8 @@ mod files;
 mod metrics;
 
 use files::Changes;
-use metrics::Outcome;
 pub(super) use metrics::ReloadMetrics;
+use metrics::ReloadOutcome;
 
 use super::login::Logins;
 use super::process::Connector;
@@ -35,14 +35,14 @@ const AGAIN_REFUSED: Duration = Duration::from_mins(10);
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(super) struct ConfigSource {
     /// `--cloud-config`.
     pub(super) files: Vec<PathBuf>,
     /// `--cloud-name`.
     pub(super) names: Vec<String>,
 }
 
-impl Source {
+impl ConfigSource {
     pub(super) fn load(&self) -> Result<Configuration, ConfigError> {
         Configuration::load(&self.files, &self.names)
     }
@@ -60,7 +60,7 @@ struct Trial {
 /// Watches the files and takes changes over.
 #[derive(Debug)]
 pub(super) struct Reload {
-    source: Source,
+    source: ConfigSource,
     connector: Connector,
     changes: Changes,
     clouds: Clouds,
@@ -79,7 +79,7 @@ pub(super) struct Reload {
 impl Reload {
     /// Watches from now on. `configuration` is what the clouds were made of.
     pub(super) fn new(
-        source: Source,
+        source: ConfigSource,
         connector: Connector,
         configuration: &Configuration,
         clouds: Clouds,
@@ -152,7 +152,7 @@ impl Reload {
                 let why = error.to_string();
                 if self.malformed.as_ref() != Some(&why) {
                     tracing::error!(%error, "the changed configuration cannot be used; the last good one stays in use");
-                    self.metrics.count(Outcome::Malformed);
+                    self.metrics.count(ReloadOutcome::Malformed);
                 }
                 self.malformed = Some(why);
                 self.tell();
@@ -202,7 +202,7 @@ impl Reload {
         }
         if changed {
             self.clouds.forget_sessions();
-            self.metrics.count(Outcome::Applied);
+            self.metrics.count(ReloadOutcome::Applied);
         }
         if self.trials.is_empty() {
             self.show(&configuration);
@@ -229,9 +229,9 @@ impl Reload {
         );
         tracing::error!(cloud = name, %error, "the changed configuration does not log in; the last good one stays in use");
         self.metrics.count(if answered {
-            Outcome::Refused
+            ReloadOutcome::Refused
         } else {
-            Outcome::Unreachable
+            ReloadOutcome::Unreachable
         });
         let trial = Trial {
             hash,
@@ -250,7 +250,7 @@ impl Reload {
                 cloud = name,
                 "the section of this cloud is gone; it stays in use until the driver is restarted"
             );
-            self.metrics.count(Outcome::Refused);
+            self.metrics.count(ReloadOutcome::Refused);
         }
         let trial = Trial {
             hash: String::new(),

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use reqwest::Method;
 use serde::de::IgnoredAny;
 
 use super::Cloud;
-use crate::block_storage::{BlockStorage, Quota, VolumeType};
-use crate::compute::Compute;
+use crate::api::block_storage::{BlockStorage, Quota, VolumeType};
+use crate::api::compute::Compute;
 use crate::config::{ApplicationCredential, Auth};
 use crate::error::CloudError;
-use crate::service::Service;
-use crate::transport::Request;
+use crate::http::auth::CredentialFacts;
+use crate::http::service::Service;
+use crate::http::transport::Request;
 
 /// A service of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,15 +35,6 @@ impl CloudService {
             Self::Compute => Service::Compute,
         }
     }
-}
-
-/// An application credential, as Keystone knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CredentialFacts {
-    /// Its name.
-    pub name: String,
-    /// When it ends; never when `None`.
-    pub expires_at: Option<Timestamp>,
 }
 
 impl Cloud {

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 
 use super::Cloud;
 use crate::error::CloudError;
-use crate::groups::{GroupSnapshot, NewGroupSnapshot};
 use crate::ids::{GroupSnapshotId, SnapshotId};
+use crate::operations::groups::delete::delete_group_snapshot;
+use crate::operations::groups::{GroupSnapshot, NewGroupSnapshot, create_group_snapshot, group_snapshot};
 
 impl Cloud {
     /// Takes snapshots of several volumes at one moment, or finds those that an earlier call with the same name took, and waits
     /// until they are complete. One of the name with other volumes is [`CloudError::SnapshotExists`]; what cannot be cut at one
     /// moment is [`CloudError::CannotGroup`]. A failure leaves nothing behind but what a later call with the name finds.
     pub async fn create_group_snapshot(&self, new: NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
-        self.inner.create_group_snapshot(&new).await
+        create_group_snapshot(&self.inner, &new).await
     }
 
     /// A group snapshot with its members; `None` when Cinder does not know it, or the id is no UUID.
     pub async fn group_snapshot(&self, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
-        self.inner.group_snapshot(id).await
+        group_snapshot(&self.inner, id).await
     }
 
     /// Deletes a group snapshot with all of its members and waits until they are gone. One that is not there is deleted. Where
@@ -28,6 +29,6 @@ impl Cloud {
         id: &GroupSnapshotId,
         members: &BTreeSet<SnapshotId>,
     ) -> Result<(), CloudError> {
-        self.inner.delete_group_snapshot(id, members).await
+        delete_group_snapshot(&self.inner, id, members).await
     }
 }

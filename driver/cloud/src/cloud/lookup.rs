@@ -1,7 +1,7 @@
 //! Looks by name, for those who have no id.
 
 use super::Cloud;
-use crate::block_storage::{BlockStorage, Volume};
+use crate::api::block_storage::{BlockStorage, Volume};
 use crate::error::CloudError;
 
 impl Cloud {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Cloud;
-use crate::block_storage::{BlockStorage, Volume, VolumeType};
-use crate::compute::Server;
+use crate::api::block_storage::{BlockStorage, Volume, VolumeType};
+use crate::api::compute::Server;
+use crate::context::kept::ListedVolume;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-use crate::listing::ListedVolume;
-use crate::modify::Changes;
-use crate::room::Room;
+use crate::operations::capacity::{Room, room, type_named, zones};
+use crate::operations::listing::{listed_servers, listed_volumes};
+use crate::operations::modify::{Changes, modify_volume};
 
 impl Cloud {
     /// Whether both are handles of one cloud.
@@ -22,30 +23,30 @@ impl Cloud {
     /// costs no request that changes anything. What cannot be is [`CloudError::CannotModify`] before anything was changed; a change
     /// of type that Cinder gave up is [`CloudError::RetypeFailed`].
     pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
-        let change = Box::pin(self.inner.modify_volume(volume, changes));
+        let change = Box::pin(modify_volume(&self.inner, volume, changes));
         self.inner.then_list_anew(change).await
     }
 
     /// What fits into the cloud, as far as the project may know: volumes of a type (by its name) in a zone of Cinder's. Kept for half
     /// a minute.
     pub async fn room(&self, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
-        self.inner.room(volume_type, zone).await
+        room(&self.inner, volume_type, zone).await
     }
 
     /// The zones that take volumes. Kept for half a minute.
     pub async fn zones(&self) -> Result<Arc<Vec<String>>, CloudError> {
-        self.inner.zones().await
+        zones(&self.inner).await
     }
 
     /// A type that the project may use, by its name or id. Kept for half a minute.
     pub async fn volume_type(&self, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
-        self.inner.type_named(wanted).await
+        type_named(&self.inner, wanted).await
     }
 
     /// All volumes of the project, in the order of their ids. Kept for a few seconds, and shared by all who ask meanwhile; never older
     /// than the last change that was made through this cloud's handle.
     pub async fn listed_volumes(&self) -> Result<Arc<Vec<ListedVolume>>, CloudError> {
-        self.inner.listed_volumes().await
+        listed_volumes(&self.inner).await
     }
 
     /// All volumes of the project as they are now, newest first, each as `map` makes of it, which leaves out what it makes nothing of.
@@ -56,6 +57,6 @@ impl Cloud {
 
     /// All servers of the project, by their ids. Kept for some seconds.
     pub async fn listed_servers(&self) -> Result<Arc<BTreeMap<ServerId, Server>>, CloudError> {
-        self.inner.listed_servers().await
+        listed_servers(&self.inner).await
     }
 }

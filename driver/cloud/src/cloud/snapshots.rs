@@ -1,10 +1,13 @@
 //! Snapshots and backups through the front door.
 
 use super::Cloud;
-use crate::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Snapshot};
+use crate::api::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Snapshot};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
-use crate::snapshots::{PointInTime, is_temporary};
+use crate::operations::backups::create::create_backup;
+use crate::operations::snapshots::create::create_snapshot;
+use crate::operations::snapshots::delete::delete_point_in_time;
+use crate::operations::snapshots::{PointInTime, is_temporary, point_in_time, words};
 
 impl Cloud {
     /// Makes a snapshot, or finds the one that an earlier call with the same name made, and waits until it is complete, as long as
@@ -14,7 +17,7 @@ impl Cloud {
     /// the metadata, and made anew by the next call; then [`CloudError::SnapshotFailed`] tells Cinder's message. The request is
     /// never repeated blindly.
     pub async fn create_snapshot(&self, new: NewSnapshot) -> Result<Snapshot, CloudError> {
-        self.inner.create_snapshot(&new).await
+        create_snapshot(&self.inner, &new).await
     }
 
     /// Freezes the data of a volume in a snapshot, asks for a backup of it, and returns as soon as Cinder has a record of it; or
@@ -24,19 +27,19 @@ impl Cloud {
     /// because its id is known: the first call that finds it returns it once more, and each further one [`CloudError::Broken`].
     /// Other errors as for [`Cloud::create_snapshot`].
     pub async fn create_backup(&self, new: NewBackup) -> Result<Backup, CloudError> {
-        self.inner.create_backup(&new).await
+        create_backup(&self.inner, &new).await
     }
 
     /// The snapshot or the backup of this id; `None` when Cinder knows neither, or the id is no UUID.
     pub async fn point_in_time(&self, id: &str) -> Result<Option<PointInTime>, CloudError> {
-        self.inner.point_in_time(id).await
+        point_in_time(&self.inner, id).await
     }
 
     /// Cinder's words about a snapshot or a backup that failed; empty when there are none.
     pub async fn failure_of(&self, point: &PointInTime) -> String {
-        let words = self.inner.words(point.id()).await;
+        let words = words(&self.inner, point.id()).await;
         match point {
-            PointInTime::Backup(backup) => crate::snapshots::joined(&backup.fail_reason, &words),
+            PointInTime::Backup(backup) => crate::operations::snapshots::joined(&backup.fail_reason, &words),
             PointInTime::Snapshot(_) => words,
         }
     }
@@ -44,7 +47,7 @@ impl Cloud {
     /// Deletes the snapshot or the backup of this id, and waits until Cinder no longer knows it. What is not there is deleted. What
     /// others are built on stays: [`CloudError::StillNeeded`].
     pub async fn delete_point_in_time(&self, id: &str) -> Result<(), CloudError> {
-        self.inner.delete_point_in_time(id).await
+        delete_point_in_time(&self.inner, id).await
     }
 
     /// The snapshots of the project, or of one volume. Those that only freeze data for a backup are left out.

@@ -28,7 +28,7 @@ async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
 }
 
 /// A request for a volume that must be reachable from `zone`, and the volume that the cloud made of it in zone `nova`.
-async fn made(cloud: &Cloud, zone: &str) -> (Wanted, Created) {
+async fn made(cloud: &Cloud, zone: &str) -> (WantedVolume, Created) {
     let segments = BTreeMap::from([(TOPOLOGY_ZONE.to_owned(), zone.to_owned())]);
     let requirement = TopologyRequirement {
         requisite: vec![Topology { segments }],
@@ -51,7 +51,7 @@ async fn made(cloud: &Cloud, zone: &str) -> (Wanted, Created) {
     };
     let created = cloud.create_volume(new.clone()).await.expect("a volume");
     (
-        Wanted {
+        WantedVolume {
             claim: None,
             context: BTreeMap::new(),
             new,

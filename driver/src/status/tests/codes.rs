@@ -13,7 +13,7 @@ use csi_host::{
 
 use super::super::*;
 use super::{failure, not_found, retype_failed, volume_failed};
-use crate::node::error::NodeError;
+use crate::node_error::NodeError;
 
 /// The page; `UPDATE_REFERENCE=1` writes it.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/grpc-codes.md");

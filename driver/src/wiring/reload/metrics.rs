@@ -5,7 +5,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
 /// What became of a changed configuration.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Outcome {
+pub(super) enum ReloadOutcome {
     /// It is in use.
     Applied,
     /// It cannot be understood.
@@ -16,7 +16,7 @@ pub(super) enum Outcome {
     Unreachable,
 }
 
-impl Outcome {
+impl ReloadOutcome {
     const ALL: [Self; 4] = [Self::Applied, Self::Malformed, Self::Refused, Self::Unreachable];
 
     fn name(self) -> &'static str {
@@ -54,13 +54,13 @@ impl ReloadMetrics {
         let loaded = IntGaugeVec::new(Opts::new(LOADED, help), &["hash"]).map_err(failed(LOADED))?;
         metrics.register(reloads.clone())?;
         metrics.register(loaded.clone())?;
-        for outcome in Outcome::ALL {
+        for outcome in ReloadOutcome::ALL {
             reloads.with_label_values(&[outcome.name()]);
         }
         Ok(Self { reloads, loaded })
     }
 
-    pub(super) fn count(&self, outcome: Outcome) {
+    pub(super) fn count(&self, outcome: ReloadOutcome) {
         self.reloads.with_label_values(&[outcome.name()]).inc();
     }
 

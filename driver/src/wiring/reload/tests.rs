@@ -71,7 +71,7 @@ async fn sim() -> Sim {
 async fn stage() -> (Stage, Reload) {
     let sim = sim().await;
     let secret = Secret::new(&sim.access().cloud_conf());
-    let source = Source {
+    let source = ConfigSource {
         files: vec![secret.file()],
         names: Vec::new(),
     };

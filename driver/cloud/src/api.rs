@@ -1,0 +1,4 @@
+//! OpenStack's services, typed: the calls that this product makes.
+
+pub(crate) mod block_storage;
+pub(crate) mod compute;

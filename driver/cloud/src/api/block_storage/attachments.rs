@@ -1,0 +1,74 @@
+//! Cinder's attachments API, which also shows the half-made ones.
+
+use std::fmt;
+
+use reqwest::Method;
+use serde::Deserialize;
+
+use super::{BlockStorage, null_as_default};
+use crate::error::CloudError;
+use crate::http::service::{MicroVersion, Service};
+use crate::ids::{AttachmentId, ServerId, VolumeId};
+
+/// Since when Cinder has it.
+const ATTACHMENTS: MicroVersion = MicroVersion(3, 27);
+
+/// A half-made or complete attachment, as the attachments API lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Attachment {
+    pub(crate) id: AttachmentId,
+    #[serde(default)]
+    pub(crate) instance: Option<ServerId>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) status: String,
+}
+
+impl Attachment {
+    /// Whether the volume has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.status == "attached"
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attachment {} ({}", self.id, self.status)?;
+        match &self.instance {
+            Some(server) => write!(f, ", server {server})"),
+            None => f.write_str(", no server)"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct AttachmentsBody {
+    attachments: Vec<Attachment>,
+}
+
+impl BlockStorage<'_> {
+    /// The attachments of a volume, half-made ones included; `None` for a Cinder without the attachments API.
+    pub(crate) async fn attachments(&self, id: &VolumeId) -> Result<Option<Vec<Attachment>>, CloudError> {
+        if self.transport.highest_version(Service::BlockStorage).await? < Some(ATTACHMENTS) {
+            return Ok(None);
+        }
+        let mut request = Self::request("attachment_list", Method::GET, &["attachments"], format!("volume {id}"));
+        request.version = Some(ATTACHMENTS);
+        request.query.push(("volume_id", id.to_string()));
+        Ok(Some(
+            self.transport
+                .send(request)
+                .await?
+                .json::<AttachmentsBody>()?
+                .attachments,
+        ))
+    }
+
+    /// Deletes an attachment that no server stands behind any more.
+    pub(crate) async fn delete_attachment(&self, id: &AttachmentId, object: &str) -> Result<(), CloudError> {
+        let path = ["attachments", id.as_str()];
+        let mut request = Self::request("attachment_delete", Method::DELETE, &path, object);
+        request.version = Some(ATTACHMENTS);
+        request.may_be_missing = true;
+        self.transport.send(request).await.map(|_| ())
+    }
+}

@@ -1,0 +1,223 @@
+//! How much room there is: quotas, zones, and what the scheduler knows about its pools.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{BlockStorage, null_as_default};
+use crate::error::CloudError;
+use crate::http::service::{MicroVersion, Service};
+
+/// Pools can be filtered by volume type from here on.
+pub(crate) const POOLS_OF_TYPE: MicroVersion = MicroVersion(3, 35);
+
+/// One quota of a project and its use. A negative limit is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub struct Quota {
+    /// The limit; negative for none.
+    pub limit: i64,
+    /// What is used.
+    #[serde(default)]
+    pub in_use: i64,
+    /// What is promised to requests under way.
+    #[serde(default)]
+    pub reserved: i64,
+}
+
+impl Quota {
+    /// What is left; `None` without a limit.
+    pub(crate) fn left(self) -> Option<u64> {
+        let limit = u64::try_from(self.limit).ok()?;
+        Some(limit.saturating_sub(self.used()))
+    }
+
+    /// What is used or promised.
+    pub fn used(self) -> u64 {
+        let used = self.in_use.max(0).saturating_add(self.reserved.max(0));
+        used.unsigned_abs()
+    }
+
+    /// The limit itself; `None` without one.
+    pub fn limit(self) -> Option<u64> {
+        u64::try_from(self.limit).ok()
+    }
+}
+
+/// The quotas of a project by name: `volumes`, `gigabytes`, `per_volume_gigabytes`, and the same with `_` and a type's name.
+pub(crate) type Quotas = BTreeMap<String, Quota>;
+
+#[derive(Deserialize)]
+struct QuotaBody {
+    // Among the quotas stands the project's id, a string.
+    quota_set: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct LimitsBody {
+    limits: Limits,
+}
+
+#[derive(Deserialize)]
+struct Limits {
+    absolute: Absolute,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Absolute {
+    max_total_volumes: i64,
+    max_total_volume_gigabytes: i64,
+    #[serde(default)]
+    total_volumes_used: i64,
+    #[serde(default)]
+    total_gigabytes_used: i64,
+}
+
+#[derive(Deserialize)]
+struct ZonesBody {
+    #[serde(rename = "availabilityZoneInfo")]
+    zones: Vec<Zone>,
+}
+
+#[derive(Deserialize)]
+struct Zone {
+    #[serde(rename = "zoneName")]
+    name: String,
+    #[serde(rename = "zoneState", default, deserialize_with = "null_as_default")]
+    state: ZoneState,
+}
+
+#[derive(Deserialize)]
+struct ZoneState {
+    #[serde(default = "yes")]
+    available: bool,
+}
+
+impl Default for ZoneState {
+    fn default() -> Self {
+        Self { available: true }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A pool of a backend, as the scheduler sees it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Pool {
+    /// `host@backend#pool`
+    pub(crate) name: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) capabilities: PoolCapabilities,
+}
+
+/// What a pool says about itself. Numbers may be words: `infinite`, `unknown`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PoolCapabilities {
+    pub(crate) free_capacity_gb: Value,
+    pub(crate) total_capacity_gb: Value,
+    pub(crate) provisioned_capacity_gb: Value,
+    pub(crate) reserved_percentage: Value,
+    pub(crate) max_over_subscription_ratio: Value,
+    pub(crate) thin_provisioning_support: Value,
+}
+
+#[derive(Deserialize)]
+struct PoolsBody {
+    pools: Vec<Pool>,
+}
+
+/// The process behind a backend.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Backend {
+    /// `host@backend`
+    pub(crate) host: String,
+    pub(crate) zone: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) state: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) status: String,
+}
+
+#[derive(Deserialize)]
+struct BackendsBody {
+    services: Vec<Backend>,
+}
+
+impl BlockStorage<'_> {
+    /// The quotas of a project, with those of each type.
+    pub(crate) async fn quotas(&self, project: &str) -> Result<Quotas, CloudError> {
+        let path = ["os-quota-sets", project];
+        let mut request = Self::request("quota_get", Method::GET, &path, format!("quotas of project {project}"));
+        request.query.push(("usage", "true".to_owned()));
+        let body = self.transport.send(request).await?.json::<QuotaBody>()?;
+        let quotas = body.quota_set.into_iter();
+        Ok(quotas
+            .filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?)))
+            .collect())
+    }
+
+    /// The limits of the project, by the names of [`Self::quotas`]: less than those tell, for a cloud that keeps quotas to itself.
+    pub(crate) async fn limits(&self) -> Result<Quotas, CloudError> {
+        let request = Self::request("limits_get", Method::GET, &["limits"], "limits of the project");
+        let limits = self
+            .transport
+            .send(request)
+            .await?
+            .json::<LimitsBody>()?
+            .limits
+            .absolute;
+        let quota = |limit, in_use| Quota {
+            limit,
+            in_use,
+            reserved: 0,
+        };
+        Ok(Quotas::from([
+            (
+                "volumes".to_owned(),
+                quota(limits.max_total_volumes, limits.total_volumes_used),
+            ),
+            (
+                "gigabytes".to_owned(),
+                quota(limits.max_total_volume_gigabytes, limits.total_gigabytes_used),
+            ),
+        ]))
+    }
+
+    /// The availability zones that take volumes.
+    pub(crate) async fn zones(&self) -> Result<Vec<String>, CloudError> {
+        let request = Self::request("zone_list", Method::GET, &["os-availability-zone"], "zones");
+        let zones = self.transport.send(request).await?.json::<ZonesBody>()?.zones;
+        let open = zones.into_iter().filter(|zone| zone.state.available);
+        Ok(open.map(|zone| zone.name).collect())
+    }
+
+    /// The scheduler's pools, those for a type where one is given. By default only administrators may ask.
+    pub(crate) async fn pools(&self, volume_type: Option<&str>) -> Result<Vec<Pool>, CloudError> {
+        let path = ["scheduler-stats", "get_pools"];
+        let mut request = Self::request("pool_list", Method::GET, &path, "pools of the scheduler");
+        request.query.push(("detail", "true".to_owned()));
+        if let Some(volume_type) = volume_type {
+            request.version = Some(POOLS_OF_TYPE);
+            request.query.push(("volume_type", volume_type.to_owned()));
+        }
+        Ok(self.transport.send(request).await?.json::<PoolsBody>()?.pools)
+    }
+
+    /// The volume services, which tell the zones of backends. By default only administrators may ask.
+    pub(crate) async fn backends(&self) -> Result<Vec<Backend>, CloudError> {
+        let mut request = Self::request("service_list", Method::GET, &["os-services"], "volume services");
+        request.query.push(("binary", "cinder-volume".to_owned()));
+        Ok(self.transport.send(request).await?.json::<BackendsBody>()?.services)
+    }
+
+    /// Whether pools can be asked for by type.
+    pub(crate) async fn knows_pools_of_types(&self) -> Result<bool, CloudError> {
+        let highest = self.transport.highest_version(Service::BlockStorage).await?;
+        Ok(highest >= Some(POOLS_OF_TYPE))
+    }
+}

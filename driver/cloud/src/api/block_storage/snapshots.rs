@@ -1,0 +1,167 @@
+//! Snapshots, typed, and the calls on them.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::resource::{Filter, Listed, Resource, one};
+use super::status::statuses;
+use super::{BlockStorage, null_as_default};
+use crate::error::CloudError;
+use crate::http::service::{MicroVersion, Service};
+use crate::http::transport::Answer;
+use crate::ids::{GiB, SnapshotId, VolumeId};
+use crate::marks;
+
+/// The filter by metadata.
+const METADATA: &str = "metadata";
+
+/// Since when a snapshot tells of the group snapshot that it belongs to.
+const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
+/// Since when snapshots are found by their metadata.
+const BY_METADATA: MicroVersion = MicroVersion(3, 22);
+
+statuses! {
+    /// The status of a snapshot.
+    SnapshotStatus {
+        /// Being made.
+        Creating = "creating",
+        /// Complete.
+        Available = "available",
+        /// A backup of it is being made.
+        BackingUp = "backing-up",
+        /// Being deleted.
+        Deleting = "deleting",
+        /// Failed.
+        Error = "error",
+        /// Failed to be deleted.
+        ErrorDeleting = "error_deleting",
+    }
+}
+
+impl SnapshotStatus {
+    /// Whether the data is there: a snapshot that is backed up can be used as soon as that is done.
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Self::Available | Self::BackingUp)
+    }
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Snapshot {
+    /// Its id.
+    pub id: SnapshotId,
+    /// Its name; empty when it has none.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub name: String,
+    /// Its status.
+    pub status: SnapshotStatus,
+    /// The volume that it was taken of.
+    pub volume_id: VolumeId,
+    /// The volume's size at that time.
+    pub size: GiB,
+    /// Metadata, as written by whoever made the snapshot.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub metadata: BTreeMap<String, String>,
+    /// When it was made, UTC without a zone, as Cinder writes it.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub created_at: String,
+    /// The group snapshot of Cinder that it belongs to and that it can be deleted with only.
+    #[serde(default)]
+    pub group_snapshot_id: Option<String>,
+}
+
+impl Snapshot {
+    /// The group snapshot that it is a member of, whether Cinder cut that or the members were taken one by one.
+    pub fn group(&self) -> Option<&str> {
+        let mark = || self.metadata.get(marks::GROUP_SNAPSHOT).map(String::as_str);
+        self.group_snapshot_id.as_deref().or_else(mark)
+    }
+}
+
+/// What a new snapshot shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NewSnapshot {
+    /// The name, by which a repeated creation finds the first one's snapshot.
+    pub name: String,
+    /// The volume to take it of.
+    pub volume_id: VolumeId,
+    /// Whether it is taken of a volume that is in use, too.
+    pub force: bool,
+    /// A description for people.
+    pub description: String,
+    /// Metadata; a found snapshot is taken for ours only when it has all of it.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Resource for Snapshot {
+    const GET: &'static str = "snapshot_get";
+    const COLLECTION: &'static str = "snapshots";
+    const KEY: &'static str = "snapshot";
+}
+
+impl Listed for Snapshot {
+    const LIST: &'static str = "snapshot_list";
+    const PATH: &'static [&'static str] = &["snapshots", "detail"];
+    const KEY: &'static str = "snapshots";
+
+    fn marker(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl BlockStorage<'_> {
+    /// The version that tells of groups, where this Cinder has it.
+    async fn with_groups(&self) -> Result<Option<MicroVersion>, CloudError> {
+        let highest = self.transport.highest_version(Service::BlockStorage).await?;
+        Ok(Some(GROUP_SNAPSHOTS).filter(|wanted| highest >= Some(*wanted)))
+    }
+
+    /// `None`: Cinder does not know the snapshot.
+    pub(crate) async fn snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>, CloudError> {
+        self.get(id.as_str(), self.with_groups().await?, &[]).await
+    }
+
+    /// All snapshots that match `filter`.
+    pub(crate) async fn snapshots(&self, filter: &[Filter]) -> Result<Vec<Snapshot>, CloudError> {
+        let version = if filter.iter().any(|(key, _)| *key == METADATA) {
+            Some(BY_METADATA)
+        } else {
+            self.with_groups().await?
+        };
+        self.list(version, filter, Some).await
+    }
+
+    /// All snapshots with this in their metadata. A Cinder that cannot look for it is asked for all.
+    pub(crate) async fn marked_snapshots(&self, key: &str, value: &str) -> Result<Vec<Snapshot>, CloudError> {
+        let highest = self.transport.highest_version(Service::BlockStorage).await?;
+        // As Python writes it; keys and values of ours need no escapes.
+        let filter = [(METADATA, format!("{{'{key}': '{value}'}}"))];
+        let filter: &[_] = if highest >= Some(BY_METADATA) { &filter } else { &[] };
+        let mut found = self.snapshots(filter).await?;
+        found.retain(|snapshot| snapshot.metadata.get(key).is_some_and(|marked| marked == value));
+        Ok(found)
+    }
+
+    /// Asks for a new snapshot; `None` when Cinder does not know the volume. Never repeated once it may have reached Cinder.
+    pub(crate) async fn create_snapshot(&self, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
+        let object = format!("snapshot {} of volume {}", new.name, new.volume_id);
+        let mut request = Self::request("snapshot_create", Method::POST, &["snapshots"], object);
+        request.makes = true;
+        request.body = Some(json!({ "snapshot": new }));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            Ok(None)
+        } else {
+            one(answer).map(Some)
+        }
+    }
+
+    /// Asks for the deletion; the answer may be a 404.
+    pub(crate) async fn delete_snapshot(&self, id: &SnapshotId) -> Result<Answer, CloudError> {
+        self.remove::<Snapshot>("snapshot_delete", id.as_str(), None).await
+    }
+}

@@ -1,0 +1,220 @@
+//! Nova, typed: servers and their volume attachments.
+
+mod servers;
+mod zones;
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::api::block_storage::null_as_default;
+use crate::error::{CloudError, Failure};
+use crate::http::service::{MicroVersion, Service};
+use crate::http::transport::{Answer, Request, Transport};
+use crate::ids::{ServerId, VolumeId};
+
+/// Nova attaches a multiattach volume from here on.
+pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);
+
+/// Nova attaches to and detaches from shelved servers from here on.
+pub(crate) const SHELVED: MicroVersion = MicroVersion(2, 20);
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Server {
+    /// Its id.
+    pub id: ServerId,
+    /// Its name.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub name: String,
+    /// `ACTIVE`, `SHUTOFF`, …
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub status: String,
+    /// The availability zone of Nova.
+    #[serde(default, rename = "OS-EXT-AZ:availability_zone")]
+    pub availability_zone: Option<String>,
+    /// What Nova is doing with it just now.
+    #[serde(default, rename = "OS-EXT-STS:task_state")]
+    pub task_state: Option<String>,
+    #[serde(default, rename = "os-extended-volumes:volumes_attached")]
+    attached: Vec<AttachedVolume>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct AttachedVolume {
+    id: VolumeId,
+}
+
+impl Server {
+    /// Whether its guest is put away, on its host or off it.
+    pub(crate) fn is_shelved(&self) -> bool {
+        self.status.starts_with("SHELVED")
+    }
+
+    /// The volumes that Nova counts as attached, those on their way included.
+    pub fn volumes(&self) -> impl ExactSizeIterator<Item = &VolumeId> {
+        self.attached.iter().map(|volume| &volume.id)
+    }
+}
+
+/// Nova's record of a volume at a server. It exists from the request to attach until after the detachment; it does not tell
+/// whether the volume has arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct ServerAttachment {
+    #[serde(default)]
+    pub(crate) device: Option<String>,
+}
+
+/// The calls to Nova.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Compute<'a> {
+    transport: &'a Transport,
+}
+
+#[derive(Deserialize)]
+struct ServerBody {
+    server: Server,
+}
+
+#[derive(Deserialize)]
+struct AttachmentBody {
+    #[serde(rename = "volumeAttachment")]
+    attachment: ServerAttachment,
+}
+
+#[derive(Deserialize)]
+struct ServerAttachmentsBody {
+    #[serde(rename = "volumeAttachments")]
+    attachments: Vec<ListedAttachment>,
+}
+
+#[derive(Deserialize)]
+struct ListedAttachment {
+    #[serde(rename = "volumeId")]
+    volume: VolumeId,
+}
+
+fn pair(server: &ServerId, volume: &VolumeId) -> String {
+    format!("volume {volume}, server {server}")
+}
+
+/// An attachment that Nova accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) device: Option<String>,
+    pub(crate) request_id: Option<String>,
+}
+
+impl<'a> Compute<'a> {
+    pub(crate) fn new(transport: &'a Transport) -> Self {
+        Self { transport }
+    }
+
+    /// `None`: Nova does not know the server.
+    pub(crate) async fn server(&self, id: &ServerId) -> Result<Option<Server>, CloudError> {
+        let path = ["servers", id.as_str()];
+        let mut request = Request::new(
+            Service::Compute,
+            "server_get",
+            Method::GET,
+            &path,
+            format!("server {id}"),
+        );
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            Ok(None)
+        } else {
+            Ok(Some(answer.json::<ServerBody>()?.server))
+        }
+    }
+
+    /// Asks Nova to attach. Never repeated once it may have reached Nova. The inner failure: Nova knows no such server or volume.
+    pub(crate) async fn attach(
+        &self,
+        server: &ServerId,
+        volume: &VolumeId,
+        version: Option<MicroVersion>,
+    ) -> Result<Result<Accepted, Failure>, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments"];
+        let mut request = Request::new(
+            Service::Compute,
+            "volume_attach",
+            Method::POST,
+            &path,
+            pair(server, volume),
+        );
+        request.version = version;
+        request.makes = true;
+        request.body = Some(json!({ "volumeAttachment": { "volumeId": volume } }));
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            return Ok(Err(answer.into_failure()));
+        }
+        let request_id = answer.request_id().map(str::to_owned);
+        Ok(Ok(Accepted {
+            device: answer.json::<AttachmentBody>()?.attachment.device,
+            request_id,
+        }))
+    }
+
+    /// Asks Nova to detach; the answer may be a 404.
+    pub(crate) async fn detach(
+        &self,
+        server: &ServerId,
+        volume: &VolumeId,
+        version: Option<MicroVersion>,
+    ) -> Result<Answer, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
+        let mut request = Request::new(
+            Service::Compute,
+            "volume_detach",
+            Method::DELETE,
+            &path,
+            pair(server, volume),
+        );
+        request.version = version;
+        request.may_be_missing = true;
+        self.transport.send(request).await
+    }
+
+    /// The volumes of which Nova has a record at the server; `None` for a server that it does not know.
+    pub(crate) async fn attachments(&self, server: &ServerId) -> Result<Option<Vec<VolumeId>>, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments"];
+        let object = format!("server {server}");
+        let mut request = Request::new(Service::Compute, "server_attachment_list", Method::GET, &path, object);
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            return Ok(None);
+        }
+        let attachments = answer.json::<ServerAttachmentsBody>()?.attachments;
+        Ok(Some(
+            attachments.into_iter().map(|attachment| attachment.volume).collect(),
+        ))
+    }
+
+    /// Nova's record of the volume at the server; `None`: there is none, or no such server.
+    pub(crate) async fn attachment(
+        &self,
+        server: &ServerId,
+        volume: &VolumeId,
+    ) -> Result<Option<ServerAttachment>, CloudError> {
+        let path = ["servers", server.as_str(), "os-volume_attachments", volume.as_str()];
+        let mut request = Request::new(
+            Service::Compute,
+            "server_attachment_get",
+            Method::GET,
+            &path,
+            pair(server, volume),
+        );
+        request.may_be_missing = true;
+        let answer = self.transport.send(request).await?;
+        if answer.missing() {
+            Ok(None)
+        } else {
+            Ok(Some(answer.json::<AttachmentBody>()?.attachment))
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The availability zones of Nova.
+
+use reqwest::Method;
+use serde::Deserialize;
+
+use super::Compute;
+use crate::api::block_storage::null_as_default;
+use crate::error::CloudError;
+use crate::http::service::Service;
+use crate::http::transport::Request;
+
+#[derive(Deserialize)]
+struct ComputeZonesBody {
+    #[serde(rename = "availabilityZoneInfo")]
+    zones: Vec<ComputeZone>,
+}
+
+#[derive(Deserialize)]
+struct ComputeZone {
+    #[serde(rename = "zoneName")]
+    name: String,
+    #[serde(rename = "zoneState", default, deserialize_with = "null_as_default")]
+    state: ComputeZoneState,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct ComputeZoneState {
+    available: bool,
+}
+
+impl Default for ComputeZoneState {
+    fn default() -> Self {
+        Self { available: true }
+    }
+}
+
+impl Compute<'_> {
+    /// The zones that take servers.
+    pub(crate) async fn zones(&self) -> Result<Vec<String>, CloudError> {
+        let path = ["os-availability-zone"];
+        let object = "zones of servers".to_owned();
+        let request = Request::new(Service::Compute, "server_zone_list", Method::GET, &path, object);
+        let zones = self.transport.send(request).await?.json::<ComputeZonesBody>()?.zones;
+        let open = zones.into_iter().filter(|zone| zone.state.available);
+        Ok(open.map(|zone| zone.name).collect())
+    }
+}

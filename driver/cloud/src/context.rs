@@ -1,0 +1,94 @@
+//! What every operation on one cloud works with: the session, the polls, what is remembered for a while.
+
+pub(crate) mod cached;
+pub(crate) mod expiring;
+pub(crate) mod kept;
+pub(crate) mod known;
+pub(crate) mod per_server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+use crate::api::block_storage::{Backup, Snapshot, Volume};
+use crate::config::CloudConfig;
+use crate::error::CloudError;
+use crate::http::connection::Connection;
+use crate::http::options::CloudOptions;
+use crate::http::transport::Transport;
+use crate::ids::{ServerId, VolumeId};
+use crate::poll::{NEW, ServerRecords, Watch};
+use expiring::ExpiringMap;
+use kept::Listing;
+use known::Known;
+use per_server::Turns;
+
+/// How long names of dependents are repeated.
+const DEPENDENTS_LIFETIME: Duration = Duration::from_mins(30);
+/// How many refusals are remembered; more are listed at each repeat.
+const MOST_DEPENDENTS: usize = 256;
+/// More than any cloud detaches while a database may lag; what does not fit is believed as it is shown.
+const MOST_DETACHED: usize = 10_000;
+
+/// One cloud as its operations see it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    config: RwLock<Arc<CloudConfig>>,
+    pub(crate) options: CloudOptions,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) watch: Watch<Volume>,
+    pub(crate) servers: Watch<ServerRecords>,
+    pub(crate) snapshots: Watch<Snapshot>,
+    pub(crate) backups: Watch<Backup>,
+    pub(crate) turns: Turns,
+    /// What refused deletions named as built on a thing, by its id: sidecars repeat a refused deletion for ever.
+    pub(crate) dependents: ExpiringMap<String, String>,
+    pub(crate) known: Known,
+    pub(crate) listing: Listing,
+    /// The detachments that this process saw the end of a moment ago. An API node whose database lags still shows what was before, so
+    /// for that time an attachment is not believed because it is shown.
+    pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
+}
+
+impl Context {
+    pub(crate) fn config(&self) -> Arc<CloudConfig> {
+        Arc::clone(&self.config.read())
+    }
+
+    /// Prepares everything and sends no request.
+    pub(crate) fn new(config: CloudConfig, options: CloudOptions) -> Result<Self, CloudError> {
+        let transport = Arc::new(Transport::new(Connection::new(&config, &options)?, &options));
+        let watch = Watch::new(Arc::clone(&transport));
+        let servers = Watch::new(Arc::clone(&transport));
+        let snapshots = Watch::new(Arc::clone(&transport));
+        let backups = Watch::new(Arc::clone(&transport));
+        Ok(Self {
+            config: RwLock::new(Arc::new(config)),
+            options,
+            transport,
+            watch,
+            servers,
+            snapshots,
+            backups,
+            turns: Turns::default(),
+            dependents: ExpiringMap::new(DEPENDENTS_LIFETIME, MOST_DEPENDENTS),
+            known: Known::default(),
+            listing: Listing::default(),
+            detached: ExpiringMap::new(NEW, MOST_DETACHED),
+        })
+    }
+
+    /// Uses another configuration of the same cloud from now on.
+    pub(crate) fn reconnect(&self, config: CloudConfig, connection: Arc<Connection>) {
+        self.transport.reconnect(connection);
+        *self.config.write() = Arc::new(config);
+    }
+
+    /// Does what makes, removes, attaches, detaches or changes a volume. The next list is a new one, whatever came of it.
+    pub(crate) async fn then_list_anew<T>(&self, change: impl Future<Output = T>) -> T {
+        let changed = change.await;
+        self.listing.volumes.forget();
+        changed
+    }
+}

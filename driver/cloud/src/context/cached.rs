@@ -1,0 +1,160 @@
+//! An answer that is kept for a while and asked for once at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::CloudError;
+
+/// One kept answer. Those who want it while it is being asked for wait for that very answer, a failure included.
+#[derive(Debug)]
+pub(crate) struct Cached<T> {
+    lifetime: Duration,
+    kept: tokio::sync::Mutex<Option<KeptAnswer<T>>>,
+    /// Answers that were asked for before this moment no longer count.
+    changed: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct KeptAnswer<T> {
+    asked: Instant,
+    came: Instant,
+    answer: Result<Arc<T>, CloudError>,
+}
+
+impl<T> Cached<T> {
+    pub(crate) fn for_time(lifetime: Duration) -> Self {
+        Self {
+            lifetime,
+            kept: tokio::sync::Mutex::default(),
+            changed: Mutex::default(),
+        }
+    }
+
+    /// The kept answer, or that of `ask`. May be cancelled; the next caller asks then. A failure is kept for nobody who comes
+    /// after it.
+    pub(crate) async fn get<F: Future<Output = Result<T, CloudError>>>(
+        &self,
+        ask: impl FnOnce() -> F,
+    ) -> Result<Arc<T>, CloudError> {
+        let arrived = Instant::now();
+        let mut kept = self.kept.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| self.is_good(known, arrived)) {
+            return known.answer.clone();
+        }
+        let asked = Instant::now();
+        // In a box: most callers find a kept answer.
+        let answer = Box::pin(ask()).await.map(Arc::new);
+        *kept = Some(KeptAnswer {
+            asked,
+            came: Instant::now(),
+            answer: answer.clone(),
+        });
+        answer
+    }
+
+    /// Drops an answer that is out of date. Waits for a question that is being asked.
+    pub(crate) async fn evict(&self) {
+        let mut kept = self.kept.lock().await;
+        if kept.as_ref().is_some_and(|known| !self.is_good(known, Instant::now())) {
+            *kept = None;
+        }
+    }
+
+    /// The world has changed: no answer that was asked for before now is good any more.
+    pub(crate) fn forget(&self) {
+        *self.changed.lock() = Some(Instant::now());
+    }
+
+    fn is_good(&self, known: &KeptAnswer<T>, arrived: Instant) -> bool {
+        let changed = *self.changed.lock();
+        if changed.is_some_and(|changed| known.asked <= changed) {
+            return false;
+        }
+        match known.answer {
+            // From when it came: the answer of a slow cloud would be old at once, and all who wait for it would ask anew in turn.
+            Ok(_) => known.came.elapsed() < self.lifetime,
+            Err(_) => known.came >= arrived,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(3);
+
+    fn failed() -> CloudError {
+        CloudError::Setup("for a test".into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_asked_for_once_in_its_lifetime() {
+        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let get = || {
+            cached.get(|| async {
+                asked.set(asked.get() + 1);
+                Ok(asked.get())
+            })
+        };
+        assert_eq!((*get().await.expect("one"), *get().await.expect("one")), (1, 1));
+        tokio::time::advance(LIFETIME).await;
+        assert_eq!(*get().await.expect("two"), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_at_once_share_one_question_and_its_failure() {
+        let (cached, asked) = (Cached::<u32>::for_time(LIFETIME), Cell::new(0));
+        let get = || {
+            cached.get(|| async {
+                asked.set(asked.get() + 1);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Err(failed())
+            })
+        };
+        let (one, two, three) = tokio::join!(get(), get(), get());
+        assert!(one.is_err() && two.is_err() && three.is_err());
+        assert_eq!(asked.get(), 1);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        get().await.expect_err("asked anew");
+        assert_eq!(asked.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_took_long_serves_all_who_waited_for_it() {
+        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let get = || {
+            cached.get(|| async {
+                asked.set(asked.get() + 1);
+                tokio::time::sleep(2 * LIFETIME).await;
+                Ok(asked.get())
+            })
+        };
+        let (one, two) = tokio::join!(get(), get());
+        assert_eq!((*one.expect("one"), *two.expect("the same")), (1, 1));
+        assert_eq!(*get().await.expect("still the same"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_outdates_also_the_answer_that_is_on_its_way() {
+        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let get = || {
+            cached.get(|| async {
+                asked.set(asked.get() + 1);
+                if asked.get() == 1 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    cached.forget();
+                }
+                Ok(asked.get())
+            })
+        };
+        get().await.expect("one");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(*get().await.expect("two"), 2);
+    }
+}

@@ -1,0 +1,88 @@
+//! The lists that are kept, and for how long.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::cached::Cached;
+use crate::api::block_storage::{Source, Volume};
+use crate::api::compute::Server;
+use crate::ids::{GiB, ServerId, VolumeId};
+
+/// What a list tells of a volume. Small, because lists of many thousands of volumes are kept for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedVolume {
+    /// Its id.
+    pub id: VolumeId,
+    /// Its size.
+    pub size: GiB,
+    /// The availability zone of Cinder; volumes of one list share its name.
+    pub zone: Option<Arc<str>>,
+    /// What it was made from.
+    pub source: Option<Source>,
+    /// The servers that have it.
+    pub servers: Box<[ServerId]>,
+}
+
+impl ListedVolume {
+    pub(crate) fn of(volume: &Volume, zone: impl FnOnce(&str) -> Arc<str>) -> Self {
+        Self {
+            id: volume.id.clone(),
+            size: volume.size,
+            zone: volume.availability_zone.as_deref().map(zone),
+            source: volume.source(),
+            servers: volume.servers().into(),
+        }
+    }
+}
+
+impl From<&Volume> for ListedVolume {
+    fn from(volume: &Volume) -> Self {
+        Self::of(volume, |zone| zone.into())
+    }
+}
+
+/// How long a list is good: sidecars that begin a walk together share one.
+const LIFETIME: Duration = Duration::from_secs(5);
+/// How long the servers' list is good: it tells of trouble, which does not pass in seconds.
+const SERVERS_LIFETIME: Duration = Duration::from_secs(15);
+
+/// The lists that are kept.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) volumes: Arc<Cached<Vec<ListedVolume>>>,
+    pub(crate) servers: Arc<Cached<BTreeMap<ServerId, Server>>>,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self {
+            volumes: Arc::new(Cached::for_time(LIFETIME)),
+            servers: Arc::new(Cached::for_time(SERVERS_LIFETIME)),
+        }
+    }
+}
+
+impl Listing {
+    pub(crate) fn evict_volumes_later(&self) {
+        evict_later(&self.volumes, LIFETIME);
+    }
+
+    pub(crate) fn evict_servers_later(&self) {
+        evict_later(&self.servers, SERVERS_LIFETIME);
+    }
+}
+
+/// Drops an answer that comes now, once it is out of date.
+fn evict_later<T: Send + Sync + 'static>(cached: &Arc<Cached<T>>, lifetime: Duration) {
+    let cached = Arc::downgrade(cached);
+    tokio::spawn(async move {
+        // Its time begins a moment later than the sleep.
+        sleep(lifetime + Duration::from_secs(1)).await;
+        if let Some(cached) = cached.upgrade() {
+            cached.evict().await;
+        }
+    });
+}

@@ -1,0 +1,159 @@
+//! What Keystone knows of an application credential.
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use reqwest::Url;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::{Keystone, Token};
+use crate::error::{CloudError, Failure};
+use crate::http::client::{request_id, retry_after};
+use crate::http::fault;
+
+/// An application credential, as Keystone knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialFacts {
+    /// Its name.
+    pub name: String,
+    /// When it ends; never when `None`.
+    pub expires_at: Option<Timestamp>,
+}
+
+const OPERATION: &str = "application_credential_get";
+
+#[derive(Deserialize)]
+struct OneBody {
+    application_credential: Document,
+}
+
+#[derive(Deserialize)]
+struct ManyBody {
+    application_credentials: Vec<Document>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    name: String,
+    #[serde(default)]
+    expires_at: Option<String>,
+}
+
+impl From<Document> for CredentialFacts {
+    fn from(document: Document) -> Self {
+        Self {
+            name: document.name,
+            expires_at: document.expires_at.as_deref().and_then(moment),
+        }
+    }
+}
+
+/// A time as Keystone writes it: UTC, without a zone in the answers about credentials.
+fn moment(text: &str) -> Option<Timestamp> {
+    if let Ok(time) = text.parse() {
+        return Some(time);
+    }
+    let time: DateTime = text.parse().ok()?;
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+}
+
+impl Keystone {
+    /// The application credential of this id, which belongs to the token's user.
+    pub(crate) async fn application_credential(
+        &self,
+        token: &Token,
+        id: &str,
+    ) -> Result<Option<CredentialFacts>, CloudError> {
+        let path = ["users", &token.user_id, "application_credentials", id];
+        let body: OneBody = self.read(token, &path, None).await?;
+        Ok(Some(body.application_credential.into()))
+    }
+
+    /// The one of this name, which is unique for a user.
+    pub(crate) async fn application_credential_named(
+        &self,
+        token: &Token,
+        name: &str,
+    ) -> Result<Option<CredentialFacts>, CloudError> {
+        let path = ["users", &token.user_id, "application_credentials"];
+        let body: ManyBody = self.read(token, &path, Some(("name", name))).await?;
+        let mut all = body.application_credentials.into_iter();
+        Ok(all.find(|one| one.name == name).map(CredentialFacts::from))
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        token: &Token,
+        path: &[&str],
+        query: Option<(&str, &str)>,
+    ) -> Result<T, CloudError> {
+        let started = Instant::now();
+        let failure = |status: Option<u16>, fault: String, request_id: Option<String>| Failure {
+            operation: OPERATION,
+            object: "the application credential in use".to_owned(),
+            status,
+            fault,
+            request_id,
+            elapsed: started.elapsed(),
+        };
+        let mut url = beside_tokens(&self.url, path);
+        if let Some((key, value)) = query {
+            url.query_pairs_mut().append_pair(key, value);
+        }
+        let request = http::Request::get(url.as_str()).header("x-auth-token", token.header.clone());
+        let answer = self.http.send(request, None).await;
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        self.observer.request("identity", OPERATION, code, started.elapsed());
+        let answer = answer.map_err(|error| CloudError::Unreachable {
+            sent: error.sent,
+            failure: failure(None, error.reason, None),
+        })?;
+        let (headers, body) = (answer.headers(), answer.body());
+        let id = request_id(headers);
+        if !answer.status().is_success() {
+            let failure = failure(Some(code), fault::text(code, body), id);
+            return Err(fault::classify(failure, retry_after(headers, self.sources.now())));
+        }
+        serde_json::from_slice(body)
+            .map_err(|error| CloudError::Decode(failure(Some(code), error.to_string(), id.clone())))
+    }
+}
+
+/// The address of `path` beside `auth/tokens`.
+fn beside_tokens(tokens: &Url, path: &[&str]) -> Url {
+    let mut url = tokens.clone();
+    // An address with a host has segments: it was made from one.
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop().pop().extend(path);
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("2026-12-01T10:00:00.000000")]
+    #[case("2026-12-01T10:00:00Z")]
+    fn times_are_read_with_and_without_a_zone(#[case] text: &str) {
+        assert_eq!(
+            moment(text).map(|time| time.to_string()).as_deref(),
+            Some("2026-12-01T10:00:00Z")
+        );
+    }
+
+    #[test]
+    fn users_are_beside_tokens() {
+        let tokens = Url::parse("https://keystone.example/identity/v3/auth/tokens").expect("url");
+        let url = beside_tokens(&tokens, &["users", "u", "application_credentials", "c"]);
+        assert_eq!(
+            url.as_str(),
+            "https://keystone.example/identity/v3/users/u/application_credentials/c"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Everything about a cloud that a reload of its configuration replaces: credentials, TLS, where the services are.
+
+use std::sync::Arc;
+
+use openstack::session::Session;
+use openstack::{EndpointFilters, ErrorKind, InterfaceType};
+use reqwest::Url;
+use tokio::sync::OnceCell;
+
+use crate::config::{CloudConfig, Interface};
+use crate::error::CloudError;
+use crate::http::auth::{Keystone, SessionAuth, Token};
+use crate::http::catalog;
+use crate::http::client::Http;
+use crate::http::options::CloudOptions;
+use crate::http::service::{MicroVersion, Service};
+
+/// One configuration in use. Requests that began with it end with it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) http: Http,
+    keystone: Arc<Keystone>,
+    session: OnceCell<Session>,
+    region: Option<String>,
+    interface: Interface,
+    plain_block_storage: bool,
+    block_storage_version: OnceCell<Option<MicroVersion>>,
+    compute_version: OnceCell<Option<MicroVersion>>,
+}
+
+impl Connection {
+    /// Prepares everything and asks nobody yet. Reads the certificate files.
+    pub(crate) fn new(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
+        let http = Http::connect(config, options)?;
+        let keystone = Keystone::new(config, http.clone(), options)?;
+        Ok(Self {
+            http,
+            keystone: Arc::new(keystone),
+            session: OnceCell::new(),
+            region: config.region.clone(),
+            interface: config.interface,
+            plain_block_storage: config.block_storage.ignore_volume_microversion,
+            block_storage_version: OnceCell::new(),
+            compute_version: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn keystone(&self) -> &Arc<Keystone> {
+        &self.keystone
+    }
+
+    pub(crate) fn region(&self) -> Option<&str> {
+        self.region.as_deref()
+    }
+
+    /// The region worked in: that of Cinder's endpoint, and the configured one where the catalogue has no such endpoint.
+    pub(crate) fn region_of(&self, token: &Token) -> Option<String> {
+        let (service, interface) = (Service::BlockStorage.name(), self.interface.as_str());
+        let found = catalog::find_region(&token.catalog, service, interface, self.region(), &token.project_id);
+        found.or_else(|| self.region.clone())
+    }
+
+    /// Where the highest microversion of a service is kept; `None` for a service to be used without.
+    pub(crate) fn version_of(&self, service: Service) -> Option<&OnceCell<Option<MicroVersion>>> {
+        match service {
+            Service::BlockStorage if self.plain_block_storage => None,
+            Service::BlockStorage => Some(&self.block_storage_version),
+            Service::Compute => Some(&self.compute_version),
+        }
+    }
+
+    /// The address of `path` at a service.
+    pub(crate) async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
+        let session = self
+            .session
+            .get_or_try_init(async || {
+                let interface = match self.interface {
+                    Interface::Public => InterfaceType::Public,
+                    Interface::Internal => InterfaceType::Internal,
+                    Interface::Admin => InterfaceType::Admin,
+                };
+                let mut filters = EndpointFilters::default().with_interfaces(interface);
+                filters.region.clone_from(&self.region);
+                // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens
+                // a connection, and has no root certificate to accept one with.
+                let idle = reqwest::Client::builder()
+                    .tls_built_in_root_certs(false)
+                    .no_proxy()
+                    .build();
+                let idle = idle.map_err(|error| CloudError::Setup(error.to_string()))?;
+                Session::new_with_client(idle, SessionAuth(Arc::clone(&self.keystone)))
+                    .await
+                    .map(|session| session.with_endpoint_filters(filters))
+                    .map_err(|error| CloudError::Setup(error.to_string()))
+            })
+            .await?;
+        session
+            .get_endpoint(service, path)
+            .await
+            .map_err(|error| match error.kind() {
+                ErrorKind::EndpointNotFound => CloudError::NoEndpoint {
+                    service: service.name(),
+                    region: self.region.clone(),
+                    interface: self.interface.as_str(),
+                    known: catalog::describe(&token.catalog),
+                },
+                _ => CloudError::Setup(error.to_string()),
+            })
+    }
+}

@@ -1,0 +1,47 @@
+//! How to talk to a cloud, whichever it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_sources::Sources;
+
+use crate::http::client::{Connect, Reqwest};
+use crate::http::observer::{Observer, Unobserved};
+
+/// How to talk to a cloud, apart from which one.
+#[derive(Debug, Clone)]
+pub struct CloudOptions {
+    /// Sent as `User-Agent`.
+    pub user_agent: String,
+    /// How long one HTTP exchange may take.
+    pub request_timeout: Duration,
+    /// How long one operation (create, delete, attach, detach) may take with all its waits.
+    pub operation_timeout: Duration,
+    /// Whether the credentials came with a request rather than from this process's own configuration: then their refusal is
+    /// [`CloudError::Unauthenticated`](crate::CloudError::Unauthenticated), the requester's own affair.
+    pub credentials_of_request: bool,
+    /// How long a volume may be on its way to or from a server before the operation ends with an error that says what to do
+    /// about it. What OpenStack has begun goes on.
+    pub stuck_after: Duration,
+    /// Who hears about requests, logins and waits.
+    pub observer: Arc<dyn Observer>,
+    /// Who makes the HTTP clients.
+    pub connector: Arc<dyn Connect>,
+    /// Where wall time and random numbers come from.
+    pub sources: Sources,
+}
+
+impl Default for CloudOptions {
+    fn default() -> Self {
+        Self {
+            user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
+            request_timeout: Duration::from_mins(1),
+            operation_timeout: Duration::from_mins(10),
+            stuck_after: Duration::from_secs(90),
+            credentials_of_request: false,
+            observer: Arc::new(Unobserved),
+            connector: Arc::new(Reqwest),
+            sources: Sources::system(),
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
+//! time limits, request ids, and a word to the observer about each attempt.
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use csi_sources::Sources;
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::error::{CloudError, Failure};
+use crate::http::auth::{Keystone, Token};
+use crate::http::awaited::Awaited;
+use crate::http::client::{date, request_id, retry_after};
+use crate::http::connection::Connection;
+use crate::http::observer::Observer;
+use crate::http::options::CloudOptions;
+use crate::http::retry::Retry;
+use crate::http::service::{MicroVersion, Service};
+use crate::http::throttle::{Held, Throttle};
+use crate::http::{catalog, fault};
+use crate::last_failure;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) service: Service,
+    /// From the closed set of operations; also the label in metrics.
+    pub(crate) operation: &'static str,
+    /// What it is about, for errors.
+    pub(crate) object: String,
+    pub(crate) method: Method,
+    pub(crate) path: &'a [&'a str],
+    pub(crate) query: Vec<(&'static str, String)>,
+    pub(crate) body: Option<Value>,
+    pub(crate) version: Option<MicroVersion>,
+    /// Whether the service's own 404 is an answer like any other, rather than an error.
+    pub(crate) may_be_missing: bool,
+    /// Whether this makes something, which has to be known to a caller in the end: it is sent only as long as one waits ([`Awaited`]).
+    pub(crate) makes: bool,
+    /// Whether this asks the API version itself, above the project, rather than `path`.
+    version_root: bool,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(
+        service: Service,
+        operation: &'static str,
+        method: Method,
+        path: &'a [&'a str],
+        object: String,
+    ) -> Self {
+        Self {
+            service,
+            operation,
+            object,
+            method,
+            path,
+            query: Vec::new(),
+            body: None,
+            version: None,
+            may_be_missing: false,
+            makes: false,
+            version_root: false,
+        }
+    }
+}
+
+/// An answer that is a success, or a 404 where that was allowed.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    body: Bytes,
+    failure: Failure,
+}
+
+impl Answer {
+    pub(crate) fn missing(&self) -> bool {
+        self.failure.status == Some(404)
+    }
+
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.failure.request_id.as_deref()
+    }
+
+    /// What this answer would say as an error.
+    pub(crate) fn into_failure(self) -> Failure {
+        self.failure
+    }
+
+    pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
+        let operation = self.failure.operation;
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let error = CloudError::Decode(Failure {
+                fault: error.to_string(),
+                ..self.failure
+            });
+            last_failure::met(operation, &error);
+            error
+        })
+    }
+}
+
+/// A service answers 401 to a token that Keystone has only just given when the application credential's access rules leave the
+/// request out (keystonemiddleware, `validate_allowed_request`): the words of the service do not say so.
+fn refuses_new_token(failure: Failure, request: &Request<'_>) -> Failure {
+    let path = if request.version_root {
+        "the address of its version".to_owned()
+    } else {
+        request.path.join("/")
+    };
+    let fault = format!(
+        "{}; the token is new, so the access rules of the application credential may lack {} {path} of service {}",
+        failure.fault,
+        request.method,
+        request.service.name(),
+    );
+    Failure { fault, ..failure }
+}
+
+/// The way to a cloud's services.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    connection: RwLock<Arc<Connection>>,
+    request_timeout: Duration,
+    observer: Arc<dyn Observer>,
+    of_request: bool,
+    sources: Sources,
+    throttle: Throttle,
+}
+
+impl Transport {
+    pub(crate) fn new(connection: Connection, options: &CloudOptions) -> Self {
+        Self {
+            connection: RwLock::new(Arc::new(connection)),
+            request_timeout: options.request_timeout,
+            observer: Arc::clone(&options.observer),
+            of_request: options.credentials_of_request,
+            sources: options.sources.clone(),
+            throttle: Throttle::new(options.sources.clone()),
+        }
+    }
+
+    /// The connection in use now.
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.read())
+    }
+
+    pub(crate) fn keystone(&self) -> Arc<Keystone> {
+        Arc::clone(self.connection().keystone())
+    }
+
+    /// Uses another connection from the next request on; a request that is being repeated goes on with it.
+    pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
+        *self.connection.write() = connection;
+    }
+
+    /// The error as callers are to see it: who brought the credentials is told that they are refused.
+    pub(crate) fn told(&self, error: CloudError) -> CloudError {
+        match error {
+            CloudError::Auth(failure) if self.of_request => CloudError::Unauthenticated(failure),
+            error => error,
+        }
+    }
+
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        self.observer.as_ref()
+    }
+
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// By how much Cinder's clock is ahead of ours, as its last answer told.
+    pub(crate) fn cinder_is_ahead(&self) -> SignedDuration {
+        self.throttle.ahead()
+    }
+
+    /// What time it is for Cinder.
+    pub(crate) fn time_of_cinder(&self) -> Timestamp {
+        self.sources.now() + self.cinder_is_ahead()
+    }
+
+    /// Sends a request. Repeated are: any request that certainly did not reach the service (no connection) or that it turned away
+    /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit. After a 401 once more
+    /// with a new token. A service that names a time in `Retry-After` is left alone by all requests of this cloud until then.
+    pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
+        match self.send_repeatedly(&request).await {
+            Ok(answer) => {
+                last_failure::answered(request.operation);
+                if answer.missing() {
+                    last_failure::missed(&request.object, answer.request_id());
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                let error = self.told(error);
+                last_failure::met(request.operation, &error);
+                Err(error)
+            }
+        }
+    }
+
+    async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
+        let started = Instant::now();
+        let deadline = started + self.request_timeout;
+        let mut retry = Retry::within(self.request_timeout, &self.sources);
+        let mut token_renewed = false;
+        loop {
+            let connection = self.connection();
+            let token = connection.keystone().token().await?;
+            let slot = self.throttle.turn(request.service.index(), deadline).await;
+            let slot = slot.map_err(|held| held_back(held, request, started))?;
+            if request.makes && !Awaited::is_work_of_task() {
+                return Err(unawaited(request, started));
+            }
+            let answer = self.attempt(&connection, request, &token, started).await;
+            drop(slot);
+            let error = match answer {
+                Err(CloudError::Auth(_)) if !token_renewed => {
+                    token_renewed = true;
+                    connection.keystone().invalidate(token.generation).await;
+                    continue;
+                }
+                Err(CloudError::Auth(failure)) => return Err(CloudError::Auth(refuses_new_token(failure, request))),
+                Err(error) => error,
+                answer => return answer,
+            };
+            let reading = request.method == Method::GET;
+            let pause = match &error {
+                CloudError::Unreachable { sent, .. } if reading || !sent => retry.next(None),
+                CloudError::Throttled { retry_after, .. } => retry.next(*retry_after),
+                CloudError::Server(failure) if reading && matches!(failure.status, Some(502..=504)) => retry.next(None),
+                _ => None,
+            };
+            let Some(pause) = pause else { return Err(error) };
+            tracing::debug!(%error, ?pause, "OpenStack request is repeated");
+            last_failure::met(request.operation, &error);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        connection: &Connection,
+        request: &Request<'_>,
+        token: &Token,
+        started: Instant,
+    ) -> Result<Answer, CloudError> {
+        let mut url = connection.endpoint(request.service, request.path, token).await?;
+        if request.version_root {
+            url = catalog::version_root(url);
+        }
+        let failure = |status: Option<u16>, fault: String, request_id: Option<String>| Failure {
+            operation: request.operation,
+            object: request.object.clone(),
+            status,
+            fault,
+            request_id,
+            elapsed: started.elapsed(),
+        };
+        if !request.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&request.query);
+        }
+        let mut http = http::Request::builder()
+            .method(request.method.clone())
+            .uri(url.as_str())
+            .header("x-auth-token", token.header.clone())
+            .header("accept", "application/json");
+        if let Some(version) = request.version {
+            http = http.header(
+                "openstack-api-version",
+                format!("{} {version}", request.service.version_header()),
+            );
+        }
+        let asked = Instant::now();
+        let answer = connection.http.send(http, request.body.as_ref()).await;
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        let took = asked.elapsed();
+        self.observer
+            .request(request.service.name(), request.operation, code, took);
+        let answer = answer.map_err(|error| CloudError::Unreachable {
+            sent: error.sent,
+            failure: failure(None, error.reason, None),
+        })?;
+        let (head, body) = answer.into_parts();
+        let (status, headers) = (head.status, head.headers);
+        let id = request_id(&headers);
+        tracing::debug!(
+            service = request.service.name(),
+            operation = request.operation,
+            object = request.object,
+            status = code,
+            openstack_request = id.as_deref(),
+            took_ms = took.as_millis(),
+            "OpenStack answered"
+        );
+        if let Some(time) = date(&headers).filter(|_| request.service == Service::BlockStorage) {
+            self.throttle.set_clock(time);
+        }
+        let wanted = retry_after(&headers, self.sources.now());
+        if let Some(pause) = wanted.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
+            let id = id.as_deref().unwrap_or("without an id");
+            let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);
+            self.throttle.pause(request.service.index(), pause, answer);
+        }
+        if status.is_success() && id.is_none() && fault::is_page(&body) {
+            // Whatever it stands for, the service has not said that it did anything.
+            let fault = format!("a page that is none of the service's: {}", fault::text(code, &body));
+            return Err(CloudError::Decode(failure(Some(code), fault, id)));
+        }
+        // 300 is how a service says that it has several versions.
+        if status.is_success() || (request.version_root && code == 300) {
+            return Ok(Answer {
+                body,
+                failure: failure(Some(code), String::new(), id),
+            });
+        }
+        let failure = failure(Some(code), fault::text(code, &body), id);
+        if code == 404 && request.may_be_missing {
+            return if fault::is_of_service(&body) {
+                Ok(Answer { body, failure })
+            } else {
+                Err(CloudError::Unreachable { failure, sent: true })
+            };
+        }
+        Err(fault::classify(failure, wanted))
+    }
+
+    /// The highest microversion of a service; `None` for a service without microversions, or one that the
+    /// configuration wants to be used without. Asked once per connection.
+    pub(crate) async fn highest_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+        let connection = self.connection();
+        let Some(known) = connection.version_of(service) else {
+            return Ok(None);
+        };
+        known
+            .get_or_try_init(async || self.discover(service).await)
+            .await
+            .copied()
+    }
+
+    /// The same, asked anew; an answer is kept for the others.
+    pub(crate) async fn ask_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+        match self.connection().version_of(service) {
+            None => Ok(None),
+            Some(known) => {
+                let version = self.discover(service).await?;
+                // Who asked meanwhile has kept the same.
+                let _ = known.set(version);
+                Ok(version)
+            }
+        }
+    }
+
+    async fn discover(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+        let mut request = Request::new(service, "version_get", Method::GET, &[], service.name().to_owned());
+        request.version_root = true;
+        Ok(self.send(request).await?.json::<VersionDocument>()?.highest(service))
+    }
+}
+
+/// What a request would have met that was not sent.
+fn held_back(held: Held, request: &Request<'_>, started: Instant) -> CloudError {
+    let (fault, retry_after) = match held {
+        Held::Paused { left, answer } => {
+            let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
+            (
+                format!("not asked: {service} wants no request for another {seconds} s, since {answer}"),
+                Some(left),
+            )
+        }
+        Held::Crowded => (
+            "not asked: too many requests to the cloud are waiting for an answer".to_owned(),
+            None,
+        ),
+    };
+    CloudError::Throttled {
+        failure: Failure {
+            operation: request.operation,
+            object: request.object.clone(),
+            status: None,
+            fault,
+            request_id: None,
+            elapsed: started.elapsed(),
+        },
+        retry_after,
+    }
+}
+
+fn unawaited(request: &Request<'_>, started: Instant) -> CloudError {
+    CloudError::Unawaited(Failure {
+        operation: request.operation,
+        object: request.object.clone(),
+        status: None,
+        fault: "its caller went away while something else had to end first".to_owned(),
+        request_id: None,
+        elapsed: started.elapsed(),
+    })
+}
+
+/// What a version's address answers: Cinder a list, Nova a single one.
+#[derive(Deserialize)]
+struct VersionDocument {
+    #[serde(default)]
+    versions: Vec<Version>,
+    #[serde(default)]
+    version: Option<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    id: String,
+    #[serde(default)]
+    version: String,
+}
+
+impl VersionDocument {
+    fn highest(self, service: Service) -> Option<MicroVersion> {
+        let wanted = match service {
+            Service::BlockStorage => "v3.",
+            Service::Compute => "v2.1",
+        };
+        self.version
+            .into_iter()
+            .chain(self.versions)
+            .find(|version| version.id.starts_with(wanted))
+            .and_then(|version| MicroVersion::parse(&version.version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(
+        Service::BlockStorage,
+        r#"{"versions":[{"id":"v3.0","version":"3.71","min_version":"3.0"}]}"#,
+        Some(MicroVersion(3, 71))
+    )]
+    #[case(
+        Service::Compute,
+        r#"{"version":{"id":"v2.1","version":"2.90","min_version":"2.1"}}"#,
+        Some(MicroVersion(2, 90))
+    )]
+    #[case(Service::BlockStorage, r#"{"versions":[{"id":"v2.0","version":""}]}"#, None)]
+    fn the_highest_microversion_is_read(
+        #[case] service: Service,
+        #[case] body: &str,
+        #[case] expected: Option<MicroVersion>,
+    ) {
+        let document: VersionDocument = serde_json::from_str(body).expect("json");
+        assert_eq!(document.highest(service), expected);
+    }
+
+    #[test]
+    fn microversions_compare_as_numbers() {
+        assert!(MicroVersion(3, 8) < MicroVersion(3, 27));
+    }
+}

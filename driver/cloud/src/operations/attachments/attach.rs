@@ -1,0 +1,301 @@
+//! From a volume to a server.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::{Instant, timeout_at};
+
+use super::case::{Asked, Case};
+use super::pair;
+use crate::api::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
+use crate::api::compute::{Compute, MULTIATTACH, SHELVED};
+use crate::context::Context;
+use crate::context::per_server::{Crowded, Turn};
+use crate::error::{CloudError, Failure};
+use crate::http::observer::Observer;
+use crate::http::service::{MicroVersion, Service};
+use crate::ids::{ServerId, VolumeId};
+use crate::marks;
+use crate::operations::attachments::Attached;
+use crate::poll::pace::Kind;
+use crate::poll::{Wait, timestamp};
+
+/// How much is lost to whole seconds, in Cinder's times and in its clock.
+const ROUNDED: Duration = Duration::from_secs(2);
+
+/// The refusals that mean: this server is full. Nova has no error code of its own for them.
+fn is_full(failure: &Failure) -> bool {
+    let fault = failure.fault.to_ascii_lowercase();
+    fault.contains("disk devices") || fault.contains("no free disk device names")
+}
+
+/// A place in a queue that is watched. Ends with its drop.
+struct Queued<'a> {
+    observer: &'a dyn Observer,
+    queue: &'static str,
+    since: Instant,
+}
+
+impl<'a> Queued<'a> {
+    fn new(observer: &'a dyn Observer, queue: &'static str) -> Self {
+        observer.queue_changed(queue, 1);
+        Self {
+            observer,
+            queue,
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.observer.queue_changed(self.queue, -1);
+    }
+}
+
+/// Whether an attachment is for certain no older than that, by Cinder's account and clock.
+fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> bool {
+    let attached_at = attachment.attached_at.as_deref().and_then(timestamp);
+    let limit = SignedDuration::try_from(age + ROUNDED).unwrap_or(SignedDuration::MAX);
+    attached_at.is_some_and(|at| now.duration_since(at) <= limit)
+}
+
+/// Refuses a server that has as many volumes of CSI drivers as it may have.
+pub(super) async fn check_room(
+    cx: &Context,
+    volume: &VolumeId,
+    server: &ServerId,
+    limit: u32,
+) -> Result<(), CloudError> {
+    let found = Compute::new(&cx.transport)
+        .server(server)
+        .await?
+        .ok_or_else(|| CloudError::no_server(server))?;
+    let limit = limit as usize;
+    let attached: BTreeSet<&VolumeId> = found.volumes().collect();
+    if attached.contains(volume) || attached.len() < limit {
+        return Ok(());
+    }
+    // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
+    let counts = |listed: Volume| {
+        let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(marks::CLUSTER);
+        is_csi.then_some(())
+    };
+    let count = BlockStorage::new(&cx.transport).map_all(counts).await?.len();
+    if count < limit {
+        return Ok(());
+    }
+    Err(CloudError::TooManyAttachments {
+        server: server.clone(),
+        failure: Failure {
+            operation: "server_get",
+            object: pair(volume, server),
+            status: None,
+            fault: format!("it has {count} volumes of CSI drivers, the limit is {limit}"),
+            request_id: None,
+            elapsed: Duration::ZERO,
+        },
+    })
+}
+
+impl Case<'_> {
+    /// Asks Nova to attach, and waits until the volume has arrived.
+    pub(super) async fn ask_to_attach(&mut self) -> Result<Asked, CloudError> {
+        let version = self.version().await?;
+        let turn = self.turn("attach", self.inner.turns.to_attach(self.server)).await?;
+        // From here on only a detachment takes it back.
+        self.withdrawn = None;
+        let started = Instant::now();
+        let answer = Compute::new(&self.inner.transport)
+            .attach(self.server, self.volume_id, version)
+            .await;
+        drop(turn);
+        let error = match answer {
+            Ok(Ok(accepted)) => {
+                let arrived = self.wait_attached(started, accepted.request_id.as_deref()).await?;
+                self.check_fresh(&arrived, started, accepted.request_id.as_deref())
+                    .await?;
+                let found = arrived.attachment_to(self.server);
+                return Ok(Asked::Done(Attached {
+                    device: found.and_then(|found| found.device.clone()).or(accepted.device),
+                    volume: Some(arrived),
+                    already: false,
+                }));
+            }
+            Ok(Err(failure)) => {
+                let error = CloudError::Conflict(failure);
+                return Ok(Asked::Refused { unknown: true, error });
+            }
+            Err(error) => error,
+        };
+        match error.failure().filter(|failure| is_full(failure)) {
+            Some(failure) => Err(CloudError::TooManyAttachments {
+                server: self.server.clone(),
+                failure: failure.clone(),
+            }),
+            None => Ok(Asked::Refused { unknown: false, error }),
+        }
+    }
+
+    /// The lowest version of Nova's API in which the request can be made.
+    async fn version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
+        if !self.is_multiattach() {
+            return self.shelved_version().await;
+        }
+        self.needs(MULTIATTACH, "the volume is multiattach").await?;
+        self.asked_for_several = true;
+        self.asked_for_shelved = true;
+        Ok(Some(MULTIATTACH))
+    }
+
+    /// The version of Nova's API that a shelved server takes.
+    pub(super) async fn shelved_version(&mut self) -> Result<Option<MicroVersion>, CloudError> {
+        if !self.is_shelved() {
+            return Ok(None);
+        }
+        self.needs(SHELVED, "the server is shelved").await?;
+        self.asked_for_shelved = true;
+        Ok(Some(SHELVED))
+    }
+
+    async fn needs(&self, version: MicroVersion, because: &str) -> Result<(), CloudError> {
+        if self.inner.transport.highest_version(Service::Compute).await? >= Some(version) {
+            return Ok(());
+        }
+        Err(CloudError::BadRequest(Failure {
+            operation: "volume_attach",
+            object: self.pair(),
+            status: None,
+            fault: format!("{because}, and this Nova is older than microversion {version}"),
+            request_id: None,
+            elapsed: self.started.elapsed(),
+        }))
+    }
+
+    /// Waits for a turn at the server, in the queue of this name.
+    pub(super) async fn turn(
+        &self,
+        queue: &'static str,
+        turn: impl Future<Output = Result<Turn, Crowded>>,
+    ) -> Result<Turn, CloudError> {
+        let queued = Queued::new(self.inner.transport.observer(), queue);
+        let withdrawn = async {
+            match self.withdrawn {
+                Some(withdrawn) => withdrawn.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let turn = tokio::select! {
+            // First: whose turn comes at the same moment does not begin either.
+            biased;
+            () = withdrawn => {
+                return Err(CloudError::Conflict(Failure {
+                    operation: "turn",
+                    object: self.pair(),
+                    status: None,
+                    fault: "not asked for: it was taken back while other requests to attach were under way at the server".to_owned(),
+                    request_id: None,
+                    elapsed: queued.since.elapsed(),
+                }));
+            }
+            turn = timeout_at(self.deadline, turn) => turn,
+        };
+        match turn {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(Crowded(waiting))) => Err(CloudError::Conflict(Failure {
+                operation: "turn",
+                object: self.pair(),
+                status: None,
+                fault: format!(
+                    "not asked for: {waiting} requests to {queue} wait for their turn at the server already"
+                ),
+                request_id: None,
+                elapsed: queued.since.elapsed(),
+            })),
+            Err(_) => Err(CloudError::Timeout {
+                what: format!("{queue} of {}", self.pair()),
+                last_status: format!("not asked for: other requests to {queue} are under way at the server"),
+                last_error: String::new(),
+                elapsed: queued.since.elapsed(),
+            }),
+        }
+    }
+
+    /// Cinder may have shown an attachment from before, which Nova has lost, while Nova gave the new one up: one that is not as
+    /// young as the request is believed only if Nova has it recorded.
+    async fn check_fresh(&self, volume: &Volume, started: Instant, request_id: Option<&str>) -> Result<(), CloudError> {
+        let found = volume.attachment_to(self.server);
+        let now = self.inner.transport.time_of_cinder();
+        let nova = Compute::new(&self.inner.transport);
+        if found.is_some_and(|found| is_younger(found, now, started.elapsed()))
+            || nova.attachment(self.server, self.volume_id).await?.is_some()
+        {
+            return Ok(());
+        }
+        Err(CloudError::AttachFailed {
+            volume: self.volume_id.clone(),
+            server: self.server.clone(),
+            status: format!("{}, by an attachment of which Nova has no record", volume.status),
+            elapsed: started.elapsed(),
+            request_id: request_id.map(str::to_owned),
+        })
+    }
+
+    async fn wait_attached(&mut self, started: Instant, request_id: Option<&str>) -> Result<Volume, CloudError> {
+        let (volume, server) = (self.volume_id, self.server);
+        let (until, is_all) = self.patience(started);
+        let what = match request_id {
+            Some(id) => format!("{} (request {id})", self.pair()),
+            None => self.pair(),
+        };
+        let wait = Wait {
+            kind: Kind::Attach,
+            id: volume,
+            name: None,
+            status: None,
+            started,
+            deadline: until,
+            at_most_every: None,
+            what,
+        };
+        let failed = |status: &VolumeStatus| CloudError::AttachFailed {
+            volume: volume.clone(),
+            server: server.clone(),
+            status: status.to_string(),
+            elapsed: started.elapsed(),
+            request_id: request_id.map(str::to_owned),
+        };
+        let arrived = self
+            .inner
+            .watch
+            .until(wait, |now| {
+                let Some(now) = now else {
+                    return Some(Err(CloudError::no_volume(volume)));
+                };
+                match (&now.status, now.attachment_to(server)) {
+                    (VolumeStatus::Detaching, _) => None,
+                    // An attachment of which Nova knew nothing, beside the one that is on its way.
+                    (VolumeStatus::Reserved | VolumeStatus::Attaching, Some(_)) if !now.multiattach => None,
+                    (_, Some(_)) => Some(Ok(now.clone())),
+                    (VolumeStatus::Available, None) => Some(Err(failed(&now.status))),
+                    (status, None) if status.is_error() => Some(Err(failed(status))),
+                    (VolumeStatus::InUse, None) if !now.multiattach => Some(Err(CloudError::AttachedElsewhere {
+                        volume: volume.clone(),
+                        server: server.clone(),
+                        servers: now.servers(),
+                        request_id: request_id.map(str::to_owned),
+                    })),
+                    _ => None,
+                }
+            })
+            .await;
+        match arrived {
+            Err(CloudError::Timeout { .. }) if !is_all => Err(self.stuck(request_id).await),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,464 @@
+//! One volume and one server: the looks and acts that lead to the wish.
+
+use std::time::Duration;
+
+use futures::try_join;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::step::{Refusal, Step, View, Views, Wish, next_step};
+use super::{pair, remedy};
+use crate::api::block_storage::{BlockStorage, Volume};
+use crate::api::compute::{Compute, Server};
+use crate::context::Context;
+use crate::error::{CloudError, Failure, ObjectKind, Obstacle};
+use crate::http::retry::jitter;
+use crate::ids::{AttachmentId, ServerId, VolumeId};
+use crate::operations::attachments::{Attached, strays_of};
+use crate::poll::pace::Kind;
+use crate::poll::{Wait, timestamp};
+
+/// How often Nova is asked.
+const ROUNDS: u32 = 4;
+/// The pause before a request to a busy server is made anew, growing by the round.
+const BUSY_PAUSE: Duration = Duration::from_millis(300);
+/// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// Between looks at an attachment that is shown and may be past.
+const SHOWN_AGAIN: Duration = Duration::from_secs(1);
+/// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
+const STEPS: u32 = 64;
+
+/// What is known about the two, and what was tried.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    pub(super) inner: &'a Context,
+    pub(super) volume_id: &'a VolumeId,
+    pub(super) server: &'a ServerId,
+    pub(super) wish: Wish,
+    pub(super) started: Instant,
+    pub(super) deadline: Instant,
+    /// How often Nova was asked.
+    rounds: u32,
+    /// The last refusal, and what it means.
+    refused: Option<(Refusal, CloudError)>,
+    /// What an earlier request was answered.
+    said: Option<CloudError>,
+    /// What was seen after it.
+    snapshot: Option<Views>,
+    /// How long the volume was seen in its status.
+    watched: Duration,
+    suspects: Vec<AttachmentId>,
+    /// The request that Nova accepted.
+    accepted: Option<String>,
+    pub(super) asked_for_several: bool,
+    pub(super) asked_for_shelved: bool,
+    /// Heeded until the first request is on its way.
+    pub(super) withdrawn: Option<&'a CancellationToken>,
+}
+
+/// What became of a request to Nova.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// It was carried out.
+    Done(Attached),
+    /// It was refused; Nova may have said that it knows the server, the volume or their attachment not.
+    Refused { unknown: bool, error: CloudError },
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn new(
+        inner: &'a Context,
+        volume_id: &'a VolumeId,
+        server: &'a ServerId,
+        wish: Wish,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            inner,
+            volume_id,
+            server,
+            wish,
+            started: Instant::now(),
+            deadline,
+            rounds: 0,
+            refused: None,
+            said: None,
+            snapshot: None,
+            watched: Duration::ZERO,
+            suspects: Vec::new(),
+            accepted: None,
+            asked_for_several: false,
+            asked_for_shelved: false,
+            withdrawn: None,
+        }
+    }
+
+    /// The same, which ends before its first request when this is cancelled.
+    pub(super) fn until(self, withdrawn: &'a CancellationToken) -> Self {
+        Self {
+            withdrawn: Some(withdrawn),
+            ..self
+        }
+    }
+
+    fn view<'s>(&'s self, snapshot: &'s Views) -> View<'s> {
+        View {
+            server: self.server,
+            rounds_left: ROUNDS.saturating_sub(self.rounds),
+            refusal: self.refused.as_ref().map(|(refusal, _)| *refusal),
+            snapshot,
+            age: self.age(),
+            stuck: self.age() >= self.stuck_after(),
+            suspects: &self.suspects,
+            asked_for_several: self.asked_for_several,
+            asked_for_shelved: self.asked_for_shelved,
+        }
+    }
+
+    /// How long the volume has been in its status: what we saw, or more if Cinder says so.
+    fn age(&self) -> Duration {
+        let Some(volume) = self.volume() else {
+            return Duration::ZERO;
+        };
+        let now = self.inner.transport.time_of_cinder();
+        let changed = volume.updated_at.as_deref().and_then(timestamp);
+        let by_cinder = changed.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
+        by_cinder.unwrap_or_default().max(self.watched)
+    }
+
+    fn stuck_after(&self) -> Duration {
+        self.inner.options.stuck_after
+    }
+
+    pub(super) async fn run(mut self) -> Result<Attached, CloudError> {
+        for _ in 0..STEPS {
+            let step = match &self.snapshot {
+                _ if self.refused.is_none() => Step::Request,
+                Some(snapshot) => next_step(self.wish, &self.view(snapshot)),
+                None => {
+                    Box::pin(self.look()).await.map_err(|error| self.unseen(error))?;
+                    continue;
+                }
+            };
+            tracing::debug!(volume = %self.volume_id, server = %self.server, wish = ?self.wish, ?step, "next step");
+            match step {
+                Step::Request => {
+                    if let Some(attached) = self.request().await? {
+                        return Ok(attached);
+                    }
+                }
+                Step::Settle => self.settle().await?,
+                Step::Follow => {
+                    if self.follow_detachment(Instant::now(), None).await? {
+                        return Ok(self.attached(None, true));
+                    }
+                    self.forget();
+                }
+                Step::Pause => {
+                    if self.rounds >= ROUNDS {
+                        return Err(self.given_up().await);
+                    }
+                    sleep(jitter(BUSY_PAUSE * self.rounds.max(1), &self.inner.options.sources)).await;
+                    self.forget();
+                    self.said = self.refused.take().map(|(_, error)| error);
+                }
+                Step::Doubt(attachments) => {
+                    self.suspects = attachments;
+                    sleep(GRACE).await;
+                    self.forget();
+                }
+                Step::Clear(attachments) => self.clear(&attachments).await?,
+                Step::Done(_) if self.may_be_past() => {
+                    sleep(jitter(SHOWN_AGAIN, &self.inner.options.sources)).await;
+                    self.forget();
+                }
+                Step::Done(device) => return Ok(self.attached(device, true)),
+                Step::Missing(ObjectKind::Server) => return Err(CloudError::no_server(self.server)),
+                Step::Missing(_) => return Err(CloudError::no_volume(self.volume_id)),
+                Step::Elsewhere => {
+                    return Err(CloudError::AttachedElsewhere {
+                        volume: self.volume_id.clone(),
+                        server: self.server.clone(),
+                        servers: self.volume().map(Volume::servers).unwrap_or_default(),
+                        request_id: self.request_id(),
+                    });
+                }
+                Step::Broken => return Err(self.broken()),
+                Step::Obstructed(obstacle) => return Err(self.obstructed(obstacle).await),
+                Step::Refused => return Err(self.refusal()),
+            }
+        }
+        Err(self.given_up().await)
+    }
+
+    /// Whether an attachment that is shown may be the one that this process has just seen the end of.
+    fn may_be_past(&self) -> bool {
+        matches!(self.wish, Wish::Attach { .. })
+            && self
+                .inner
+                .detached
+                .get(&(self.volume_id.clone(), self.server.clone()))
+                .is_some()
+    }
+
+    fn volume(&self) -> Option<&Volume> {
+        self.snapshot.as_ref()?.volume.as_ref()
+    }
+
+    fn host(&self) -> Option<&Server> {
+        self.snapshot.as_ref()?.host.as_ref()
+    }
+
+    fn attached(self, device: Option<String>, already: bool) -> Attached {
+        Attached {
+            device,
+            volume: self.snapshot.and_then(|snapshot| snapshot.volume),
+            already,
+        }
+    }
+
+    /// The views grow old; who waited looks again.
+    fn forget(&mut self) {
+        self.snapshot = None;
+        self.watched = Duration::ZERO;
+    }
+
+    /// Takes the snapshot: Cinder's views, then Nova's, and last whose the half-made attachments are.
+    async fn look(&mut self) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.inner.transport);
+        let nova = Compute::new(&self.inner.transport);
+        let (volume, attachments) = try_join!(cinder.volume(self.volume_id), cinder.attachments(self.volume_id))?;
+        let mut snapshot = Views {
+            volume,
+            attachments,
+            ..Views::default()
+        };
+        if snapshot.volume.is_some() {
+            let record = nova.attachment(self.server, self.volume_id);
+            let (record, host) = try_join!(record, nova.server(self.server))?;
+            snapshot.recorded = record.is_some();
+            snapshot.host = host;
+            let listed = snapshot.attachments.as_deref().unwrap_or_default();
+            snapshot.strays = strays_of(self.inner, self.volume_id, listed).await?;
+        }
+        self.snapshot = Some(snapshot);
+        Ok(())
+    }
+
+    /// A look failed. Where it was not even taken, the refusal that it should explain says more.
+    fn unseen(&self, error: CloudError) -> CloudError {
+        let refusal = self.refused.as_ref().map(|(_, refusal)| refusal).or(self.said.as_ref());
+        match refusal {
+            Some(refusal) if error.request_id().is_none() && refusal.request_id().is_some() => refusal.clone(),
+            _ => error,
+        }
+    }
+
+    async fn request(&mut self) -> Result<Option<Attached>, CloudError> {
+        if self.rounds >= ROUNDS {
+            return Err(self.given_up().await);
+        }
+        self.rounds += 1;
+        let asked = match self.wish {
+            Wish::Attach { .. } => self.ask_to_attach().await?,
+            Wish::Detach => self.ask_to_detach().await?,
+        };
+        let (unknown, error) = match asked {
+            Asked::Done(attached) => return Ok(Some(attached)),
+            Asked::Refused { unknown, error } => (unknown, error),
+        };
+        self.forget();
+        let refusal = if unknown {
+            Some(Refusal::NotFound)
+        } else {
+            Refusal::of(&error)
+        };
+        let Some(refusal) = refusal else {
+            return Err(self.unseen(error));
+        };
+        self.refused = Some((refusal, error));
+        Ok(None)
+    }
+
+    /// Waits until the volume has left its status, or has been in it for too long.
+    async fn settle(&mut self) -> Result<(), CloudError> {
+        let Some(before) = self.volume().map(|volume| volume.status.clone()) else {
+            self.forget();
+            return Ok(());
+        };
+        let started = Instant::now();
+        let patience = self.stuck_after().saturating_sub(self.age());
+        let wait = Wait {
+            kind: Kind::Settle,
+            id: self.volume_id,
+            name: None,
+            status: Some(before.clone()),
+            started,
+            deadline: self.deadline.min(started + patience),
+            at_most_every: None,
+            what: self.pair(),
+        };
+        let left = self
+            .inner
+            .watch
+            .until(wait, |now| match now {
+                Some(now) if now.status == before => None,
+                other => Some(Ok(other.cloned())),
+            })
+            .await;
+        match left {
+            Ok(now) => {
+                self.forget();
+                if self.wish == Wish::Detach && now.is_some() {
+                    // Asking is the shortest way to know.
+                    self.refused = None;
+                } else {
+                    self.outdated();
+                }
+                Ok(())
+            }
+            Err(CloudError::Timeout { .. }) if Instant::now() < self.deadline => {
+                self.watched = self.stuck_after();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn outdated(&mut self) {
+        if let Some((refusal, _)) = &mut self.refused {
+            *refusal = Refusal::Outdated;
+        }
+    }
+
+    /// Removes attachments that nobody stands behind. Cinder asks Nova once more before it does so.
+    async fn clear(&mut self, attachments: &[AttachmentId]) -> Result<(), CloudError> {
+        let cinder = BlockStorage::new(&self.inner.transport);
+        for attachment in attachments {
+            tracing::warn!(
+                volume = %self.volume_id, server = %self.server, %attachment,
+                "removing an attachment that was left over: Nova has no record of it"
+            );
+            cinder.delete_attachment(attachment, &self.pair()).await?;
+        }
+        self.suspects.clear();
+        self.forget();
+        self.outdated();
+        Ok(())
+    }
+
+    pub(super) fn pair(&self) -> String {
+        pair(self.volume_id, self.server)
+    }
+
+    fn request_id(&self) -> Option<String> {
+        let refused = self.refused.as_ref().and_then(|(_, error)| error.request_id());
+        self.accepted.clone().or_else(|| refused.map(str::to_owned))
+    }
+
+    fn refusal(self) -> CloudError {
+        match self.refused {
+            Some((_, error)) => error,
+            // Nothing was refused: there is no such step.
+            None => CloudError::Conflict(Failure {
+                operation: "volume_attach",
+                object: pair(self.volume_id, self.server),
+                status: None,
+                fault: "it was not asked for".to_owned(),
+                request_id: None,
+                elapsed: self.started.elapsed(),
+            }),
+        }
+    }
+
+    fn broken(&self) -> CloudError {
+        let what = match self.wish {
+            Wish::Attach { .. } => "attached to",
+            Wish::Detach => "detached from",
+        };
+        CloudError::VolumeFailed {
+            volume: self.volume_id.clone(),
+            status: self
+                .volume()
+                .map(|volume| volume.status.to_string())
+                .unwrap_or_default(),
+            message: format!(
+                "it cannot be {what} server {}{}; an administrator has to find out why and reset its status",
+                self.server,
+                self.request_id()
+                    .map(|id| format!(" (request {id})"))
+                    .unwrap_or_default()
+            ),
+            removed: false,
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    /// A busy server stayed busy.
+    async fn given_up(&mut self) -> CloudError {
+        if self.host().is_some_and(|server| server.task_state.is_some()) {
+            return self.obstructed(Obstacle::Server).await;
+        }
+        match &self.refused {
+            Some((_, error)) => error.clone(),
+            None => self.obstructed(Obstacle::Stuck).await,
+        }
+    }
+
+    pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
+        // Whoever reads the error wants to know how the two are. That they cannot be asked is no reason to say less.
+        if self.snapshot.is_none()
+            && let Err(error) = Box::pin(self.look()).await
+        {
+            tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
+        }
+        let view = self.snapshot.as_ref().map(|snapshot| self.view(snapshot));
+        CloudError::Obstructed {
+            act: match self.wish {
+                Wish::Attach { .. } => "attachment",
+                Wish::Detach => "detachment",
+            },
+            volume: self.volume_id.clone(),
+            server: self.server.clone(),
+            obstacle,
+            states: view
+                .as_ref()
+                .map_or_else(|| "neither could be looked at".to_owned(), remedy::states),
+            remedy: match &view {
+                Some(view) => remedy::remedy(obstacle, self.wish, view),
+                None => format!(
+                    "look at both: openstack volume show {}; openstack server show {}",
+                    self.volume_id, self.server
+                ),
+            },
+            elapsed: self.started.elapsed(),
+            request_id: self.request_id(),
+        }
+    }
+
+    /// An accepted request has been under way for too long.
+    pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
+        self.forget();
+        self.accepted = request_id.map(str::to_owned);
+        if let Err(error) = Box::pin(self.look()).await {
+            tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
+        }
+        self.watched = self.stuck_after();
+        self.obstructed(Obstacle::Stuck).await
+    }
+
+    pub(super) fn is_multiattach(&self) -> bool {
+        self.volume().is_some_and(|volume| volume.multiattach) || self.asked_for_several
+    }
+
+    pub(super) fn is_shelved(&self) -> bool {
+        self.host().is_some_and(Server::is_shelved) || self.asked_for_shelved
+    }
+
+    /// How long an accepted request is waited for, and whether that is all the time there is.
+    pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
+        let stuck = started + self.stuck_after();
+        (self.deadline.min(stuck), self.deadline <= stuck)
+    }
+}

@@ -1,0 +1,123 @@
+//! From a server to freedom.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::case::{Asked, Case};
+use crate::api::block_storage::VolumeStatus;
+use crate::api::compute::Compute;
+use crate::error::{CloudError, Failure};
+use crate::operations::attachments::Attached;
+use crate::poll::Wait;
+use crate::poll::pace::Kind;
+
+/// How often a detachment is looked at in Cinder: only there it shows that Nova has given it up, or that the volume has vanished.
+const CINDER_LOOKS: Duration = Duration::from_secs(3);
+
+impl Case<'_> {
+    /// Asks Nova to detach, and waits until both have let go.
+    pub(super) async fn ask_to_detach(&mut self) -> Result<Asked, CloudError> {
+        let version = self.shelved_version().await?;
+        // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
+        let _turn = self.turn("detach", self.inner.turns.to_detach(self.server)).await?;
+        let started = Instant::now();
+        let answer = Compute::new(&self.inner.transport)
+            .detach(self.server, self.volume_id, version)
+            .await;
+        match answer {
+            Ok(answer) if answer.missing() => Ok(Asked::Refused {
+                unknown: true,
+                error: CloudError::Conflict(answer.into_failure()),
+            }),
+            Ok(answer) => {
+                let request_id = answer.request_id().map(str::to_owned);
+                if !self.follow_detachment(started, request_id.as_deref()).await? {
+                    return Ok(Asked::Refused {
+                        unknown: true,
+                        error: CloudError::no_server(self.server),
+                    });
+                }
+                Ok(Asked::Done(Attached {
+                    device: None,
+                    volume: None,
+                    already: false,
+                }))
+            }
+            Err(error) => Ok(Asked::Refused { unknown: false, error }),
+        }
+    }
+
+    /// Follows a detachment until Nova has forgotten the volume: what Nova has forgotten, Cinder has given up before. `false`: Nova knows
+    /// the server no more, and its deletion may have cut the detachment short.
+    pub(super) async fn follow_detachment(
+        &mut self,
+        started: Instant,
+        request_id: Option<&str>,
+    ) -> Result<bool, CloudError> {
+        let (volume, server) = (self.volume_id, self.server);
+        let (until, is_all) = self.patience(started);
+        let what = match request_id {
+            Some(id) => format!("{} (request {id})", self.pair()),
+            None => self.pair(),
+        };
+        let forgotten = self.inner.servers.until(
+            Wait {
+                kind: Kind::Detach,
+                id: server,
+                name: None,
+                status: None,
+                started,
+                deadline: until,
+                at_most_every: None,
+                what: what.clone(),
+            },
+            |records| match records {
+                Some(records) if records.has(volume) => None,
+                known => Some(Ok(known.is_some())),
+            },
+        );
+        let mut back_in_use = 0;
+        let given_up = self.inner.watch.until(
+            Wait {
+                kind: Kind::Detach,
+                id: volume,
+                name: None,
+                status: Some(VolumeStatus::Detaching),
+                started,
+                deadline: until,
+                at_most_every: Some(CINDER_LOOKS),
+                what,
+            },
+            |now| {
+                // A volume that Cinder no longer knows is nowhere.
+                let Some(now) = now else { return Some(Ok(true)) };
+                if now.status == VolumeStatus::InUse && now.attachment_to(server).is_some() {
+                    back_in_use += 1;
+                    // Once may be the moment before Nova begins; twice is Nova's way to say that the guest keeps the device.
+                    return (back_in_use > 1).then(|| {
+                        Err(CloudError::Conflict(Failure {
+                            operation: "volume_detach",
+                            object: super::pair(volume, server),
+                            status: None,
+                            fault: "Nova gave the detachment up, the volume is in-use again; the guest may not have let the device go"
+                                .to_owned(),
+                            request_id: request_id.map(str::to_owned),
+                            elapsed: started.elapsed(),
+                        }))
+                    });
+                }
+                None
+            },
+        );
+        let end = tokio::select! {
+            biased;
+            end = forgotten => end,
+            end = given_up => end,
+        };
+        match end {
+            Err(CloudError::Timeout { .. }) if !is_all => Err(self.stuck(request_id).await),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What to say and to advise when an attachment or a detachment cannot go on.
+
+use super::step::{Refusal, View, Views, Wish};
+use crate::error::Obstacle;
+
+/// The states on both sides, in words.
+pub(super) fn states(view: &View<'_>) -> String {
+    let Views {
+        volume,
+        attachments,
+        recorded,
+        host,
+        ..
+    } = view.snapshot;
+    let Some(volume) = volume else {
+        return "Cinder does not know the volume".to_owned();
+    };
+    let since = match view.age.as_secs() {
+        0 => String::new(),
+        seconds => format!(" for {seconds} s"),
+    };
+    let mut parts = vec![format!("Cinder has the volume {}{since}", volume.status)];
+    if let Some(attachments) = attachments {
+        let each: Vec<String> = attachments.iter().map(ToString::to_string).collect();
+        parts.push(if each.is_empty() {
+            "without attachments".to_owned()
+        } else {
+            format!("with {}", each.join(" and "))
+        });
+    }
+    parts.push(if *recorded {
+        "Nova has it recorded at the server".to_owned()
+    } else {
+        "Nova has no record of it at the server".to_owned()
+    });
+    parts.push(match host {
+        Some(server) => {
+            let task = server.task_state.as_ref().map(|task| format!(" ({task})"));
+            format!("the server is {}{}", server.status, task.unwrap_or_default())
+        }
+        None => "the server is gone".to_owned(),
+    });
+    match view.refusal {
+        Some(Refusal::Locked) => parts.push("it is locked".to_owned()),
+        Some(Refusal::HostDown) => parts.push("its host's nova-compute does not answer".to_owned()),
+        _ => {}
+    }
+    parts.join(", ")
+}
+
+/// What to do about it.
+pub(super) fn remedy(obstacle: Obstacle, wish: Wish, view: &View<'_>) -> String {
+    let server = view.server;
+    match obstacle {
+        Obstacle::Server => match (view.refusal, &view.snapshot.host) {
+            (Some(Refusal::Locked), _) => format!("unlock it: openstack server unlock {server}"),
+            (Some(Refusal::HostDown), _) => host_down(wish),
+            (_, Some(server)) => for_state(&server.status, server.task_state.as_deref(), server.id.as_str()),
+            _ => format!("look at the server: openstack server show {server}"),
+        },
+        Obstacle::Busy => "the call can be repeated when that is over".to_owned(),
+        Obstacle::Stuck => match (wish, view.snapshot.recorded) {
+            (_, false) => {
+                "nothing tells whose it is: find out who reserved it (openstack volume attachment list), then have an administrator \
+                 delete that attachment or set the volume's state"
+                    .to_owned()
+            }
+            (Wish::Attach { .. }, _) => {
+                "see the log of nova-compute on the server's host; it goes on when Nova does".to_owned()
+            }
+            (Wish::Detach, _) => format!(
+                "see the log of nova-compute on the server's host: the guest may hold the device, or the host may be down; {}",
+                host_down(wish)
+            ),
+        },
+        Obstacle::Disagreement => {
+            "nothing is touched, since the guest may have the disk; an administrator has to set the two right: delete the \
+             attachment in Cinder once the server certainly does not use it"
+                .to_owned()
+        }
+    }
+}
+
+fn host_down(wish: Wish) -> String {
+    let node = match wish {
+        Wish::Attach { .. } => "",
+        Wish::Detach => ", and taint the node node.kubernetes.io/out-of-service so that its pods are released",
+    };
+    format!(
+        "bring the host's nova-compute back, or, if the machine is certainly off, evacuate or delete the server{node}"
+    )
+}
+
+fn for_state(status: &str, task: Option<&str>, server: &str) -> String {
+    if let Some(task) = task {
+        return format!("the call can be repeated when {task} is over");
+    }
+    match status {
+        "SUSPENDED" => format!("resume it: openstack server resume {server}"),
+        "RESCUE" => format!("end the rescue: openstack server unrescue {server}"),
+        "BUILD" | "REBUILD" | "MIGRATING" | "RESIZE" | "REBOOT" | "HARD_REBOOT" => {
+            "the call can be repeated when that is over".to_owned()
+        }
+        "DELETED" => "the server is being deleted, which detaches its volumes".to_owned(),
+        _ => format!(
+            "find out why (openstack server show {server}), then have an administrator set its state, rebuild or delete it"
+        ),
+    }
+}

@@ -1,0 +1,306 @@
+//! The next step towards a wish, from a snapshot of the two views: a function of it and nothing else.
+//!
+//! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
+//! attachment to a server at which Nova has no record of the volume belongs to no one, provided that it was seen before Nova was
+//! asked: a stray. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
+
+use std::time::Duration;
+
+use crate::api::block_storage::{Attachment, Volume, VolumeStatus};
+use crate::api::compute::Server;
+use crate::error::{CloudError, ObjectKind, Obstacle};
+use crate::ids::{AttachmentId, ServerId};
+
+/// What is wanted of a volume and a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// The server shall have the volume; alone, if `exclusive`.
+    Attach { exclusive: bool },
+    /// The server shall not have it.
+    Detach,
+}
+
+/// Why the last request to Nova was not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The server, the volume or their attachment is not known to Nova.
+    NotFound,
+    /// The answer was lost.
+    Uncertain,
+    /// The server is locked.
+    Locked,
+    /// The server's host does not answer.
+    HostDown,
+    /// The server or the volume is busy, or in a state that forbids it (409).
+    Busy,
+    /// The request is refused as it is (400).
+    Bad,
+    /// Something has changed since the refusal.
+    Outdated,
+}
+
+impl Refusal {
+    /// What a refusal of Nova means; `None` for one that no look can explain.
+    pub(super) fn of(error: &CloudError) -> Option<Self> {
+        if error.is_uncertain() {
+            return Some(Self::Uncertain);
+        }
+        let fault = error.failure().map(|failure| failure.fault.to_ascii_lowercase());
+        let fault = fault.unwrap_or_default();
+        match error {
+            CloudError::Conflict(_) if fault.contains(" is locked") => Some(Self::Locked),
+            CloudError::Conflict(_) if fault.contains("service is unavailable") => Some(Self::HostDown),
+            CloudError::Conflict(_) => Some(Self::Busy),
+            CloudError::BadRequest(_) => Some(Self::Bad),
+            _ => None,
+        }
+    }
+}
+
+/// The views of Cinder and Nova, taken together, Cinder's before Nova's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Views {
+    /// Cinder's volume. Where it is not there, nothing else was asked.
+    pub(super) volume: Option<Volume>,
+    /// Cinder's attachments, half-made ones included; `None` where Cinder does not list them.
+    pub(super) attachments: Option<Vec<Attachment>>,
+    /// Those of them that are strays.
+    pub(super) strays: Vec<AttachmentId>,
+    /// Whether Nova has a record of the volume at the server.
+    pub(super) recorded: bool,
+    /// The server itself.
+    pub(super) host: Option<Server>,
+}
+
+/// All that is known about a volume and a server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) server: &'a ServerId,
+    /// How many further requests may be made.
+    pub(super) rounds_left: u32,
+    /// Why the last request was refused; `None` where none was.
+    pub(super) refusal: Option<Refusal>,
+    pub(super) snapshot: &'a Views,
+    /// How long the volume has been in its status.
+    pub(super) age: Duration,
+    /// Whether that is so long that an administrator has to look after it.
+    pub(super) stuck: bool,
+    /// The attachments that looked left over some time ago.
+    pub(super) suspects: &'a [AttachmentId],
+    /// Whether the last request said that the volume may go to several servers.
+    pub(super) asked_for_several: bool,
+    /// Whether the last request said that the server may be shelved.
+    pub(super) asked_for_shelved: bool,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Ask Nova.
+    Request,
+    /// Wait until the volume has left its status.
+    Settle,
+    /// Follow the detachment that is under way.
+    Follow,
+    /// Wait a little, then ask Nova anew.
+    Pause,
+    /// These attachments look left over: look again after a while.
+    Doubt(Vec<AttachmentId>),
+    /// These attachments are left over: remove them.
+    Clear(Vec<AttachmentId>),
+    /// It is as wished; for an attachment with the device that Nova thought of.
+    Done(Option<String>),
+    /// It is not there.
+    Missing(ObjectKind),
+    /// Another server has it, and only one may.
+    Elsewhere,
+    /// It is in an error state.
+    Broken,
+    /// Somebody has to do something first.
+    Obstructed(Obstacle),
+    /// Nothing explains Nova's refusal: it stands.
+    Refused,
+}
+
+/// The next step towards `wish`, from what was seen after a refusal.
+pub(super) fn next_step(wish: Wish, view: &View<'_>) -> Step {
+    let Some(refusal) = view.refusal else {
+        return Step::Request;
+    };
+    match (&view.snapshot.volume, wish) {
+        (None, Wish::Attach { .. }) => Step::Missing(ObjectKind::Volume),
+        (None, Wish::Detach) => Step::Done(None),
+        (Some(volume), Wish::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
+        (Some(volume), Wish::Detach) => match detach(view, refusal, volume) {
+            // An API node whose database lags may not show an attachment of a moment ago. The answer to a request tells; without one, looks
+            // that show nothing for a while.
+            Step::Done(None) if refusal == Refusal::Uncertain && view.rounds_left > 0 => Step::Pause,
+            step => step,
+        },
+    }
+}
+
+fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -> Step {
+    if refusal == Refusal::NotFound && view.snapshot.host.is_none() {
+        return Step::Missing(ObjectKind::Server);
+    }
+    let recorded = view.snapshot.recorded;
+    match (&volume.status, volume.attachment_to(view.server)) {
+        (VolumeStatus::Detaching, _) => settle(view, Obstacle::Stuck),
+        (VolumeStatus::Deleting, _) => settle(view, Obstacle::Busy),
+        // Whatever else was done to the volume, an extension that failed included: a listed attachment is complete.
+        (_, Some(attachment)) if recorded => Step::Done(attachment.device.clone()),
+        (_, Some(_)) => Step::Obstructed(Obstacle::Disagreement),
+        (status, None) if status.is_error() => Step::Broken,
+        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) if recorded => settle(view, Obstacle::Stuck),
+        (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => {
+            // Without a stray it is on its way to another server.
+            strays(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck))
+        }
+        (status, None) if status.is_under_work() => settle(view, Obstacle::Busy),
+        (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => Step::Elsewhere,
+        (VolumeStatus::Available | VolumeStatus::InUse, None) => free(view, refusal, volume),
+        _ => Step::Refused,
+    }
+}
+
+/// Cinder sees no obstacle to an attachment.
+fn free(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
+    if refusal == Refusal::Outdated || (volume.multiattach && !view.asked_for_several) {
+        return Step::Request;
+    }
+    let server = match server_allows(view, refusal) {
+        Ok(server) => server,
+        Err(step) => return step,
+    };
+    if server.is_shelved() && !view.asked_for_shelved {
+        Step::Request
+    } else if view.snapshot.recorded || refusal == Refusal::Busy {
+        // Nova has not yet forgotten a detachment, or has not yet told Cinder of an attachment.
+        Step::Pause
+    } else {
+        // A lost request may still be on its way inside Nova: a second one could collide with it.
+        Step::Refused
+    }
+}
+
+fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
+    let here = volume.attachment_to(view.server).is_some();
+    match volume.status {
+        _ if view.snapshot.recorded => recorded(view, refusal, volume, here),
+        _ if here => unknown_to_nova(view, volume),
+        VolumeStatus::Reserved | VolumeStatus::Attaching => {
+            // A server that cannot be seen yet is no node of the cluster: this one is gone.
+            strays(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
+        }
+        VolumeStatus::Detaching => cut_short(view, volume),
+        _ => Step::Done(None),
+    }
+}
+
+/// Nova has no record, and Cinder is at an attachment or a detachment that it lists among the half-made ones only. It may be another
+/// server's, or one of ours that the server's deletion cut short.
+fn cut_short(view: &View<'_>, volume: &Volume) -> Step {
+    match attachments_here(view).next() {
+        None => Step::Done(None),
+        // Nova may be about to end it.
+        Some(_) if view.snapshot.host.is_some() => settle(view, Obstacle::Stuck),
+        Some(_) => unknown_to_nova(view, volume),
+    }
+}
+
+/// Cinder has an attachment of which Nova has no record. With the server gone it is what the server's deletion left
+/// behind. With the server there it stays: the guest may still have the disk.
+fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
+    match view.snapshot.host {
+        None => {
+            let left = attachments_here(view).map(|attachment| attachment.id.clone());
+            // Without one this Cinder does not say what there is to remove.
+            remove(view, left.collect()).unwrap_or_else(|| settle(view, Obstacle::Disagreement))
+        }
+        Some(_) if volume.status == VolumeStatus::Detaching => settle(view, Obstacle::Stuck),
+        Some(_) => Step::Obstructed(Obstacle::Disagreement),
+    }
+}
+
+/// Nova has a record of the volume at the server and does not want to detach it.
+fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> Step {
+    match &volume.status {
+        VolumeStatus::Detaching => Step::Follow,
+        // Half made: Nova has it on its way to the server and does not turn back; let it arrive first.
+        VolumeStatus::Reserved | VolumeStatus::Attaching => settle(view, Obstacle::Stuck),
+        // Cinder has let go, Nova is about to forget.
+        VolumeStatus::Available if !here => Step::Follow,
+        status if status.is_error() => Step::Broken,
+        status if status.is_under_work() => settle(view, Obstacle::Busy),
+        _ => {
+            let server = match server_allows(view, refusal) {
+                Ok(server) => server,
+                Err(step) => return step,
+            };
+            if server.is_shelved() && !view.asked_for_shelved {
+                return Step::Request;
+            }
+            match refusal {
+                Refusal::Uncertain | Refusal::Busy | Refusal::Outdated | Refusal::NotFound => Step::Pause,
+                _ => Step::Refused,
+            }
+        }
+    }
+}
+
+/// The server, if it is in a state in which Nova attaches and detaches.
+fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, Step> {
+    let Some(server) = &view.snapshot.host else {
+        return Err(Step::Missing(ObjectKind::Server));
+    };
+    if matches!(refusal, Refusal::Locked | Refusal::HostDown) {
+        return Err(Step::Obstructed(Obstacle::Server));
+    }
+    if server.task_state.is_some() {
+        return Err(Step::Pause);
+    }
+    match server.status.as_str() {
+        "ACTIVE" | "PAUSED" | "SHUTOFF" | "VERIFY_RESIZE" | "SOFT_DELETED" | "SHELVED" | "SHELVED_OFFLOADED" => {
+            Ok(server)
+        }
+        _ => Err(Step::Obstructed(Obstacle::Server)),
+    }
+}
+
+/// What is to be done about strays to servers that concern us; `None`: there are none.
+fn strays(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
+    let found = (view.snapshot.attachments.iter().flatten())
+        .filter(|attachment| !attachment.is_complete() && attachment.instance.as_ref().is_some_and(&concerns))
+        .filter(|attachment| view.snapshot.strays.contains(&attachment.id))
+        .map(|attachment| attachment.id.clone());
+    remove(view, found.collect())
+}
+
+/// What Cinder lists of attachments to our server, half-made ones included.
+fn attachments_here<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Attachment> {
+    let (all, server) = (view.snapshot.attachments.iter().flatten(), view.server);
+    all.filter(move |attachment| attachment.instance.as_ref() == Some(server))
+}
+
+/// Nothing is removed that was not found left over twice.
+fn remove(view: &View<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
+    if attachments.is_empty() {
+        None
+    } else if attachments.iter().all(|id| view.suspects.contains(id)) {
+        Some(Step::Clear(attachments))
+    } else {
+        Some(Step::Doubt(attachments))
+    }
+}
+
+fn settle(view: &View<'_>, otherwise: Obstacle) -> Step {
+    if view.stuck {
+        Step::Obstructed(otherwise)
+    } else {
+        Step::Settle
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,520 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+const HERE: &str = "11111111-2222-4333-8444-555555555555";
+const THERE: &str = "99999999-2222-4333-8444-555555555555";
+const OURS: &str = "aaaaaaaa-0000-4333-8444-555555555555";
+const THEIRS: &str = "bbbbbbbb-0000-4333-8444-555555555555";
+
+const ATTACH: Wish = Wish::Attach { exclusive: false };
+const ALONE: Wish = Wish::Attach { exclusive: true };
+
+fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Volume {
+    let attachments: Vec<Value> = servers
+        .iter()
+        .map(|id| json!({"server_id": id, "device": "/dev/vdb"}))
+        .collect();
+    serde_json::from_value(json!({
+        "id": "aaaaaaaa-2222-4333-8444-555555555555", "name": null, "size": 1, "status": status,
+        "multiattach": multiattach, "attachments": attachments, "metadata": null,
+    }))
+    .expect("volume")
+}
+
+fn server(status: &str, task: Option<&str>) -> Server {
+    serde_json::from_value(json!({"id": HERE, "status": status, "OS-EXT-STS:task_state": task})).expect("server")
+}
+
+fn attachment(id: &str, status: &str, server: Option<&str>) -> Attachment {
+    serde_json::from_value(json!({"id": id, "status": status, "instance": server})).expect("attachment")
+}
+
+fn done() -> Step {
+    Step::Done(Some("/dev/vdb".to_owned()))
+}
+
+fn ids(id: &str) -> Vec<AttachmentId> {
+    vec![AttachmentId::new(id)]
+}
+
+/// A case whose views are those of a quiet cloud unless a test says otherwise.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+struct Known {
+    rounds_left: u32,
+    refusal: Option<Refusal>,
+    volume: Option<Volume>,
+    recorded: bool,
+    attachments: Option<Vec<Attachment>>,
+    strays: Vec<AttachmentId>,
+    host: Option<Server>,
+    stuck: bool,
+    suspects: Vec<AttachmentId>,
+    several: bool,
+    shelved: bool,
+}
+
+impl Known {
+    fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Self {
+        Self {
+            rounds_left: 1,
+            refusal: Some(Refusal::Bad),
+            volume: Some(volume(status, multiattach, servers)),
+            recorded: false,
+            attachments: Some(Vec::new()),
+            strays: Vec::new(),
+            host: Some(server("ACTIVE", None)),
+            stuck: false,
+            suspects: Vec::new(),
+            several: multiattach,
+            shelved: false,
+        }
+    }
+
+    fn next(&self, wish: Wish) -> Step {
+        let here = ServerId::new(HERE);
+        let snapshot = Views {
+            volume: self.volume.clone(),
+            attachments: self.attachments.clone(),
+            strays: self.strays.clone(),
+            recorded: self.recorded,
+            host: self.host.clone(),
+        };
+        let view = View {
+            server: &here,
+            rounds_left: self.rounds_left,
+            refusal: self.refusal,
+            snapshot: &snapshot,
+            age: Duration::ZERO,
+            stuck: self.stuck,
+            suspects: &self.suspects,
+            asked_for_several: self.several,
+            asked_for_shelved: self.shelved,
+        };
+        next_step(wish, &view)
+    }
+}
+
+#[test]
+fn nova_is_asked_before_anything_is_looked_at() {
+    let nothing = Known {
+        refusal: None,
+        volume: None,
+        ..Known::volume("available", false, &[])
+    };
+    for wish in [ATTACH, ALONE, Wish::Detach] {
+        assert_eq!(nothing.next(wish), Step::Request);
+    }
+}
+
+#[rstest]
+#[case("available", false, &[], false, ATTACH, Step::Refused)]
+#[case("in-use", false, &[HERE], true, ALONE, done())]
+// Nova knows nothing of what Cinder shows: the guest has no disk.
+#[case("in-use", false, &[HERE], false, ALONE, Step::Obstructed(Obstacle::Disagreement))]
+#[case("in-use", false, &[THERE], false, ATTACH, Step::Elsewhere)]
+#[case("in-use", true, &[THERE], false, ATTACH, Step::Refused)]
+#[case("in-use", true, &[THERE], false, ALONE, Step::Elsewhere)]
+#[case("attaching", true, &[THERE, HERE], true, ALONE, done())]
+#[case("extending", false, &[HERE], true, ATTACH, done())]
+#[case("error_extending", false, &[HERE], true, ATTACH, done())]
+#[case("reserved", false, &[], true, ATTACH, Step::Settle)]
+#[case("attaching", false, &[], true, ATTACH, Step::Settle)]
+#[case("attaching", false, &[], false, ATTACH, Step::Settle)]
+#[case("creating", false, &[], false, ATTACH, Step::Settle)]
+#[case("backing-up", false, &[], false, ATTACH, Step::Settle)]
+#[case("maintenance", false, &[], false, ATTACH, Step::Settle)]
+#[case("detaching", false, &[HERE], true, ATTACH, Step::Settle)]
+#[case("detaching", false, &[THERE], false, ATTACH, Step::Settle)]
+#[case("deleting", false, &[], false, ATTACH, Step::Settle)]
+#[case("error", false, &[], false, ATTACH, Step::Broken)]
+#[case("error_extending", false, &[], false, ATTACH, Step::Broken)]
+#[case("awaiting-transfer", false, &[], false, ATTACH, Step::Refused)]
+// Nova has not yet forgotten a detachment.
+#[case("available", false, &[], true, ATTACH, Step::Pause)]
+#[case("available", false, &[], false, Wish::Detach, Step::Done(None))]
+#[case("in-use", false, &[THERE], false, Wish::Detach, Step::Done(None))]
+#[case("detaching", false, &[THERE], false, Wish::Detach, Step::Done(None))]
+#[case("detaching", false, &[HERE], true, Wish::Detach, Step::Follow)]
+#[case("detaching", false, &[HERE], false, Wish::Detach, Step::Settle)]
+#[case("in-use", false, &[HERE], false, Wish::Detach, Step::Obstructed(Obstacle::Disagreement))]
+#[case("in-use", false, &[HERE], true, Wish::Detach, Step::Refused)]
+#[case("available", false, &[], true, Wish::Detach, Step::Follow)]
+#[case("reserved", false, &[], true, Wish::Detach, Step::Settle)]
+#[case("attaching", false, &[], true, Wish::Detach, Step::Settle)]
+#[case("reserved", false, &[], false, Wish::Detach, Step::Done(None))]
+#[case("extending", false, &[HERE], true, Wish::Detach, Step::Settle)]
+#[case("retyping", false, &[HERE], true, Wish::Detach, Step::Settle)]
+#[case("error_extending", false, &[HERE], true, Wish::Detach, Step::Broken)]
+fn each_state_has_one_next_step(
+    #[case] status: &str,
+    #[case] multiattach: bool,
+    #[case] servers: &[&str],
+    #[case] recorded: bool,
+    #[case] wish: Wish,
+    #[case] expected: Step,
+) {
+    let known = Known {
+        recorded,
+        ..Known::volume(status, multiattach, servers)
+    };
+    assert_eq!(known.next(wish), expected);
+}
+
+#[rstest]
+#[case("ACTIVE", None, None)]
+#[case("SHUTOFF", None, None)]
+#[case("PAUSED", None, None)]
+#[case("VERIFY_RESIZE", None, None)]
+#[case("SOFT_DELETED", None, None)]
+#[case("SHELVED", None, Some(Step::Request))]
+#[case("SHELVED_OFFLOADED", None, Some(Step::Request))]
+#[case("ERROR", None, Some(Step::Obstructed(Obstacle::Server)))]
+#[case("SUSPENDED", None, Some(Step::Obstructed(Obstacle::Server)))]
+#[case("RESCUE", None, Some(Step::Obstructed(Obstacle::Server)))]
+#[case("BUILD", None, Some(Step::Obstructed(Obstacle::Server)))]
+#[case("MIGRATING", Some("migrating"), Some(Step::Pause))]
+#[case("ACTIVE", Some("image_snapshot"), Some(Step::Pause))]
+fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
+    #[case] status: &str,
+    #[case] task: Option<&str>,
+    #[case] expected: Option<Step>,
+) {
+    let attach = Known {
+        host: Some(server(status, task)),
+        ..Known::volume("available", false, &[])
+    };
+    let detach = Known {
+        host: Some(server(status, task)),
+        recorded: true,
+        ..Known::volume("in-use", false, &[HERE])
+    };
+    for (known, wish) in [(attach, ATTACH), (detach, Wish::Detach)] {
+        assert_eq!(known.next(wish), expected.clone().unwrap_or(Step::Refused), "{wish:?}");
+        // The version that a shelved server takes was used already.
+        let mut again = Known { shelved: true, ..known };
+        let expected = expected.clone().filter(|step| *step != Step::Request);
+        assert_eq!(again.next(wish), expected.unwrap_or(Step::Refused), "{wish:?}");
+        for refusal in [Refusal::Locked, Refusal::HostDown] {
+            again.refusal = Some(refusal);
+            assert_eq!(again.next(wish), Step::Obstructed(Obstacle::Server), "{refusal:?}");
+        }
+    }
+}
+
+#[rstest]
+fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attaching", "detaching")] status: &str) {
+    let left = |attachments, host| Known {
+        attachments,
+        host,
+        // The server cannot be seen, as one that Nova is about to make: such a one is passed over.
+        strays: Vec::new(),
+        ..Known::volume(status, false, &[])
+    };
+    let next = |known: &Known| known.next(Wish::Detach);
+    let ours = || Some(vec![attachment(OURS, status, Some(HERE))]);
+    assert_eq!(next(&left(ours(), None)), Step::Doubt(ids(OURS)));
+    let there = Some(server("ACTIVE", None));
+    assert_eq!(next(&left(ours(), there)), Step::Settle, "Nova may be about to end it");
+    let theirs = Some(vec![attachment(THEIRS, status, Some(THERE))]);
+    assert_eq!(next(&left(theirs, None)), Step::Done(None));
+}
+
+#[test]
+fn after_a_lost_answer_a_single_look_does_not_say_that_there_is_nothing_to_detach() {
+    for (refusal, rounds_left, step) in [
+        (Refusal::Uncertain, 1, Step::Pause),
+        (Refusal::Uncertain, 0, Step::Done(None)),
+        (Refusal::NotFound, 1, Step::Done(None)),
+    ] {
+        let known = Known {
+            rounds_left,
+            refusal: Some(refusal),
+            recorded: false,
+            ..Known::volume("available", false, &[])
+        };
+        assert_eq!(known.next(Wish::Detach), step, "{refusal:?}");
+    }
+}
+
+#[test]
+fn what_is_stuck_is_named_and_not_waited_for_without_end() {
+    for (status, wish, recorded) in [
+        ("reserved", ATTACH, true),
+        ("attaching", ATTACH, false),
+        ("detaching", ATTACH, false),
+        ("reserved", Wish::Detach, true),
+    ] {
+        let known = |stuck| Known {
+            recorded,
+            stuck,
+            ..Known::volume(status, false, &[])
+        };
+        assert_eq!(known(false).next(wish), Step::Settle, "{status}");
+        assert_eq!(known(true).next(wish), Step::Obstructed(Obstacle::Stuck), "{status}");
+    }
+}
+
+/// Issue 2553: an attachment that failed half way leaves the volume `reserved`.
+#[rstest]
+fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice_issue_2553(
+    #[values(ATTACH, Wish::Detach)] wish: Wish,
+    #[values("reserved", "attaching")] status: &str,
+) {
+    let otherwise = || {
+        if wish == Wish::Detach {
+            Step::Done(None)
+        } else {
+            Step::Settle
+        }
+    };
+    let known = |attachments: Vec<Attachment>, strays, suspects| Known {
+        attachments: Some(attachments),
+        strays,
+        suspects,
+        ..Known::volume(status, false, &[])
+    };
+    let stray = ids;
+    let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
+    // The server is being made.
+    assert_eq!(known(ours(), Vec::new(), ids(OURS)).next(wish), Step::Settle);
+    assert_eq!(
+        known(ours(), stray(OURS), Vec::new()).next(wish),
+        Step::Doubt(ids(OURS))
+    );
+    assert_eq!(
+        known(ours(), stray(OURS), ids(THEIRS)).next(wish),
+        Step::Doubt(ids(OURS))
+    );
+    assert_eq!(known(ours(), stray(OURS), ids(OURS)).next(wish), Step::Clear(ids(OURS)));
+    // Nobody's, or complete: whatever else is said about it.
+    for (theirs, expected) in [
+        (attachment(THEIRS, "attaching", None), otherwise()),
+        (attachment(THEIRS, "attached", Some(HERE)), Step::Settle),
+    ] {
+        assert_eq!(known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(wish), expected);
+    }
+    // A stray of another server stands in the way of an attachment, and is none of a detachment's business.
+    let theirs = || vec![attachment(THEIRS, "reserved", Some(THERE))];
+    let expected = match wish {
+        Wish::Attach { .. } => Step::Clear(ids(THEIRS)),
+        Wish::Detach => Step::Done(None),
+    };
+    assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(wish), expected);
+    // Nova has a record of it here: it is under way.
+    let recorded = Known {
+        recorded: true,
+        ..known(ours(), stray(OURS), ids(OURS))
+    };
+    assert_eq!(recorded.next(wish), Step::Settle);
+    // A Cinder that does not list attachments removes none.
+    let unlisted = Known {
+        attachments: None,
+        ..known(Vec::new(), Vec::new(), Vec::new())
+    };
+    assert_eq!(unlisted.next(wish), otherwise());
+}
+
+#[test]
+fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
+    let gone = |attachments: Vec<Attachment>, suspects: Vec<AttachmentId>| Known {
+        refusal: Some(Refusal::NotFound),
+        host: None,
+        attachments: Some(attachments),
+        suspects,
+        ..Known::volume("in-use", true, &[HERE, THERE])
+    };
+    let both = || {
+        vec![
+            attachment(OURS, "attached", Some(HERE)),
+            attachment(THEIRS, "attached", Some(THERE)),
+        ]
+    };
+    assert_eq!(gone(both(), Vec::new()).next(Wish::Detach), Step::Doubt(ids(OURS)));
+    assert_eq!(gone(both(), ids(OURS)).next(Wish::Detach), Step::Clear(ids(OURS)));
+    let there = Known {
+        host: Some(server("ACTIVE", None)),
+        ..gone(both(), ids(OURS))
+    };
+    assert_eq!(there.next(Wish::Detach), Step::Obstructed(Obstacle::Disagreement));
+}
+
+#[test]
+fn a_missing_thing_is_told_by_its_kind() {
+    let no_server = Known {
+        refusal: Some(Refusal::NotFound),
+        host: None,
+        ..Known::volume("available", false, &[])
+    };
+    assert_eq!(no_server.next(ATTACH), Step::Missing(ObjectKind::Server));
+    assert_eq!(no_server.next(Wish::Detach), Step::Done(None));
+    let no_volume = Known {
+        volume: None,
+        ..Known::volume("available", false, &[])
+    };
+    assert_eq!(no_volume.next(ATTACH), Step::Missing(ObjectKind::Volume));
+    assert_eq!(no_volume.next(Wish::Detach), Step::Done(None));
+}
+
+#[test]
+fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
+    let learned = Known {
+        several: false,
+        ..Known::volume("in-use", true, &[THERE])
+    };
+    assert_eq!(learned.next(ATTACH), Step::Request);
+    assert_eq!(learned.next(ALONE), Step::Elsewhere);
+}
+
+#[rstest]
+#[case(Refusal::Uncertain, false, ATTACH, Step::Refused)]
+#[case(Refusal::Uncertain, true, ATTACH, Step::Pause)]
+#[case(Refusal::Busy, false, ATTACH, Step::Pause)]
+#[case(Refusal::Bad, false, ATTACH, Step::Refused)]
+#[case(Refusal::NotFound, false, ATTACH, Step::Refused)]
+#[case(Refusal::Outdated, false, ATTACH, Step::Request)]
+fn what_cinder_would_allow_is_asked_again_where_that_can_help(
+    #[case] refusal: Refusal,
+    #[case] recorded: bool,
+    #[case] wish: Wish,
+    #[case] expected: Step,
+) {
+    let known = Known {
+        refusal: Some(refusal),
+        recorded,
+        ..Known::volume("available", false, &[])
+    };
+    assert_eq!(known.next(wish), expected);
+}
+
+/// Every combination of what can be known, against what may never be decided.
+#[test]
+fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
+    let statuses = [
+        "available",
+        "reserved",
+        "attaching",
+        "in-use",
+        "detaching",
+        "creating",
+        "deleting",
+        "extending",
+        "retyping",
+        "backing-up",
+        "maintenance",
+        "awaiting-transfer",
+        "error",
+        "error_extending",
+        "error_deleting",
+        "unheard-of",
+    ];
+    let servers: [&[&str]; 4] = [&[], &[HERE], &[THERE], &[HERE, THERE]];
+    let refusals = [
+        Refusal::NotFound,
+        Refusal::Uncertain,
+        Refusal::Locked,
+        Refusal::HostDown,
+        Refusal::Busy,
+        Refusal::Bad,
+        Refusal::Outdated,
+    ];
+    let lists = || {
+        [
+            None,
+            Some(Vec::new()),
+            Some(vec![
+                attachment(OURS, "reserved", Some(HERE)),
+                attachment(THEIRS, "reserved", Some(THERE)),
+            ]),
+            Some(vec![
+                attachment(OURS, "attached", Some(HERE)),
+                attachment(THEIRS, "attached", None),
+            ]),
+        ]
+    };
+    let hosts = || {
+        [
+            None,
+            Some(server("ACTIVE", None)),
+            Some(server("ERROR", None)),
+            Some(server("SHELVED_OFFLOADED", None)),
+            Some(server("ACTIVE", Some("migrating"))),
+        ]
+    };
+    let mut count = 0;
+    for ((status, attached), (refusal, multiattach)) in
+        iproduct(iproduct(statuses, servers), iproduct(refusals, [false, true]))
+    {
+        for ((attachments, host), (recorded, (stuck, strays))) in iproduct(
+            iproduct(lists(), hosts()),
+            iproduct(
+                [false, true],
+                [(false, Vec::new()), (true, Vec::new()), (false, ids(OURS))],
+            ),
+        ) {
+            let known = Known {
+                refusal: Some(refusal),
+                recorded,
+                attachments,
+                host,
+                stuck,
+                strays,
+                suspects: ids(OURS),
+                ..Known::volume(status, multiattach, attached)
+            };
+            for wish in [ATTACH, ALONE, Wish::Detach] {
+                check(&known, wish, attached);
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 300_000, "{count}");
+}
+
+/// All pairs.
+fn iproduct<A: Clone, B: Clone>(
+    some: impl IntoIterator<Item = A>,
+    others: impl IntoIterator<Item = B>,
+) -> impl Iterator<Item = (A, B)> {
+    let others: Vec<B> = others.into_iter().collect();
+    some.into_iter()
+        .flat_map(move |one| others.clone().into_iter().map(move |other| (one.clone(), other)))
+}
+
+fn check(known: &Known, wish: Wish, attached: &[&str]) {
+    let step = known.next(wish);
+    let here = attached.contains(&HERE);
+    let context = || {
+        format!(
+            "{wish:?}, {:?}, recorded {:?}, attachments {:?}, host {:?}: {step:?}",
+            known.volume, known.recorded, known.attachments, known.host
+        )
+    };
+    match &step {
+        // Both agree, or it is not attached.
+        Step::Done(_) if wish != Wish::Detach => assert!(here && known.recorded, "{}", context()),
+        Step::Done(_) => assert!(!here && !known.recorded, "{}", context()),
+        Step::Clear(which) | Step::Doubt(which) => {
+            assert_eq!(*which, ids(OURS), "{}", context());
+            assert!(!known.recorded, "{}", context());
+            let Some(all) = &known.attachments else {
+                panic!("{}", context())
+            };
+            // A complete one only of a server that is gone, and never for an attachment's sake.
+            let complete = all.iter().any(|one| one.id == which[0] && one.is_complete());
+            let gone = known.host.is_none() && wish == Wish::Detach;
+            let stray = known.strays == ids(OURS);
+            assert!(if complete { gone } else { gone || stray }, "{}", context());
+        }
+        Step::Settle => assert!(!known.stuck, "{}", context()),
+        Step::Elsewhere => assert!(!here && wish != Wish::Detach, "{}", context()),
+        Step::Missing(_)
+        | Step::Request
+        | Step::Follow
+        | Step::Pause
+        | Step::Broken
+        | Step::Obstructed(_)
+        | Step::Refused => {}
+    }
+}

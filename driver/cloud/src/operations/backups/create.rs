@@ -1,0 +1,257 @@
+//! A backup by its name: found, or the data frozen and the backup asked for. Its end is not waited for, so its id is answered before
+//! it is known whether it fails. A caller keeps the first id that it gets: what may have been answered is never replaced.
+
+use tokio::time::{Instant, sleep, timeout};
+
+use std::time::Duration;
+
+use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, NewBackup, NewSnapshot, Snapshot, SnapshotStatus};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::http::retry::jitter;
+use crate::ids::BackupId;
+use crate::marks;
+use crate::operations::backups::delete::{backup_not_deleted, delete_backup};
+use crate::operations::backups::thaw;
+use crate::operations::snapshots::create::create_snapshot;
+use crate::operations::snapshots::delete::delete_snapshot;
+use crate::operations::snapshots::{LOOKUPS, ROUNDS, joined, words};
+use crate::poll::Wait;
+use crate::poll::pace::Kind;
+
+/// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
+const ANSWERS_OF_FAILED: u32 = 3;
+/// How long the removal of a backup that failed to be made may take.
+const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+
+/// See [`crate::Cloud::create_backup`].
+pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backup, CloudError> {
+    if !new.volume_id.is_uuid() {
+        return Err(CloudError::no_volume(&new.volume_id));
+    }
+    let cinder = BlockStorage::new(&cx.transport);
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        let Some(found) = find_backup(cx, new).await? else {
+            let id = make_backup(cx, new).await?;
+            let made = cinder.backup(&id).await?.ok_or_else(|| no_backup(&id))?;
+            if made.status == BackupStatus::Error {
+                return Err(remove_failed(cx, &made).await);
+            }
+            return judged(cx, made).await;
+        };
+        if found.volume_id != new.volume_id {
+            return Err(CloudError::SnapshotExists {
+                kind: ObjectKind::Backup,
+                id: found.id.to_string(),
+                name: new.name.clone(),
+                difference: format!("it is one of volume {}, not of {}", found.volume_id, new.volume_id),
+            });
+        }
+        match &found.status {
+            BackupStatus::Deleting if rounds < ROUNDS => wait_backup_gone(cx, &found.id, deadline).await?,
+            BackupStatus::Error if is_ours(&found, new) => return answer_failed(cx, found).await,
+            _ => return judged(cx, found).await,
+        }
+    }
+}
+
+/// What is to be done about a backup in the status in which it is.
+async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
+    if backup.status.is_complete() {
+        thaw(cx, &backup).await?;
+        return Ok(backup);
+    }
+    if backup.status == BackupStatus::Creating {
+        return Ok(backup);
+    }
+    Err(failed(cx, &backup, "it stays".to_owned()).await)
+}
+
+/// Removes a backup that failed before its id was answered.
+async fn remove_failed(cx: &Context, backup: &Backup) -> CloudError {
+    let removal = match timeout(CLEAN_UP_LIMIT, delete_backup(cx, &backup.id)).await {
+        Ok(Ok(())) => String::new(),
+        Ok(Err(error)) => format!("its removal failed: {error}"),
+        Err(_) => "its removal is not finished".to_owned(),
+    };
+    failed(cx, backup, removal).await
+}
+
+/// The failure, in Cinder's words and with what became of the backup; nothing where it is removed.
+async fn failed(cx: &Context, backup: &Backup, removal: String) -> CloudError {
+    let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+    CloudError::SnapshotFailed {
+        kind: ObjectKind::Backup,
+        id: backup.id.to_string(),
+        status: backup.status.to_string(),
+        removed: removal.is_empty(),
+        message: joined(&words, &removal),
+    }
+}
+
+/// A backup of ours that failed after its id may have been answered. The answer with the failure ends what its caller may have begun,
+/// so it has to have the id by then: the id is answered a few times more before, incomplete, in case no earlier answer arrived.
+async fn answer_failed(cx: &Context, mut backup: Backup) -> Result<Backup, CloudError> {
+    if let Err(error) = thaw(cx, &backup).await {
+        tracing::warn!(%error, backup = %backup.id, "the snapshot of a backup that failed stays until the backup is deleted");
+    }
+    let answered = backup.metadata.get(marks::FAILURE_SEEN);
+    let answered = answered.map_or(0, |count| count.parse().unwrap_or(1_u32));
+    if answered >= ANSWERS_OF_FAILED {
+        let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
+        return Err(CloudError::Broken {
+            kind: ObjectKind::Backup,
+            id: backup.id.to_string(),
+            status: backup.status.to_string(),
+            message: joined(&words, "delete it and make another"),
+        });
+    }
+    tracing::warn!(backup = %backup.id, name = %backup.name, reason = backup.fail_reason, "a backup failed after its id was answered");
+    backup
+        .metadata
+        .insert(marks::FAILURE_SEEN.to_owned(), (answered + 1).to_string());
+    let cinder = BlockStorage::new(&cx.transport);
+    if let Err(error) = cinder.set_backup_metadata(&backup.id, &backup.metadata).await {
+        // To answer the id is never wrong.
+        tracing::warn!(%error, backup = %backup.id, "that a backup failed is not answered yet, for its mark could not be written");
+    }
+    Ok(backup)
+}
+
+/// The backup of the wanted name that a creation goes on with.
+async fn find_backup(cx: &Context, new: &NewBackup) -> Result<Option<Backup>, CloudError> {
+    let named = BlockStorage::new(&cx.transport)
+        .backups(&[("name", new.name.clone())])
+        .await?;
+    let named = named.into_iter().filter(|backup| backup.name == new.name);
+    Ok(named.min_by_key(|backup| {
+        let rank = match &backup.status {
+            status if status.is_complete() => 0,
+            BackupStatus::Creating => 1,
+            BackupStatus::Deleting => 2,
+            _ => 3,
+        };
+        let other = backup.volume_id != new.volume_id;
+        (other, rank, backup.created_at.clone(), backup.id.clone())
+    }))
+}
+
+/// Freezes the data and asks for the backup of it.
+async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let frozen = freeze(cx, new).await?;
+    let mut answer = cinder.create_backup(new, &frozen.id).await;
+    if let Err(CloudError::BadRequest(failure)) = &answer
+        && new.incremental
+        && failure.fault.contains("No backups available")
+    {
+        tracing::info!(volume = %new.volume_id, name = %new.name, "making a full backup: there is none yet that an incremental one could be built on");
+        let full = NewBackup {
+            incremental: false,
+            ..new.clone()
+        };
+        answer = cinder.create_backup(&full, &frozen.id).await;
+    }
+    let error = match answer {
+        Ok(Some(id)) => return Ok(id),
+        Ok(None) => CloudError::no_volume(&new.volume_id),
+        Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => CloudError::NoBackups(failure),
+        Err(error) if error.is_uncertain() => {
+            // The snapshot stays: the backup may be read from it. The next call finds both by their name.
+            return look_up_backup(cx, new, error).await;
+        }
+        // The snapshot may be the one that another process goes on with.
+        Err(error @ CloudError::Unawaited(_)) => return Err(error),
+        Err(error) => error,
+    };
+    // Refused: nobody comes back for the snapshot if this was final.
+    if let Err(removal) = delete_snapshot(cx, &frozen.id).await {
+        tracing::warn!(error = %removal, snapshot = %frozen.id, "the snapshot for a backup that was refused is left behind until the next try");
+    }
+    Err(error)
+}
+
+/// The snapshot whose data the backup gets; complete, so that the moment is fixed.
+async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
+    let mut metadata = new.metadata.clone();
+    metadata.insert(marks::TEMPORARY_FOR.to_owned(), short(&new.name));
+    let snapshot = NewSnapshot {
+        name: new.name.clone(),
+        volume_id: new.volume_id.clone(),
+        force: true,
+        description: format!("Freezes the data for backup {}", new.name),
+        metadata,
+    };
+    let frozen = create_snapshot(cx, &snapshot).await?;
+    if frozen.status == SnapshotStatus::Available {
+        return Ok(frozen);
+    }
+    Err(CloudError::Busy {
+        kind: ObjectKind::Snapshot,
+        id: frozen.id.to_string(),
+        status: frozen.status.to_string(),
+        wanted: "available",
+    })
+}
+
+/// Finds out what became of a creation whose answer was lost.
+async fn look_up_backup(cx: &Context, new: &NewBackup, error: CloudError) -> Result<BackupId, CloudError> {
+    tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
+    for pause in LOOKUPS {
+        sleep(jitter(pause, &cx.options.sources)).await;
+        match find_backup(cx, new).await {
+            Ok(Some(backup)) if backup.volume_id == new.volume_id => return Ok(backup.id),
+            Ok(_) => {}
+            Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
+        }
+    }
+    Err(error)
+}
+
+pub(super) async fn wait_backup_gone(cx: &Context, id: &BackupId, deadline: Instant) -> Result<(), CloudError> {
+    let wait = Wait {
+        kind: Kind::Delete,
+        id,
+        name: None,
+        status: Some(BackupStatus::Deleting),
+        started: Instant::now(),
+        deadline,
+        at_most_every: None,
+        what: format!("backup {id}"),
+    };
+    let left = cx.backups.until(wait, |now| match now {
+        None => Some(Ok(None)),
+        Some(now) if now.status == BackupStatus::Deleting => None,
+        Some(now) => Some(Ok(Some(now.clone()))),
+    });
+    match left.await? {
+        None => Ok(()),
+        Some(backup) => Err(backup_not_deleted(cx, &backup).await),
+    }
+}
+
+/// Whether this very request, or an earlier attempt at it, made the backup.
+fn is_ours(backup: &Backup, new: &NewBackup) -> bool {
+    backup.name == new.name
+        && !new.metadata.is_empty()
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| backup.metadata.get(key) == Some(value))
+}
+
+fn no_backup(id: &BackupId) -> CloudError {
+    CloudError::NotFound {
+        kind: ObjectKind::Backup,
+        id: id.to_string(),
+        request_id: None,
+    }
+}
+
+/// What of a name fits into metadata.
+fn short(name: &str) -> String {
+    name.chars().take(marks::LONGEST_VALUE).collect()
+}

@@ -1,0 +1,233 @@
+//! How much room a cloud has for new volumes: what the project's quotas leave, and what the scheduler's pools have.
+//!
+//! Quotas every project may read; pools by default administrators only. A cloud that says so once is not asked again for an hour.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::block_storage::{Backend, BlockStorage, Pool, PoolCapabilities, Quota, Quotas, VolumeType};
+use crate::context::Context;
+use crate::error::CloudError;
+use crate::ids::GiB;
+
+/// What fits. `None` means that nothing limits it as far as the project is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// For all new volumes together.
+    pub available: Option<GiB>,
+    /// For the largest single new volume.
+    pub largest: Option<GiB>,
+}
+
+impl Room {
+    /// There is none.
+    pub const NONE: Self = Self {
+        available: Some(GiB::ZERO),
+        largest: Some(GiB::ZERO),
+    };
+}
+
+/// The zones that take volumes, of a few seconds ago.
+pub(crate) async fn zones(cx: &Context) -> Result<Arc<Vec<String>>, CloudError> {
+    let zones = &cx.known.zones;
+    zones
+        .get(|| async { BlockStorage::new(&cx.transport).zones().await })
+        .await
+}
+
+/// The types that the project may use, of a few seconds ago.
+pub(crate) async fn known_types(cx: &Context) -> Result<Arc<Vec<VolumeType>>, CloudError> {
+    let types = &cx.known.types;
+    types
+        .get(|| async { BlockStorage::new(&cx.transport).types().await })
+        .await
+}
+
+/// A type by its name or id; one that is not known is looked for once more, for it may be new.
+pub(crate) async fn type_named(cx: &Context, wanted: &str) -> Result<Option<VolumeType>, CloudError> {
+    let find = |types: &[VolumeType]| types.iter().find(|one| one.is(wanted)).cloned();
+    if let Some(found) = find(&known_types(cx).await?) {
+        return Ok(Some(found));
+    }
+    cx.known.types.forget();
+    Ok(find(&known_types(cx).await?))
+}
+
+/// See [`crate::Cloud::room`].
+pub(crate) async fn room(cx: &Context, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
+    let quotas = cx
+        .known
+        .quotas
+        .get(|| async {
+            let cinder = BlockStorage::new(&cx.transport);
+            let project = cx.transport.keystone().token().await?.project_id.clone();
+            match cinder.quotas(&project).await {
+                Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => cinder.limits().await,
+                answer => answer,
+            }
+        })
+        .await?;
+    let quota_room = within_quotas(&quotas, volume_type);
+    if quota_room.available == Some(GiB::ZERO) {
+        return Ok(quota_room);
+    }
+    let pool_room = within_pools(cx, volume_type, zone).await?;
+    Ok(smaller(quota_room, pool_room))
+}
+
+/// What the pools have; unlimited for a project that may not see them.
+async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
+    let unlimited = Room {
+        available: None,
+        largest: None,
+    };
+    if cx.known.is_refused() {
+        return Ok(unlimited);
+    }
+    let cinder = BlockStorage::new(&cx.transport);
+    if volume_type.is_some() && !cinder.knows_pools_of_types().await? {
+        return Ok(unlimited);
+    }
+    let look = async {
+        let pools = cx.known.pools_of(volume_type);
+        let pools = pools.get(|| cinder.pools(volume_type)).await?;
+        let zones = match zone {
+            Some(_) => {
+                let backends = &cx.known.backends;
+                Some(backends.get(|| async { cinder.backends().await.map(zones_of) }).await?)
+            }
+            None => None,
+        };
+        Ok((pools, zones))
+    };
+    match look.await {
+        Ok((pools, zones)) => {
+            let in_zone = |pool: &&Pool| match (zone, &zones) {
+                (Some(zone), Some(zones)) => zones.contains(&(backend_of(&pool.name).to_owned(), zone.to_owned())),
+                _ => true,
+            };
+            Ok(within(pools.iter().filter(in_zone).map(|pool| &pool.capabilities)))
+        }
+        // Normal for a member of a project.
+        Err(CloudError::Forbidden(failure)) => {
+            tracing::info!(
+                %failure,
+                "this project may not see the scheduler's pools; capacity is told from its quotas"
+            );
+            cx.known.remember_refusal();
+            Ok(unlimited)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The zones of the backends that take volumes.
+fn zones_of(backends: Vec<Backend>) -> HashSet<(String, String)> {
+    let open = |backend: &Backend| backend.state != "down" && backend.status != "disabled";
+    let backends = backends.into_iter().filter(open);
+    backends.map(|backend| (backend.host, backend.zone)).collect()
+}
+
+/// `host@backend` of `host@backend#pool`.
+fn backend_of(pool: &str) -> &str {
+    pool.split_once('#').map_or(pool, |(backend, _)| backend)
+}
+
+fn within_quotas(quotas: &Quotas, volume_type: Option<&str>) -> Room {
+    let quota = |name: &str| quotas.get(name).copied();
+    let of_type = |name: &str| volume_type.and_then(|volume_type| quota(&format!("{name}_{volume_type}")));
+    let left = |quotas: [Option<Quota>; 2]| quotas.into_iter().flatten().filter_map(Quota::left).min();
+    if left([quota("volumes"), of_type("volumes")]) == Some(0) {
+        return Room::NONE;
+    }
+    let available = left([quota("gigabytes"), of_type("gigabytes")]);
+    let single = quota("per_volume_gigabytes").and_then(Quota::limit);
+    Room {
+        available: available.map(gib),
+        largest: least(available, single).map(gib),
+    }
+}
+
+/// The room of several pools: all together, and the most that one of them has. Without any pool there is none.
+fn within<'a>(pools: impl Iterator<Item = &'a PoolCapabilities>) -> Room {
+    let mut total = Some(0_u64);
+    let mut largest = Some(0_u64);
+    for pool in pools {
+        let free = free(pool);
+        total = total.zip(free).map(|(total, free)| total.saturating_add(free));
+        largest = largest.zip(free).map(|(largest, free)| largest.max(free));
+    }
+    Room {
+        available: total.map(gib),
+        largest: largest.map(gib),
+    }
+}
+
+/// What Cinder's scheduler would still place in a pool, in GiB; `None` for one that is endless or does not know. What is reserved
+/// stays free, and a thin pool may promise more than it has.
+fn free(pool: &PoolCapabilities) -> Option<u64> {
+    let total = number(&pool.total_capacity_gb);
+    let reserved = total.unwrap_or_default() * number(&pool.reserved_percentage).unwrap_or_default() / 100.0;
+    let ratio = number(&pool.max_over_subscription_ratio);
+    let free = match (total, number(&pool.provisioned_capacity_gb), ratio) {
+        (Some(total), Some(provisioned), Some(ratio)) if is_yes(&pool.thin_provisioning_support) && ratio >= 1.0 => {
+            total * ratio - provisioned - reserved.floor()
+        }
+        _ => number(&pool.free_capacity_gb)? - reserved.floor(),
+    };
+    Some(whole(free))
+}
+
+/// The whole GiB in a number of them; none in a negative one.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates, and no pool has more"
+)]
+fn whole(gibibytes: f64) -> u64 {
+    gibibytes.max(0.0) as u64
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        // Some drivers write numbers as words.
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+    .filter(|number: &f64| number.is_finite())
+}
+
+fn is_yes(value: &Value) -> bool {
+    match value {
+        Value::Bool(yes) => *yes,
+        Value::String(text) => text.trim().eq_ignore_ascii_case("true"),
+        _ => false,
+    }
+}
+
+fn smaller(one: Room, other: Room) -> Room {
+    let available = least(one.available, other.available);
+    Room {
+        available,
+        // No volume is larger than the room for all of them.
+        largest: least(least(one.largest, other.largest), available),
+    }
+}
+
+/// The least of two bounds, of which either may be missing.
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn gib(gibibytes: u64) -> GiB {
+    GiB::new(gibibytes).unwrap_or(GiB::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,553 @@
+//! Snapshots of several volumes at one moment, through Cinder's generic groups.
+//!
+//! Cinder takes such a snapshot of a group only, never of a list of volumes, and only a group of a type with
+//! `consistent_group_snapshot_enabled` is cut at one moment: a group of another type is cut one volume after the other, without a
+//! word. A volume that is in a group can neither be deleted nor get another type, and the snapshot of a group stays good when the
+//! volumes leave the group; the group itself has to stay as long as its snapshot. So every group snapshot gets a group of its own:
+//! the volumes enter it, are cut, and leave it at once; the empty group goes after its snapshot. Volumes that somebody has put
+//! into a group beforehand are cut there, if they are all that is in it.
+//!
+//! The group bears the snapshot's name and, in its description, our mark: whatever a killed process left is found by these.
+
+pub(crate) mod delete;
+pub(crate) mod members;
+pub(crate) mod one_by_one;
+pub(crate) mod own;
+pub(crate) mod poll;
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use futures::stream;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::api::block_storage::{
+    BlockStorage, Group, GroupSnapshotRecord, GroupType, GroupedVolume, NewGroup, Snapshot, VolumeStatus,
+};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::http::retry::jitter;
+use crate::ids::{GroupSnapshotId, VolumeId};
+use crate::operations::groups::delete::remove_group_snapshot;
+use crate::operations::groups::members::with_members;
+use crate::operations::groups::one_by_one::{one_by_one, refuse_taken_one_by_one};
+use crate::operations::groups::own::{
+    age, dissolve_groups_named, dissolve_if_own, free_volumes, leave_own_group, own_group,
+};
+use crate::operations::groups::poll::{group_made, group_snapshot_made, group_with, settled};
+use crate::poll::NEW;
+use poll::AGAIN;
+
+/// How often a creation begins anew after the remains of an earlier one were cleared away.
+const ROUNDS: u32 = 5;
+/// Looks at volumes at the same time.
+const PARALLEL: usize = 8;
+/// The most volumes of one group snapshot: their ids travel in one request.
+const MOST_VOLUMES: usize = 100;
+
+/// What a new group snapshot shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGroupSnapshot {
+    /// Its name, by which a repeated creation finds the first one's.
+    pub name: String,
+    /// The volumes.
+    pub volumes: BTreeSet<VolumeId>,
+    /// The type of the group, by name or id. Without it the first one that Cinder shows to be consistent is taken.
+    pub group_type: Option<String>,
+}
+
+/// A group snapshot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupSnapshot {
+    /// Its id.
+    pub id: GroupSnapshotId,
+    /// When it was made, UTC without a zone, as Cinder writes it.
+    pub created_at: String,
+    /// The snapshots of the volumes that are there.
+    pub snapshots: Vec<Snapshot>,
+    /// How many there have to be.
+    pub members: usize,
+}
+
+impl GroupSnapshot {
+    fn sources(&self) -> BTreeSet<&VolumeId> {
+        self.snapshots.iter().map(|snapshot| &snapshot.volume_id).collect()
+    }
+
+    /// Whether it lacks volumes that it was made for, and has none that are not asked for.
+    fn lacks_volumes(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> bool {
+        own::members_wanted(record).is_some_and(|wanted| self.snapshots.len() < wanted)
+            && self.sources().into_iter().all(|source| new.volumes.contains(source))
+    }
+
+    /// Itself, if its members are those of the volumes asked for.
+    fn of_all(self, new: &NewGroupSnapshot) -> Result<Self, CloudError> {
+        let sources = self.sources();
+        if sources == new.volumes.iter().collect() {
+            return Ok(self);
+        }
+        let list = |ids: &mut dyn Iterator<Item = &VolumeId>| ids.map(VolumeId::as_str).collect::<Vec<_>>().join(", ");
+        Err(CloudError::SnapshotExists {
+            kind: ObjectKind::GroupSnapshot,
+            name: new.name.clone(),
+            difference: format!(
+                "volumes {} are wanted, it has {}",
+                list(&mut new.volumes.iter()),
+                list(&mut sources.into_iter())
+            ),
+            id: self.id.to_string(),
+        })
+    }
+}
+
+/// See [`crate::Cloud::create_group_snapshot`].
+pub(crate) async fn create_group_snapshot(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
+    let began = Instant::now();
+    let deadline = began + cx.options.operation_timeout;
+    // Other processes count on this end, however slow the answers are: see `own`.
+    let attempt = timeout_at(deadline, attempt_group_snapshot(cx, new, deadline));
+    attempt.await.unwrap_or_else(|_| {
+        Err(CloudError::Timeout {
+            what: format!("group snapshot {}", new.name),
+            last_status: "not complete".to_owned(),
+            last_error: String::new(),
+            elapsed: began.elapsed(),
+        })
+    })
+}
+
+async fn attempt_group_snapshot(
+    cx: &Context,
+    new: &NewGroupSnapshot,
+    deadline: Instant,
+) -> Result<GroupSnapshot, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    if let Some(volume) = new.volumes.iter().find(|volume| !volume.is_uuid()) {
+        return Err(CloudError::no_volume(volume));
+    }
+    if new.volumes.len() > MOST_VOLUMES {
+        return Err(cannot(
+            new,
+            format!("it has {} volumes, and {MOST_VOLUMES} are the most", new.volumes.len()),
+        ));
+    }
+    if !cinder.knows_groups().await? {
+        return Err(cannot(
+            new,
+            "this Cinder has no groups of volumes (they take microversion 3.25)",
+        ));
+    }
+    for _ in 0..ROUNDS {
+        let Some(found) = group_snapshot_named(cx, &new.name).await? else {
+            refuse_taken_one_by_one(cx, &new.name).await?;
+            return make_group_snapshot(cx, new, deadline).await;
+        };
+        let Some(settled) = settled(cx, found, deadline).await? else {
+            continue;
+        };
+        if settled.status != "available" {
+            if !own::is_own_snapshot(&settled) {
+                return Err(CloudError::SnapshotExists {
+                    kind: ObjectKind::GroupSnapshot,
+                    id: settled.id,
+                    name: new.name.clone(),
+                    difference: format!(
+                        "it is in status {} and was not made by this driver, so it stays; whoever made it has to remove it",
+                        settled.status
+                    ),
+                });
+            }
+            tracing::warn!(
+                group_snapshot = settled.id,
+                status = settled.status,
+                "removing a group snapshot that failed earlier"
+            );
+            remove_group_snapshot(cx, &settled, deadline).await?;
+            continue;
+        }
+        let found = with_all_members(cx, &settled, new).await?;
+        if found.lacks_volumes(&settled, new) {
+            if age(cx, &settled.created_at) < cx.options.operation_timeout {
+                return Err(CloudError::Busy {
+                    kind: ObjectKind::GroupSnapshot,
+                    id: settled.id,
+                    status: format!(
+                        "available with {} of {} volumes, and an earlier attempt may still be at it",
+                        found.snapshots.len(),
+                        new.volumes.len()
+                    ),
+                    wanted: "complete or removed",
+                });
+            }
+            tracing::warn!(
+                group_snapshot = settled.id,
+                "removing a group snapshot in which volumes are missing"
+            );
+            remove_group_snapshot(cx, &settled, deadline).await?;
+            continue;
+        }
+        let found = found.of_all(new)?;
+        // An earlier call may have been killed before this.
+        free_volumes(cx, &settled, deadline).await?;
+        return Ok(found);
+    }
+    Err(failed(new, "error", "it failed again and again"))
+}
+
+/// See [`crate::Cloud::group_snapshot`].
+pub(crate) async fn group_snapshot(cx: &Context, id: &GroupSnapshotId) -> Result<Option<GroupSnapshot>, CloudError> {
+    if one_by_one::is_own_id(id) {
+        return one_by_one(cx, id).await;
+    }
+    let cinder = BlockStorage::new(&cx.transport);
+    if !id.is_uuid() || !cinder.knows_groups().await? {
+        return Ok(None);
+    }
+    match cinder.group_snapshot(id.as_str()).await? {
+        None => Ok(None),
+        Some(record) => with_members(cx, &record).await.map(Some),
+    }
+}
+
+async fn group_snapshot_named(cx: &Context, name: &str) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+    let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
+    let mut named: Vec<_> = all.into_iter().filter(|found| found.name == name).collect();
+    // One that is complete goes before one that is not.
+    named.sort_by_key(|found| (found.status != "available", found.created_at.clone()));
+    Ok(named.into_iter().next())
+}
+
+/// From nothing to a complete group snapshot with its volumes free again. Whatever fails, nothing is left behind but what the
+/// next attempt finds by its name.
+async fn make_group_snapshot(
+    cx: &Context,
+    new: &NewGroupSnapshot,
+    deadline: Instant,
+) -> Result<GroupSnapshot, CloudError> {
+    let group = match group_for(cx, new, deadline).await {
+        Ok(group) => group,
+        Err(error) if error.is_transient() || matches!(error, CloudError::Busy { .. }) => return Err(error),
+        Err(error) => {
+            // It may be the last answer: what an earlier attempt left goes with it.
+            let removed = dissolve_groups_named(cx, &new.name, deadline).await;
+            removed.map_err(|left| left_over(&new.name, &left))?;
+            return Err(error);
+        }
+    };
+    match cut(cx, new, &group, deadline).await {
+        Ok(record) => {
+            let found = with_all_members(cx, &record, new).await?;
+            if found.lacks_volumes(&record, new) {
+                let removed = remove_group_snapshot(cx, &record, deadline).await;
+                let left = removed
+                    .as_ref()
+                    .err()
+                    .map(|error| format!("; its removal failed: {error}"));
+                return Err(CloudError::SnapshotFailed {
+                    kind: ObjectKind::GroupSnapshot,
+                    id: record.id,
+                    status: record.status,
+                    message: format!("a volume left its group while it was taken{}", left.unwrap_or_default()),
+                    removed: removed.is_ok(),
+                });
+            }
+            free_volumes(cx, &record, deadline).await?;
+            found.of_all(new)
+        }
+        Err(error) => {
+            if may_be_cut(cx, new, &error).await {
+                // A volume that left the group now would be missing in the snapshot. The next attempt finds it by its name.
+                tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, for Cinder may be at it");
+            } else if let Err(left) = dissolve_if_own(cx, &group.id, deadline).await {
+                tracing::warn!(%error, group = group.id, "the group of a failed group snapshot is still there");
+                return Err(left_over(&group.id, &left));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether Cinder may be at the snapshot although its creation ended with this error, or another process at its group.
+async fn may_be_cut(cx: &Context, new: &NewGroupSnapshot, error: &CloudError) -> bool {
+    if matches!(error, CloudError::Unawaited(_)) {
+        return true;
+    }
+    let is_other = matches!(
+        error,
+        CloudError::Busy {
+            kind: ObjectKind::GroupSnapshot,
+            ..
+        }
+    );
+    if !is_other && !error.is_uncertain() && !matches!(error, CloudError::Timeout { .. }) {
+        return false;
+    }
+    match group_snapshot_named(cx, &new.name).await {
+        Ok(found) => found.is_some(),
+        Err(look) => {
+            tracing::warn!(error = %look, name = new.name, "the look for a group snapshot by name failed");
+            true
+        }
+    }
+}
+
+async fn cut(
+    cx: &Context,
+    new: &NewGroupSnapshot,
+    group: &Group,
+    deadline: Instant,
+) -> Result<GroupSnapshotRecord, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let absent: Vec<VolumeId> = new
+        .volumes
+        .iter()
+        .filter(|volume| !group.volumes.contains(volume))
+        .cloned()
+        .collect();
+    if !absent.is_empty() {
+        match cinder.update_group(&group.id, &absent, &[], None).await {
+            Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
+            answer => answer?,
+        }
+        let ready = group_with(cx, &group.id, &absent, deadline).await?;
+        let ready = ready.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
+        if ready.status != "available" || !new.volumes.iter().all(|volume| ready.volumes.contains(volume)) {
+            return Err(failed(
+                new,
+                &ready.status,
+                "its volumes did not get into the group; see the log of cinder-volume",
+            ));
+        }
+    }
+    // Since the first look by name the group was made ready, and another process may have gone on with it meanwhile.
+    if let Some(found) = group_snapshot_named(cx, &new.name).await? {
+        return Err(CloudError::Busy {
+            kind: ObjectKind::GroupSnapshot,
+            id: found.id,
+            status: "made by another process at the same time".to_owned(),
+            wanted: "made once",
+        });
+    }
+    let description = own::description_of_snapshot(new.volumes.len());
+    let id = match cinder.create_group_snapshot(&group.id, &new.name, &description).await {
+        Err(CloudError::BadRequest(failure)) => return Err(cannot(new, failure.to_string())),
+        answer => answer?,
+    };
+    let record = group_snapshot_made(cx, &id, deadline).await?;
+    let record = record.ok_or_else(|| failed(new, "deleted", "it vanished while it was waited for"))?;
+    if record.status == "available" {
+        return Ok(record);
+    }
+    let removed = remove_group_snapshot(cx, &record, deadline).await;
+    Err(CloudError::SnapshotFailed {
+        kind: ObjectKind::GroupSnapshot,
+        id: record.id.clone(),
+        status: record.status,
+        message: removed
+            .as_ref()
+            .err()
+            .map(|error| format!("its removal failed: {error}"))
+            .unwrap_or_default(),
+        removed: removed.is_ok(),
+    })
+}
+
+/// The group snapshot with its members, once there are as many as it was made for: an API node whose database lags may not list them
+/// yet.
+async fn with_all_members(
+    cx: &Context,
+    record: &GroupSnapshotRecord,
+    new: &NewGroupSnapshot,
+) -> Result<GroupSnapshot, CloudError> {
+    let end = Instant::now() + NEW;
+    let wanted = own::members_wanted(record).unwrap_or(new.volumes.len());
+    let mut found = with_members(cx, record).await?;
+    while found.snapshots.len() < wanted && Instant::now() < end {
+        sleep(jitter(AGAIN, &cx.options.sources)).await;
+        found = with_members(cx, record).await?;
+    }
+    Ok(found)
+}
+
+/// The volumes, which must be there, sound and in one zone.
+async fn volumes_to_group(cx: &Context, new: &NewGroupSnapshot) -> Result<Vec<GroupedVolume>, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let looks = stream::iter(new.volumes.iter().cloned())
+        .map(|id| async move {
+            let found = cinder.grouped_volume(&id).await?;
+            found.ok_or_else(|| CloudError::no_volume(&id))
+        })
+        .buffered(PARALLEL);
+    let looks: Vec<Result<GroupedVolume, CloudError>> = looks.collect().await;
+    let volumes = looks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    for GroupedVolume { volume, .. } in &volumes {
+        match &volume.status {
+            VolumeStatus::Available | VolumeStatus::InUse => {}
+            status if status.is_error() => {
+                return Err(CloudError::Broken {
+                    kind: ObjectKind::Volume,
+                    id: volume.id.to_string(),
+                    status: status.to_string(),
+                    message: String::new(),
+                });
+            }
+            status => {
+                return Err(CloudError::Busy {
+                    kind: ObjectKind::Volume,
+                    id: volume.id.to_string(),
+                    status: status.to_string(),
+                    wanted: "available or in-use",
+                });
+            }
+        }
+    }
+    let zones: BTreeSet<_> = volumes
+        .iter()
+        .map(|one| one.volume.availability_zone.as_deref())
+        .collect();
+    if zones.len() > 1 {
+        let zones: Vec<&str> = zones.into_iter().map(Option::unwrap_or_default).collect();
+        return Err(cannot(
+            new,
+            format!("its volumes are in several zones ({})", zones.join(", ")),
+        ));
+    }
+    Ok(volumes)
+}
+
+/// The type of the group, which must be one whose snapshots are of one moment. Cinder shows that to administrators only; for
+/// others the class that names the type vouches for it.
+async fn group_type(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupType, CloudError> {
+    let types = BlockStorage::new(&cx.transport).group_types().await?;
+    let Some(wanted) = &new.group_type else {
+        let found = types.into_iter().find(|one| one.is_consistent() == Some(true));
+        return found.ok_or_else(|| {
+            cannot(
+                new,
+                "no group type is known to be consistent; name one with consistent_group_snapshot_enabled in the class",
+            )
+        });
+    };
+    let found = types.into_iter().find(|one| one.name == *wanted || one.id == *wanted);
+    let found = found.ok_or_else(|| cannot(new, format!("the project knows no group type {wanted}")))?;
+    if found.is_consistent() == Some(false) {
+        return Err(cannot(
+            new,
+            format!(
+                "snapshots of groups of type {} are not of one moment; have an administrator set its group spec \
+                 consistent_group_snapshot_enabled to \"<is> True\", or name another type",
+                found.name
+            ),
+        ));
+    }
+    Ok(found)
+}
+
+/// The group to cut: the one that the volumes are in already, all of them and nothing else, or one of our own.
+async fn group_for(cx: &Context, new: &NewGroupSnapshot, deadline: Instant) -> Result<Group, CloudError> {
+    let volumes = volumes_to_group(cx, new).await?;
+    let group_type = group_type(cx, new).await?;
+    let own = own_group(cx, &new.name, &group_type, deadline).await?;
+    let elsewhere =
+        |one: &&GroupedVolume| !one.group_id.is_empty() && own.as_ref().is_none_or(|own| own.id != one.group_id);
+    for placed in volumes.iter().filter(elsewhere) {
+        let cinder = BlockStorage::new(&cx.transport);
+        let Some(group) = cinder.group(&placed.group_id).await? else {
+            // What an abandoned attempt left was just removed.
+            continue;
+        };
+        let members: BTreeSet<&VolumeId> = group.volumes.iter().collect();
+        if own.is_none() && !own::is_own(&group) && members == new.volumes.iter().collect() {
+            if group.type_id == group_type.id {
+                return Ok(group);
+            }
+            return Err(cannot(
+                new,
+                format!(
+                    "its volumes are in group {}, which is not of type {}",
+                    group.id, group_type.name
+                ),
+            ));
+        }
+        if own::is_own(&group) && leave_own_group(cx, &placed.volume.id).await? {
+            // What a killed process left; the next attempt finds the volume free.
+            return Err(CloudError::Busy {
+                kind: ObjectKind::Volume,
+                id: placed.volume.id.to_string(),
+                status: format!("taken out of the group {} of an abandoned snapshot", group.id),
+                wanted: "in no group",
+            });
+        }
+        return Err(cannot(
+            new,
+            format!(
+                "volume {} is in group {}, and a volume is in one group at most; snapshot exactly the volumes of that group, or \
+                 take it out",
+                placed.volume.id, placed.group_id
+            ),
+        ));
+    }
+    if let Some(own) = own {
+        return Ok(own);
+    }
+    let types: BTreeSet<&str> = volumes
+        .iter()
+        .filter_map(|one| one.volume.volume_type.as_deref())
+        .collect();
+    let id = BlockStorage::new(&cx.transport)
+        .create_group(&NewGroup {
+            name: &new.name,
+            description: own::MARK,
+            group_type: &group_type.id,
+            volume_types: types.iter().map(|&name| name.to_owned()).collect(),
+            availability_zone: volumes.first().and_then(|one| one.volume.availability_zone.as_deref()),
+        })
+        .await?;
+    let group = group_made(cx, &id, deadline).await?;
+    let group = group.ok_or_else(|| failed(new, "deleted", "its group vanished"))?;
+    if group.status == "available" {
+        return Ok(group);
+    }
+    let status = group.status.clone();
+    let removed = dissolve_if_own(cx, &id, deadline).await;
+    removed.map_err(|left| left_over(&id, &left))?;
+    Err(cannot(
+        new,
+        format!(
+            "its group went to {status}: no backend in the volumes' zone takes a group of type {} with volumes of {}",
+            group_type.name,
+            Vec::from_iter(types).join(" and ")
+        ),
+    ))
+}
+
+fn cannot(new: &NewGroupSnapshot, reason: impl Into<String>) -> CloudError {
+    CloudError::CannotGroup {
+        name: new.name.clone(),
+        reason: reason.into(),
+    }
+}
+
+/// A group of ours could not be removed. The caller has to ask again: after a final answer it would stay for good.
+fn left_over(group: &str, error: &CloudError) -> CloudError {
+    CloudError::Busy {
+        kind: ObjectKind::Group,
+        id: group.to_owned(),
+        status: format!("left over, and its removal failed: {error}"),
+        wanted: "deleted",
+    }
+}
+
+fn failed(new: &NewGroupSnapshot, status: &str, message: &str) -> CloudError {
+    CloudError::SnapshotFailed {
+        kind: ObjectKind::GroupSnapshot,
+        id: new.name.clone(),
+        status: status.to_owned(),
+        message: message.to_owned(),
+        // Nothing proves that nothing is left.
+        removed: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! The end of a group snapshot, its members and its group.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+
+use super::one_by_one::is_own_id;
+use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord};
+use crate::context::Context;
+use crate::error::{CloudError, Failure, ObjectKind};
+use crate::ids::{GroupSnapshotId, SnapshotId};
+use crate::last_failure::LastFailure;
+use crate::operations::groups::members::with_members;
+use crate::operations::groups::one_by_one::{delete_one_by_one, refuse_other_members};
+use crate::operations::groups::own::{dissolve_group_of, dissolve_if_own, free_volumes};
+use crate::operations::groups::poll::{group_snapshot_settled, settled, shown};
+
+/// See [`crate::Cloud::delete_group_snapshot`].
+pub(crate) async fn delete_group_snapshot(
+    cx: &Context,
+    id: &GroupSnapshotId,
+    members: &BTreeSet<SnapshotId>,
+) -> Result<(), CloudError> {
+    if is_own_id(id) {
+        return delete_one_by_one(cx, id, members).await;
+    }
+    let cinder = BlockStorage::new(&cx.transport);
+    if !id.is_uuid() || !cinder.knows_groups().await? {
+        return Ok(());
+    }
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    // One that was just made may be deleted at once, and an API node whose database lags says that it is not there.
+    let look = || cinder.group_snapshot(id.as_str());
+    let Some(record) = shown(cx, deadline, look, |_| true).await? else {
+        // An earlier call may have been killed between the snapshot and its group.
+        return dissolve_group_of(cx, id.as_str(), deadline).await;
+    };
+    if !members.is_empty() {
+        let found = with_members(cx, &record).await?;
+        let found = found.snapshots.into_iter().map(|snapshot| snapshot.id).collect();
+        refuse_other_members(cx, id, &found, members).await?;
+    }
+    remove_group_snapshot(cx, &record, deadline).await
+}
+
+/// Deletes a group snapshot with its members, waits until it is gone, and removes its group if that is ours.
+pub(super) async fn remove_group_snapshot(
+    cx: &Context,
+    record: &GroupSnapshotRecord,
+    deadline: Instant,
+) -> Result<(), CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let id = &record.id;
+    if let Some(record) = settled(cx, record.clone(), deadline).await? {
+        // Without its group nobody would find the group any more once the snapshot is gone.
+        free_volumes(cx, &record, deadline).await?;
+        let (asked, mut denied) = (Instant::now(), false);
+        let refused = match cinder.delete_group_snapshot(id).await {
+            Ok(known) => {
+                denied = !known;
+                None
+            }
+            Err(CloudError::BadRequest(failure)) => Some(failure.to_string()),
+            Err(error) => return Err(error),
+        };
+        if let Some(left) = group_snapshot_settled(cx, id, deadline).await? {
+            return Err(match refused {
+                Some(message) => CloudError::StillNeeded {
+                    kind: ObjectKind::GroupSnapshot,
+                    id: id.clone(),
+                    dependents: "Cinder refuses its deletion".to_owned(),
+                    message,
+                },
+                None if denied => CloudError::Conflict(Failure {
+                    operation: "group_snapshot_delete",
+                    object: format!("group snapshot {id}"),
+                    status: Some(404),
+                    fault: format!(
+                        "Cinder says that it does not exist, and shows it in status {}",
+                        left.status
+                    ),
+                    request_id: LastFailure::request_that_missed(id),
+                    elapsed: asked.elapsed(),
+                }),
+                None => CloudError::SnapshotFailed {
+                    kind: ObjectKind::GroupSnapshot,
+                    id: id.clone(),
+                    status: left.status,
+                    message:
+                        "a member could not be deleted, for instance because a volume was made from it; see the log of \
+                              cinder-volume"
+                            .to_owned(),
+                    removed: false,
+                },
+            });
+        }
+    }
+    dissolve_if_own(cx, &record.group_id, deadline).await
+}

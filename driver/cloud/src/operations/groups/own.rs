@@ -1,0 +1,218 @@
+//! The groups that we make: how they are known, when they may be touched, and how they go.
+//!
+//! A volume that leaves a group while its snapshot is taken is missing in it. Which process takes the snapshot is nowhere written, so
+//! age tells: an attempt ends within the operation timeout, and it takes a group up only while the group is younger than that. A group
+//! of twice that age, and of the time that the last request may take, is no attempt's any more.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::poll::is_settled;
+use crate::api::block_storage::{BlockStorage, Group, GroupSnapshotRecord, GroupType};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::VolumeId;
+use crate::operations::groups::poll::{group_gone, group_made, group_settled};
+use crate::poll::timestamp;
+
+/// How the description of every group snapshot and every group of ours begins. Behind it are the number of volumes of the one, and the id
+/// of the snapshot of the other once it is known.
+pub(super) const MARK: &str = "Made by the OpenStack Cinder CSI driver for one snapshot of several volumes.";
+
+pub(super) fn is_own(group: &Group) -> bool {
+    group.description.starts_with(MARK)
+}
+
+/// Whether a group snapshot bears our mark. Only such a one is removed without being asked for by its id.
+pub(super) fn is_own_snapshot(record: &GroupSnapshotRecord) -> bool {
+    record.description.starts_with(MARK)
+}
+
+/// The description of a group snapshot of so many volumes.
+pub(super) fn description_of_snapshot(volumes: usize) -> String {
+    format!("{MARK} Volumes: {volumes}.")
+}
+
+/// How many volumes a group snapshot of ours was made for: it has fewer members when one left the group too early. Those of earlier versions
+/// do not tell.
+pub(super) fn members_wanted(record: &GroupSnapshotRecord) -> Option<usize> {
+    let rest = record.description.strip_prefix(MARK)?;
+    rest.strip_prefix(" Volumes: ")?.strip_suffix('.')?.parse().ok()
+}
+
+/// The description of the group of a group snapshot.
+fn description_of(id: &str) -> String {
+    format!("{MARK} Group snapshot {id}.")
+}
+
+/// Our group of this name, if an earlier attempt left one that can be used; others of the name are removed.
+pub(super) async fn own_group(
+    cx: &Context,
+    name: &str,
+    group_type: &GroupType,
+    deadline: Instant,
+) -> Result<Option<Group>, CloudError> {
+    let all = BlockStorage::new(&cx.transport).groups().await?;
+    let mut usable: Option<Group> = None;
+    for found in all.iter().filter(|group| group.name == name && is_own(group)) {
+        let Some(group) = group_settled(cx, &found.id, deadline).await? else {
+            continue;
+        };
+        let is_good = group.status == "available" && group.type_id == group_type.id;
+        let age = age(cx, &group.created_at);
+        if is_good && usable.is_none() && age < cx.options.operation_timeout {
+            usable = Some(group);
+        } else if is_good && age < attempts_end(cx) {
+            return Err(CloudError::Busy {
+                kind: ObjectKind::Group,
+                id: group.id,
+                status: "in use by an earlier attempt at its snapshot, which may still be under way".to_owned(),
+                wanted: "unused",
+            });
+        } else {
+            dissolve_if_own(cx, &found.id, deadline).await?;
+        }
+    }
+    Ok(usable)
+}
+
+/// Deletes what an earlier attempt at the group snapshot of this name left, its volumes aside.
+pub(super) async fn dissolve_groups_named(cx: &Context, name: &str, deadline: Instant) -> Result<(), CloudError> {
+    let all = BlockStorage::new(&cx.transport).groups().await?;
+    for found in all.iter().filter(|group| group.name == name && is_own(group)) {
+        dissolve_if_own(cx, &found.id, deadline).await?;
+    }
+    Ok(())
+}
+
+/// Takes the volumes out of the group of a complete group snapshot, if it is ours, and notes there whose group it was. What the
+/// volumes' statuses do not allow now is left to the next call: a volume that stays in the group cannot be deleted.
+pub(super) async fn free_volumes(
+    cx: &Context,
+    record: &GroupSnapshotRecord,
+    deadline: Instant,
+) -> Result<(), CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let Some(group) = cinder.group(&record.group_id).await?.filter(is_own) else {
+        return Ok(());
+    };
+    let description = description_of(&record.id);
+    if group.volumes.is_empty() && group.description == description {
+        return Ok(());
+    }
+    cinder
+        .update_group(&group.id, &[], &group.volumes, Some(&description))
+        .await?;
+    match group_settled(cx, &group.id, deadline).await? {
+        Some(left) if !left.volumes.is_empty() => Err(CloudError::Busy {
+            kind: ObjectKind::Group,
+            id: left.id,
+            status: left.status,
+            wanted: "empty",
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Empties and deletes a group that was seen or made just now, if it is ours, and waits until it is gone. Its volumes stay as they are.
+pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let Some(group) = group_made(cx, id, deadline).await?.filter(is_own) else {
+        return Ok(());
+    };
+    if !group.volumes.is_empty() {
+        cinder.update_group(id, &[], &group.volumes, None).await?;
+        let emptied = group_settled(cx, id, deadline).await?;
+        if emptied.is_none_or(|emptied| !emptied.volumes.is_empty()) {
+            return Err(CloudError::Busy {
+                kind: ObjectKind::Group,
+                id: id.to_owned(),
+                status: group.status,
+                wanted: "empty",
+            });
+        }
+    }
+    cinder.delete_group(id).await?;
+    group_gone(cx, id, deadline).await
+}
+
+/// Deletes the group that a group snapshot which is no longer there has left behind.
+pub(super) async fn dissolve_group_of(cx: &Context, group_snapshot: &str, deadline: Instant) -> Result<(), CloudError> {
+    let all = BlockStorage::new(&cx.transport).groups().await?;
+    let description = description_of(group_snapshot);
+    for group in all.iter().filter(|group| group.description == description) {
+        dissolve_if_own(cx, &group.id, deadline).await?;
+    }
+    Ok(())
+}
+
+/// How old something of Cinder's is by Cinder's own clock; nothing where it tells no time that can be read.
+pub(super) fn age(cx: &Context, created_at: &str) -> Duration {
+    let created = timestamp(created_at);
+    let age = created.map(|created| cx.transport.time_of_cinder().duration_since(created));
+    age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
+}
+
+/// Takes a volume out of a group of ours in which a killed process left it. `false`: it is in none, or in one that is not ours.
+///
+/// # Errors
+///
+/// Fails with [`CloudError::Busy`] while a process may be at work on the group's snapshot.
+pub(crate) fn leave_own_group<'a>(cx: &'a Context, volume: &'a VolumeId) -> BoxFuture<'a, Result<bool, CloudError>> {
+    // In a box, for it is seldom needed by those who might.
+    Box::pin(take_out(cx, volume))
+}
+
+async fn take_out(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    if !cinder.knows_groups().await? {
+        return Ok(false);
+    }
+    let Some(found) = cinder
+        .grouped_volume(volume)
+        .await?
+        .filter(|found| !found.group_id.is_empty())
+    else {
+        return Ok(false);
+    };
+    let Some(group) = cinder.group(&found.group_id).await?.filter(is_own) else {
+        return Ok(false);
+    };
+    if !is_abandoned(cx, &group).await? {
+        return Err(CloudError::Busy {
+            kind: ObjectKind::Volume,
+            id: volume.to_string(),
+            status: format!("in group {} for a snapshot that may still be taken", group.id),
+            wanted: "in no group",
+        });
+    }
+    tracing::warn!(%volume, group = group.id, "taking a volume out of the group of an abandoned snapshot");
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    cinder
+        .update_group(&group.id, &[], std::slice::from_ref(volume), None)
+        .await?;
+    let left = group_settled(cx, &group.id, deadline).await?;
+    let out = left.as_ref().is_none_or(|left| !left.volumes.contains(volume));
+    if out && left.is_some_and(|left| left.volumes.is_empty()) {
+        // Refused while its snapshot exists, with which it goes.
+        let _ = dissolve_if_own(cx, &group.id, deadline).await;
+    }
+    Ok(out)
+}
+
+/// Whether volumes may leave a group of ours: its snapshot is complete, or no attempt can be at work on it in any process.
+async fn is_abandoned(cx: &Context, group: &Group) -> Result<bool, CloudError> {
+    let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
+    let mut cut = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
+    if cut.peek().is_some() {
+        return Ok(cut.all(|snapshot| is_settled(&snapshot.status)));
+    }
+    Ok(age(cx, &group.created_at) >= attempts_end(cx))
+}
+
+/// From which age on no attempt is at work on a group.
+fn attempts_end(cx: &Context) -> Duration {
+    2 * cx.options.operation_timeout + cx.options.request_timeout
+}

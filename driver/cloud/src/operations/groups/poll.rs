@@ -1,0 +1,166 @@
+//! Waiting for groups and their snapshots. They are few and seldom, so each is looked at for itself.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::api::block_storage::{BlockStorage, Group, GroupSnapshotRecord};
+use crate::context::Context;
+use crate::error::CloudError;
+use crate::http::retry::jitter;
+use crate::ids::VolumeId;
+use crate::poll::NEW;
+
+/// The first pause; each is half as long again as the one before, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// Between looks for what is not shown yet.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
+
+/// A group that was just asked for, once it is made; `None` when it is gone.
+pub(super) async fn group_made(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
+    shown(cx, deadline, || group_settled(cx, id, deadline), |_| true).await
+}
+
+/// The group once nothing is under way with it and these volumes are in it; as it is where they do not get there.
+pub(super) async fn group_with(
+    cx: &Context,
+    id: &str,
+    volumes: &[VolumeId],
+    deadline: Instant,
+) -> Result<Option<Group>, CloudError> {
+    let are_in = |group: &Group| group.status != "available" || volumes.iter().all(|one| group.volumes.contains(one));
+    shown(cx, deadline, || group_settled(cx, id, deadline), are_in).await
+}
+
+/// A group snapshot that was just asked for, once it is made; `None` when it is gone.
+pub(super) async fn group_snapshot_made(
+    cx: &Context,
+    id: &str,
+    deadline: Instant,
+) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+    shown(cx, deadline, || group_snapshot_settled(cx, id, deadline), |_| true).await
+}
+
+/// Looks until what was just done is shown: an API node whose database lags shows what was before. What is not shown after
+/// [`NEW`] has not come about.
+pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+    cx: &Context,
+    deadline: Instant,
+    look: impl Fn() -> L,
+    is_shown: impl Fn(&T) -> bool,
+) -> Result<Option<T>, CloudError> {
+    let last = (Instant::now() + NEW).min(deadline);
+    loop {
+        let found = look().await?;
+        if found.as_ref().is_some_and(&is_shown) || Instant::now() >= last {
+            return Ok(found);
+        }
+        sleep(jitter(AGAIN, &cx.options.sources)).await;
+    }
+}
+
+/// The group once nothing is under way with it; `None` when it is gone.
+pub(super) async fn group_settled(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let look = || cinder.group(id);
+    until_settled(cx, "group", id, deadline, look, |group| &group.status).await
+}
+
+/// Waits until the group is gone.
+pub(super) async fn group_gone(cx: &Context, id: &str, deadline: Instant) -> Result<(), CloudError> {
+    match group_settled(cx, id, deadline).await? {
+        None => Ok(()),
+        Some(group) => Err(CloudError::Busy {
+            kind: crate::error::ObjectKind::Group,
+            id: group.id,
+            status: group.status,
+            wanted: "deleted",
+        }),
+    }
+}
+
+/// The group snapshot once nothing is under way with it; `None` when it is gone.
+pub(super) async fn group_snapshot_settled(
+    cx: &Context,
+    id: &str,
+    deadline: Instant,
+) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let look = || cinder.group_snapshot(id);
+    until_settled(cx, "group_snapshot", id, deadline, look, |record| &record.status).await
+}
+
+/// As [`Self::group_snapshot_settled`], without a look at one that is settled.
+pub(super) async fn settled(
+    cx: &Context,
+    record: GroupSnapshotRecord,
+    deadline: Instant,
+) -> Result<Option<GroupSnapshotRecord>, CloudError> {
+    if is_settled(&record.status) {
+        return Ok(Some(record));
+    }
+    group_snapshot_settled(cx, &record.id, deadline).await
+}
+
+async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+    cx: &Context,
+    what: &'static str,
+    id: &str,
+    deadline: Instant,
+    look: impl Fn() -> L,
+    status: impl Fn(&T) -> &String,
+) -> Result<Option<T>, CloudError> {
+    let started = Instant::now();
+    let (mut pause, mut polls) = (FIRST_PAUSE, 0);
+    let (mut last_status, mut last_error) = ("not seen".to_owned(), String::new());
+    loop {
+        polls += 1;
+        match look().await {
+            Ok(found) if found.as_ref().is_none_or(|found| is_settled(status(found))) => {
+                cx.transport.observer().wait_finished(what, started.elapsed(), polls);
+                return Ok(found);
+            }
+            Ok(found) => {
+                last_status = found.as_ref().map(|found| status(found).clone()).unwrap_or_default();
+                last_error.clear();
+            }
+            Err(error) if error.is_transient() => last_error = error.to_string(),
+            Err(error) => return Err(error),
+        }
+        if Instant::now() + pause >= deadline {
+            return Err(CloudError::Timeout {
+                what: format!("{what} {id}"),
+                last_status,
+                last_error,
+                elapsed: started.elapsed(),
+            });
+        }
+        sleep(jitter(pause, &cx.options.sources)).await;
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Cinder says `deleted` for a moment, before the record goes.
+pub(super) fn is_settled(status: &str) -> bool {
+    !matches!(status, "creating" | "updating" | "deleting" | "deleted")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::is_settled;
+
+    #[rstest]
+    #[case("creating", false)]
+    #[case("updating", false)]
+    #[case("deleting", false)]
+    #[case("deleted", false)]
+    #[case("available", true)]
+    #[case("error", true)]
+    #[case("error_deleting", true)]
+    fn what_is_on_its_way_is_waited_for(#[case] status: &str, #[case] settled: bool) {
+        assert_eq!(is_settled(status), settled);
+    }
+}

@@ -1,0 +1,89 @@
+//! What only this crate can bring about: a group snapshot that is not of our making.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openstack_sim::{Effect, Fault, GroupType, Sim, SimConfig};
+use tokio::time::Instant;
+
+use super::*;
+use crate::NewVolume;
+use crate::config::CloudConfig;
+use crate::http::options::CloudOptions;
+use crate::ids::GiB;
+use crate::operations::groups::poll::{group_settled, group_snapshot_settled};
+use crate::operations::volumes::create::create_volume;
+
+#[tokio::test]
+async fn a_failed_group_snapshot_that_bears_no_mark_of_ours_stays() {
+    let config = SimConfig {
+        group_types: vec![GroupType::consistent("together")],
+        ..SimConfig::default()
+    };
+    let sim = Sim::start(config).await.expect("the simulator starts");
+    let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
+    let cx = Context::new(config, CloudOptions::default()).expect("a cloud");
+    let volume = NewVolume {
+        name: "pvc-1".to_owned(),
+        size: GiB::new(1).expect("size"),
+        largest: None,
+        source: None,
+        multiattach: false,
+        volume_type: None,
+        availability_zone: None,
+        acceptable_zones: Vec::new(),
+        description: String::new(),
+        metadata: [("cluster".to_owned(), "test".to_owned())].into(),
+        same_host: Vec::new(),
+        different_host: Vec::new(),
+        mutable_metadata: BTreeMap::new(),
+    };
+    let volume = create_volume(&cx, &volume).await.expect("a volume").volume;
+
+    let cinder = BlockStorage::new(&cx.transport);
+    let types = cinder.group_types().await.expect("types");
+    let group = NewGroup {
+        name: "by-hand",
+        description: "made by hand",
+        group_type: &types[0].id,
+        volume_types: volume.volume_type.iter().cloned().collect(),
+        availability_zone: volume.availability_zone.as_deref(),
+    };
+    let group = cinder.create_group(&group).await.expect("a group");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    group_settled(&cx, &group, deadline)
+        .await
+        .expect("a look")
+        .expect("it is there");
+    let inside = std::slice::from_ref(&volume.id);
+    cinder
+        .update_group(&group, inside, &[], None)
+        .await
+        .expect("the volume enters");
+    group_settled(&cx, &group, deadline).await.expect("a look");
+    let fails = Fault::on("create_group_snapshot").times(1).effect(Effect::work_fails());
+    sim.fault(fails).expect("a rule");
+    let theirs = cinder
+        .create_group_snapshot(&group, "groupsnapshot-1", "made by hand")
+        .await;
+    let theirs = theirs.expect("accepted");
+    group_snapshot_settled(&cx, &theirs, deadline).await.expect("a look");
+    let before = sim.state();
+
+    let new = NewGroupSnapshot {
+        name: "groupsnapshot-1".to_owned(),
+        volumes: BTreeSet::from([volume.id]),
+        group_type: Some("together".to_owned()),
+    };
+    let error = create_group_snapshot(&cx, &new).await.expect_err("somebody else's");
+    assert!(
+        matches!(&error, CloudError::SnapshotExists { kind: ObjectKind::GroupSnapshot, id, .. } if *id == theirs),
+        "{error}"
+    );
+    let after = sim.state();
+    assert_eq!(after.group_snapshots, before.group_snapshots);
+    assert_eq!(
+        (after.groups.len(), after.snapshots.len()),
+        (before.groups.len(), before.snapshots.len())
+    );
+}

@@ -1,0 +1,181 @@
+//! What is wrong with a volume, as far as Cinder and Nova tell.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::api::block_storage::{Volume, VolumeStatus};
+use crate::api::compute::Server;
+use crate::ids::ServerId;
+
+/// How long a volume may be on its way to or from a server, in seconds, before that is trouble: the slowest clouds need less.
+const SLOW_ATTACHMENT: i64 = 300;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It works, but not well, or something that was asked for failed.
+    Degraded,
+    /// It cannot be reached; its data is thought to be whole.
+    Inaccessible,
+    /// Data is lost, or there is good reason to fear so.
+    DataLoss,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A word for programs, unique among the troubles of one volume.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Trouble {
+    fn new(severity: Severity, reason: &'static str, message: String) -> Self {
+        Self {
+            severity,
+            reason,
+            message,
+        }
+    }
+}
+
+impl Volume {
+    /// All that is wrong with the volume at the moment `now`. `servers` holds what Nova says of those that have the volume;
+    /// `None` for one that it does not know. Of servers that are not in it nothing is said.
+    pub fn troubles(&self, servers: &BTreeMap<ServerId, Option<Server>>, now: SystemTime) -> Vec<Trouble> {
+        let now = Timestamp::try_from(now).ok();
+        let mut troubles = Vec::new();
+        troubles.extend(of_status(self));
+        troubles.extend(of_migration(self));
+        troubles.extend(of_replication(self));
+        troubles.extend(of_servers(self, servers));
+        troubles.extend(of_attachment(self, now));
+        troubles
+    }
+}
+
+fn of_status(volume: &Volume) -> Option<Trouble> {
+    use Severity::{DataLoss, Degraded, Inaccessible};
+    let status = volume.status.as_str();
+    let (severity, reason, what) = match status {
+        "error" | "error_managing" => (Inaccessible, "VolumeError", "the volume has failed"),
+        "error_restoring" => (
+            DataLoss,
+            "RestoreFailed",
+            "a backup was being written to the volume and did not arrive whole",
+        ),
+        "error_extending" => (
+            Degraded,
+            "ExtendFailed",
+            "the volume did not grow; it has its old size and takes no further change",
+        ),
+        "error_deleting" => (Degraded, "DeleteFailed", "the volume could not be deleted"),
+        "error_backing-up" => (Degraded, "BackupFailed", "a backup of the volume failed"),
+        "maintenance" => (Degraded, "Maintenance", "the volume is being maintained"),
+        // An error of a later Cinder.
+        other if other.starts_with("error") => (Degraded, "VolumeError", "an operation on the volume has failed"),
+        _ => return None,
+    };
+    let message = format!("{what}: Cinder's status is {status}; an administrator has to find out why and reset it");
+    Some(Trouble::new(severity, reason, message))
+}
+
+fn of_migration(volume: &Volume) -> Option<Trouble> {
+    let status = volume.migration_status.as_deref()?;
+    let (reason, what) = match status {
+        "migrating" | "starting" | "completing" => ("Migrating", "the data is moving to another backend"),
+        "error" => (
+            "MigrationFailed",
+            "the data did not move to another backend and is where it was",
+        ),
+        _ => return None,
+    };
+    let message = format!("{what}: Cinder's migration status is {status}");
+    Some(Trouble::new(Severity::Degraded, reason, message))
+}
+
+fn of_replication(volume: &Volume) -> Option<Trouble> {
+    let status = volume.replication_status.as_deref()?;
+    let (reason, what) = match status {
+        "error" => ("ReplicationFailed", "the second copy of the data is not kept any more"),
+        "failed-over" => ("ReplicationFailedOver", "the volume runs on its second copy"),
+        "failover-error" => ("ReplicationFailed", "the volume could not be moved to its second copy"),
+        _ => return None,
+    };
+    let message = format!("{what}: Cinder's replication status is {status}");
+    Some(Trouble::new(Severity::Degraded, reason, message))
+}
+
+/// At most one for servers that are gone and one for those in error: a volume has no two troubles of one reason.
+fn of_servers(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
+    let (mut gone, mut broken) = (Vec::new(), Vec::new());
+    for id in volume.servers() {
+        match servers.get(&id) {
+            Some(None) => gone.push(id),
+            Some(Some(server)) if matches!(server.status.as_str(), "DELETED" | "SOFT_DELETED") => gone.push(id),
+            Some(Some(server)) if server.status == "ERROR" => broken.push(id),
+            _ => {}
+        }
+    }
+    let named = |ids: &[ServerId]| ids.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
+    let mut troubles = Vec::new();
+    if !gone.is_empty() {
+        troubles.push(Trouble::new(
+            Severity::Inaccessible,
+            "ServerGone",
+            format!(
+                "the volume is attached to server {}, which does not exist any more; it is free once it is detached",
+                named(&gone)
+            ),
+        ));
+    }
+    if !broken.is_empty() {
+        troubles.push(Trouble::new(
+            Severity::Inaccessible,
+            "ServerError",
+            format!(
+                "the volume is attached to server {}, which is in status ERROR",
+                named(&broken)
+            ),
+        ));
+    }
+    troubles
+}
+
+/// A clock that tells no time makes nothing slow.
+fn of_attachment(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
+    let status = &volume.status;
+    let message = match status {
+        VolumeStatus::InUse if volume.attachments.is_empty() => {
+            "Cinder says in-use and knows no attachment; an administrator has to reset the status".to_owned()
+        }
+        VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching => {
+            let since = moment(volume.updated_at.as_deref()?)?;
+            let seconds = now?.as_second() - since.as_second();
+            if seconds < SLOW_ATTACHMENT {
+                return None;
+            }
+            format!(
+                "the volume has been {status} for {seconds} s: its attachment is half made; see the log of nova-compute"
+            )
+        }
+        _ => return None,
+    };
+    Some(Trouble::new(Severity::Degraded, "AttachmentInconsistent", message))
+}
+
+/// A time as Cinder writes it: UTC without a zone.
+pub(crate) fn moment(text: &str) -> Option<Timestamp> {
+    let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Another type and other metadata for a volume that exists.
+//!
+//! Everything that can be known to be impossible is found out before anything is changed. The type goes first, because Cinder may
+//! refuse it or fail at it, and then nothing else has changed. A change of type that fails leaves the volume as it was, under its
+//! old type and in no state of error: only the type that is read back tells.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus, VolumeType};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::VolumeId;
+use crate::migration::MigrationPolicy;
+use crate::operations::capacity::type_named;
+use crate::operations::groups::own::leave_own_group;
+use crate::operations::volumes::{message, passing, passing_unseen, settle};
+use crate::poll::Wait;
+use crate::poll::pace::Kind;
+
+/// How often a change is asked for anew after an obstacle to it has gone.
+const ROUNDS: u32 = 5;
+
+/// What a volume shall become.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// The type, by name or id; any type will do when `None`.
+    pub volume_type: Option<String>,
+    /// Whether the data may move for that.
+    pub migration: MigrationPolicy,
+    /// Metadata to set; what is not named stays as it is.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// See [`crate::Cloud::modify_volume`].
+pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
+    if !id.is_uuid() {
+        return Err(CloudError::no_volume(id));
+    }
+    let cinder = BlockStorage::new(&cx.transport);
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    let mut volume = find_volume(cx, id).await?;
+    let mut rounds = 0;
+    while let Some(wanted) = another_type(cx, &volume, changes).await? {
+        if volume.status.is_transition() {
+            // A change that an earlier call began, or something else that ends by itself.
+            volume = if volume.status == VolumeStatus::Retyping {
+                wait_retyped(cx, id, Instant::now(), deadline).await?
+            } else {
+                let settled = settle(cx, &volume, deadline, format!("volume {id}")).await?;
+                settled.ok_or_else(|| CloudError::no_volume(id))?
+            };
+            continue;
+        }
+        suits(&volume, &wanted)?;
+        rounds += 1;
+        let started = Instant::now();
+        match cinder.retype(id, &wanted.name, changes.migration).await {
+            Ok(true) => {
+                volume = wait_retyped(cx, id, started, deadline).await?;
+                if volume.volume_type.as_deref() == Some(&wanted.name) {
+                    break;
+                }
+                let message = message(cx, id).await;
+                return Err(CloudError::RetypeFailed {
+                    message: [message, migration_text(&volume)]
+                        .into_iter()
+                        .filter(|text| !text.is_empty())
+                        .collect::<Vec<_>>()
+                        .join("; "),
+                    volume: id.clone(),
+                    wanted: wanted.name,
+                    found: volume.volume_type.unwrap_or_default(),
+                    migration: changes.migration,
+                    elapsed: started.elapsed(),
+                });
+            }
+            Ok(false) => return Err(CloudError::no_volume(id)),
+            Err(error) => {
+                let refused = matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_));
+                if !(refused || error.is_uncertain()) || rounds >= ROUNDS {
+                    return Err(error);
+                }
+                // What was in the way, or what the lost answer was, the volume tells.
+                volume = find_volume(cx, id).await?;
+                let stands = !volume.status.is_transition() && another_type(cx, &volume, changes).await?.is_some();
+                if stands && !(refused && leave_own_group(cx, id).await?) {
+                    let passing = passing(&volume, &error).or_else(|| passing_unseen(&volume, &error));
+                    return Err(passing.unwrap_or(error));
+                }
+            }
+        }
+    }
+    let missing: BTreeMap<String, String> = changes
+        .metadata
+        .iter()
+        .filter(|(key, value)| volume.metadata.get(*key) != Some(value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    if !missing.is_empty() {
+        if !cinder.merge_metadata(id, &missing).await? {
+            return Err(CloudError::no_volume(id));
+        }
+        volume.metadata.extend(missing);
+    }
+    Ok(volume)
+}
+
+async fn find_volume(cx: &Context, id: &VolumeId) -> Result<Volume, CloudError> {
+    let found = BlockStorage::new(&cx.transport).volume(id).await?;
+    found.ok_or_else(|| CloudError::no_volume(id))
+}
+
+/// The type that the volume must get; `None` when it has it, or any will do.
+async fn another_type(cx: &Context, volume: &Volume, changes: &Changes) -> Result<Option<VolumeType>, CloudError> {
+    let Some(wanted) = &changes.volume_type else {
+        return Ok(None);
+    };
+    if volume.volume_type.as_ref() == Some(wanted) {
+        return Ok(None);
+    }
+    let found = type_named(cx, wanted).await?;
+    let found = found.ok_or_else(|| cannot(volume, format!("the project knows no volume type {wanted}")))?;
+    Ok((volume.volume_type.as_ref() != Some(&found.name)).then_some(found))
+}
+
+async fn wait_retyped(cx: &Context, id: &VolumeId, started: Instant, deadline: Instant) -> Result<Volume, CloudError> {
+    let wait = Wait {
+        kind: Kind::Retype,
+        id,
+        name: None,
+        status: Some(VolumeStatus::Retyping),
+        started,
+        deadline,
+        at_most_every: None,
+        what: format!("volume {id}"),
+    };
+    cx.watch
+        .until(wait, |now| match now {
+            None => Some(Err(CloudError::no_volume(id))),
+            Some(now) if now.status == VolumeStatus::Retyping => None,
+            Some(now) => Some(Ok(now.clone())),
+        })
+        .await
+}
+
+/// Whether the volume can get the type at all, as far as that can be told beforehand.
+fn suits(volume: &Volume, wanted: &VolumeType) -> Result<(), CloudError> {
+    if let Some(zone) = volume
+        .availability_zone
+        .as_deref()
+        .filter(|zone| !wanted.allows_zone(zone))
+    {
+        return Err(cannot(
+            volume,
+            format!(
+                "volumes of type {} cannot be in zone {zone}, where its pods look for it",
+                wanted.name
+            ),
+        ));
+    }
+    match &volume.status {
+        VolumeStatus::Available => Ok(()),
+        VolumeStatus::InUse if volume.multiattach == wanted.multiattach() => Ok(()),
+        VolumeStatus::InUse => Err(cannot(
+            volume,
+            format!(
+                "type {} differs in multiattach, which takes a volume that is not in use; stop its pods first",
+                wanted.name
+            ),
+        )),
+        status if status.is_under_work() => Err(CloudError::Busy {
+            kind: ObjectKind::Volume,
+            id: volume.id.to_string(),
+            status: status.to_string(),
+            wanted: "available or in-use",
+        }),
+        status => Err(CloudError::VolumeFailed {
+            volume: volume.id.clone(),
+            status: status.to_string(),
+            message:
+                "its type cannot be changed in this state; an administrator has to find out why and reset its status"
+                    .to_owned(),
+            removed: false,
+            elapsed: std::time::Duration::ZERO,
+        }),
+    }
+}
+
+fn migration_text(volume: &Volume) -> String {
+    match volume.migration_status.as_deref() {
+        None | Some("" | "none" | "success") => String::new(),
+        Some(status) => format!("the migration is {status}"),
+    }
+}
+
+fn cannot(volume: &Volume, reason: String) -> CloudError {
+    CloudError::CannotModify {
+        volume: volume.id.clone(),
+        reason,
+    }
+}

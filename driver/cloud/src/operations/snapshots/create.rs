@@ -1,0 +1,204 @@
+//! A snapshot by its name: found, made, waited for to its end.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{ROUNDS, joined};
+use crate::api::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::http::retry::jitter;
+use crate::marks;
+use crate::operations::snapshots::delete::delete_snapshot;
+use crate::operations::snapshots::{settled_snapshot, words};
+use crate::operations::volumes::{passing, settle};
+use crate::poll::pace::Kind;
+
+/// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
+pub(crate) const LOOKUPS: [Duration; 4] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+/// How long the removal of a snapshot that failed to be made may take.
+const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+
+/// See [`crate::Cloud::create_snapshot`].
+pub(crate) async fn create_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, CloudError> {
+    if !new.volume_id.is_uuid() {
+        return Err(CloudError::no_volume(&new.volume_id));
+    }
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        let started = Instant::now();
+        let Some(found) = find_snapshot(cx, new).await? else {
+            match make_snapshot(cx, new, deadline, rounds).await? {
+                Some(snapshot) => return wait_snapshot(cx, new, snapshot, started).await,
+                None => continue,
+            }
+        };
+        if found.volume_id != new.volume_id {
+            return Err(CloudError::SnapshotExists {
+                kind: ObjectKind::Snapshot,
+                id: found.id.to_string(),
+                name: new.name.clone(),
+                difference: format!("it is one of volume {}, not of {}", found.volume_id, new.volume_id),
+            });
+        }
+        match &found.status {
+            SnapshotStatus::Creating => return wait_snapshot(cx, new, found, started).await,
+            SnapshotStatus::Deleting if rounds < ROUNDS => {
+                settled_snapshot(cx, Kind::Delete, &found, started, deadline).await?;
+            }
+            SnapshotStatus::Error if rounds < ROUNDS && is_ours(&found, new) => {
+                tracing::warn!(snapshot = %found.id, name = %new.name, "removing a snapshot that failed in an earlier creation");
+                delete_snapshot(cx, &found.id).await?;
+            }
+            status if status.is_error() || *status == SnapshotStatus::Deleting => {
+                return Err(CloudError::SnapshotFailed {
+                    kind: ObjectKind::Snapshot,
+                    status: status.to_string(),
+                    message: words(cx, found.id.as_str()).await,
+                    id: found.id.to_string(),
+                    removed: false,
+                });
+            }
+            _ => return Ok(found),
+        }
+    }
+}
+
+/// The snapshot of the wanted name that a creation goes on with. Cinder's filter is exact, and the name is compared here, too.
+/// One that only freezes data for a backup bears the backup's name and is meant only where it is asked for.
+async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
+    let temporary = new.metadata.get(marks::TEMPORARY_FOR);
+    let named = BlockStorage::new(&cx.transport)
+        .snapshots(&[("name", new.name.clone())])
+        .await?;
+    let named = named
+        .into_iter()
+        .filter(|snapshot| snapshot.name == new.name && snapshot.metadata.get(marks::TEMPORARY_FOR) == temporary);
+    Ok(named.min_by_key(|snapshot| {
+        let rank = match &snapshot.status {
+            status if status.is_complete() => 0,
+            SnapshotStatus::Creating => 1,
+            SnapshotStatus::Deleting => 2,
+            _ => 3,
+        };
+        // Another volume's is named only where there is no better one.
+        let other = snapshot.volume_id != new.volume_id;
+        (other, rank, snapshot.created_at.clone(), snapshot.id.clone())
+    }))
+}
+
+/// Asks for the snapshot; `None` when an obstacle has gone and everything is to be looked at anew.
+async fn make_snapshot(
+    cx: &Context,
+    new: &NewSnapshot,
+    deadline: Instant,
+    rounds: u32,
+) -> Result<Option<Snapshot>, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let refusal = match cinder.create_snapshot(new).await {
+        Ok(Some(snapshot)) => return Ok(Some(snapshot)),
+        Ok(None) => return Err(CloudError::no_volume(&new.volume_id)),
+        Err(error) if error.is_uncertain() => return look_up_snapshot(cx, new, error).await.map(Some),
+        Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
+        Err(error) => return Err(error),
+    };
+    let Some(volume) = cinder.volume(&new.volume_id).await? else {
+        return Err(CloudError::no_volume(&new.volume_id));
+    };
+    if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
+        settle(cx, &volume, deadline, format!("volume {}", volume.id)).await?;
+        return Ok(None);
+    }
+    if let Some(passing) = passing(&volume, &refusal) {
+        return Err(passing);
+    }
+    // A conflict passes; what the volume's state forbids does not. A free volume forbids nothing: then it is the request itself.
+    let failure = match refusal {
+        CloudError::BadRequest(failure) if volume.status != VolumeStatus::Available => failure,
+        refusal => return Err(refusal),
+    };
+    Err(CloudError::SnapshotRefused {
+        volume: volume.id,
+        status: volume.status.to_string(),
+        failure,
+    })
+}
+
+/// Finds out what became of a creation whose answer was lost. Nothing is made here.
+async fn look_up_snapshot(cx: &Context, new: &NewSnapshot, error: CloudError) -> Result<Snapshot, CloudError> {
+    tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
+    for pause in LOOKUPS {
+        sleep(jitter(pause, &cx.options.sources)).await;
+        match find_snapshot(cx, new).await {
+            Ok(Some(snapshot)) if is_ours(&snapshot, new) && snapshot.volume_id == new.volume_id => {
+                return Ok(snapshot);
+            }
+            Ok(_) => {}
+            Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
+        }
+    }
+    Err(error)
+}
+
+/// Waits for the end.
+async fn wait_snapshot(
+    cx: &Context,
+    new: &NewSnapshot,
+    snapshot: Snapshot,
+    started: Instant,
+) -> Result<Snapshot, CloudError> {
+    let now = if snapshot.status == SnapshotStatus::Creating {
+        let deadline = started + cx.options.operation_timeout;
+        let settled = settled_snapshot(cx, Kind::Create, &snapshot, started, deadline).await?;
+        settled.ok_or_else(|| CloudError::NotFound {
+            kind: ObjectKind::Snapshot,
+            id: snapshot.id.to_string(),
+            request_id: None,
+        })?
+    } else {
+        snapshot
+    };
+    if !now.status.is_error() {
+        return Ok(now);
+    }
+    let message = words(cx, now.id.as_str()).await;
+    let removal = if is_ours(&now, new) {
+        // So young that an API node whose database lags may not show it yet: only a second deletion says that it is gone.
+        let removed = async {
+            delete_snapshot(cx, &now.id).await?;
+            delete_snapshot(cx, &now.id).await
+        };
+        match timeout(CLEAN_UP_LIMIT, removed).await {
+            Ok(Ok(())) => String::new(),
+            Ok(Err(error)) => format!("its removal failed: {error}"),
+            Err(_) => "its removal is not finished".to_owned(),
+        }
+    } else {
+        "it was made by somebody else and stays".to_owned()
+    };
+    Err(CloudError::SnapshotFailed {
+        kind: ObjectKind::Snapshot,
+        id: now.id.to_string(),
+        status: now.status.to_string(),
+        removed: removal.is_empty(),
+        message: joined(&message, &removal),
+    })
+}
+
+/// Whether this very request, or an earlier attempt at it, made the snapshot.
+fn is_ours(snapshot: &Snapshot, new: &NewSnapshot) -> bool {
+    snapshot.name == new.name
+        && !new.metadata.is_empty()
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| snapshot.metadata.get(key) == Some(value))
+}

@@ -1,0 +1,96 @@
+//! Creation and deletion, each to its end.
+
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod expand;
+pub(crate) mod judge;
+pub(crate) mod source;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::context::Context;
+use crate::error::{CloudError, Failure};
+use crate::ids::VolumeId;
+use crate::poll::Wait;
+use crate::poll::pace::Kind;
+
+/// How often a request is made anew after the obstacle to it has gone.
+const ROUNDS: u32 = 5;
+/// How long an operation that somebody else began may stand in the way.
+pub(crate) const SETTLE_LIMIT: Duration = Duration::from_mins(2);
+
+/// A refusal that comes from what else is being done to the volume: it passes, so it is a conflict that names the state. `None` for
+/// one that has another cause.
+///
+/// Cinder refuses these with 400 like a request that is wrong, and shows a migration to administrators only: others know it by the
+/// words of the refusal.
+pub(crate) fn passing(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
+    let CloudError::BadRequest(failure) = refusal else {
+        return None;
+    };
+    let state = match &volume.status {
+        status if status.is_under_work() => status.as_str(),
+        _ if volume.is_migrating() || failure.fault.contains("while volume is migrating") => "migrating",
+        _ => return None,
+    };
+    Some(in_state(state, failure))
+}
+
+/// As [`passing`], of a free volume that Cinder refuses with a list of all that may be in the way: nothing of it can be seen, so it is
+/// what cannot.
+pub(crate) fn passing_unseen(volume: &Volume, refusal: &CloudError) -> Option<CloudError> {
+    let CloudError::BadRequest(failure) = refusal else {
+        return None;
+    };
+    let listed = ["must not be migrating", "active migration"];
+    let is_listed = listed.iter().any(|words| failure.fault.contains(words));
+    let is_free = volume.status == VolumeStatus::Available && volume.attachments.is_empty();
+    (is_listed && is_free).then(|| in_state("migrating, or in a group that is not this driver's", failure))
+}
+
+fn in_state(state: &str, failure: &Failure) -> CloudError {
+    CloudError::Conflict(Failure {
+        fault: format!("the volume is {state}: {}", failure.fault),
+        ..failure.clone()
+    })
+}
+
+/// What Cinder tells users about a failed volume. Never fails: it only adds to an error.
+pub(crate) async fn message(cx: &Context, id: &VolumeId) -> String {
+    BlockStorage::new(&cx.transport)
+        .messages(id.as_str())
+        .await
+        .unwrap_or_else(|error| {
+            tracing::debug!(%error, volume = %id, "Cinder's messages about the volume could not be read");
+            String::new()
+        })
+}
+
+/// Waits until the volume has left the state of transition in which it was seen; bounded by [`SETTLE_LIMIT`], too.
+pub(crate) async fn settle(
+    cx: &Context,
+    volume: &Volume,
+    deadline: Instant,
+    what: String,
+) -> Result<Option<Volume>, CloudError> {
+    let started = Instant::now();
+    let wait = Wait {
+        kind: Kind::Settle,
+        id: &volume.id,
+        name: None,
+        status: Some(volume.status.clone()),
+        started,
+        deadline: deadline.min(started + SETTLE_LIMIT),
+        at_most_every: None,
+        what,
+    };
+    cx.watch
+        .until(wait, |now| match now {
+            Some(now) if now.status.is_transition() => None,
+            other => Some(Ok(other.cloned())),
+        })
+        .await
+}

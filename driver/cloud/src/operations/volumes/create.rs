@@ -1,0 +1,277 @@
+//! A volume by its name: found, made, waited for.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::ROUNDS;
+use super::judge::{Found, Reason, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, several};
+use crate::api::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::http::retry::jitter;
+use crate::ids::VolumeId;
+use crate::marks;
+use crate::operations::capacity::type_named;
+use crate::operations::volumes::delete::{delete_volume, wait_gone};
+use crate::operations::volumes::message;
+use crate::operations::volumes::source::order;
+use crate::poll::Wait;
+use crate::poll::pace::Kind;
+
+/// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
+const LOOKUPS: [Duration; 4] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+/// How long the removal of a volume that failed to be made may take.
+const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+
+/// See [`crate::Cloud::create_volume`].
+pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Created, CloudError> {
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        let started = Instant::now();
+        let Some(mut volume) = find(cx, new).await? else {
+            check_type(cx, new).await?;
+            let volume = make(cx, new).await?;
+            let created = wait_created(cx, new, volume, false, started, deadline).await?;
+            let created = checked(cx, new, created).await?;
+            return marked(cx, new, created).await;
+        };
+        let ignore_zone = cx.config().block_storage.ignore_volume_az;
+        let mut found = judge(&volume, new, ignore_zone);
+        if found == Found::Coming {
+            volume = wait_created(cx, new, volume, true, started, deadline).await?.volume;
+            // Only now it shows its source, and where it is.
+            found = judge(&volume, new, ignore_zone);
+        }
+        match found {
+            Found::Ready => return marked(cx, new, Created { volume, adopted: true }).await,
+            Found::Other(Reason::Different(difference)) => {
+                return Err(CloudError::AlreadyExists {
+                    name: new.name.clone(),
+                    volume: volume.id,
+                    difference,
+                });
+            }
+            // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
+            Found::Other(Reason::Elsewhere(difference)) => {
+                return Err(CloudError::Busy {
+                    kind: ObjectKind::Volume,
+                    id: volume.id.to_string(),
+                    status: format!("{} and may come from an earlier attempt: {difference}", volume.status),
+                    wanted: "deleted by hand, if nobody uses it,",
+                });
+            }
+            Found::Going if rounds < ROUNDS => wait_gone(cx, &volume.id, started, deadline).await?,
+            Found::Ours(reason) if rounds < ROUNDS => {
+                tracing::warn!(volume = %volume.id, name = %new.name, reason, "removing a volume of an earlier attempt");
+                delete_volume(cx, &volume.id).await?;
+            }
+            Found::Coming | Found::Going | Found::Ours(_) | Found::Other(Reason::Failed) => {
+                return Err(CloudError::VolumeFailed {
+                    message: message(cx, &volume.id).await,
+                    volume: volume.id,
+                    status: volume.status.to_string(),
+                    removed: false,
+                    elapsed: started.elapsed(),
+                });
+            }
+        }
+    }
+}
+
+/// Refuses a volume for several servers of a named type that is for one only, as far as that can be seen beforehand.
+async fn check_type(cx: &Context, new: &NewVolume) -> Result<(), CloudError> {
+    let Some(wanted) = new.volume_type.as_deref().filter(|_| new.multiattach) else {
+        return Ok(());
+    };
+    match type_named(cx, wanted).await {
+        Ok(Some(found)) if found.is_for_one_server() => Err(CloudError::NotMultiattach {
+            volume_type: found.name,
+        }),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            tracing::debug!(%error, wanted, "the type could not be read; its volume is checked when it is made");
+            Ok(())
+        }
+    }
+}
+
+/// Asks for the volume.
+async fn make(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let mut order = order(cx, new).await?;
+    let mut answer = cinder.create(&order.new, &order.filling).await;
+    if let Err(CloudError::BadRequest(failure)) = &answer
+        && order.filling != Filling::Nothing
+        && order.new.availability_zone.is_some()
+        && failure.fault.to_ascii_lowercase().contains("zone")
+    {
+        // Copies stay in the zone of their source where the cloud says so. What is made there is judged by its zone.
+        tracing::debug!(name = %new.name, fault = failure.fault, "leaving the zone of the copy to Cinder");
+        order.new.availability_zone = None;
+        answer = cinder.create(&order.new, &order.filling).await;
+    }
+    match answer {
+        Err(error) if error.is_uncertain() => look_up(cx, new, error).await,
+        answer => answer,
+    }
+}
+
+/// A new volume that cannot be what it was asked to be is removed again.
+async fn checked(cx: &Context, new: &NewVolume, created: Created) -> Result<Created, CloudError> {
+    if !new.multiattach || created.volume.multiattach {
+        return Ok(created);
+    }
+    delete_volume(cx, &created.volume.id).await?;
+    Err(CloudError::NotMultiattach {
+        volume_type: created.volume.volume_type.unwrap_or_default(),
+    })
+}
+
+/// A volume that was restored from a backup has the metadata of the volume in the backup: its own is written again.
+async fn marked(cx: &Context, new: &NewVolume, mut created: Created) -> Result<Created, CloudError> {
+    let volume = &mut created.volume;
+    let Some(backup) = volume.source_backup().map(str::to_owned) else {
+        return Ok(created);
+    };
+    if marks_are_own(volume) && is_ours(volume, new) {
+        return Ok(created);
+    }
+    let mut own = new.metadata.clone();
+    own.extend(new.mutable_metadata.clone());
+    own.insert(marks::SOURCE_BACKUP.to_owned(), backup);
+    // Also where any zone would do: a mark of the other volume's would lie about this one.
+    let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
+    own.extend(zones.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones)));
+    if new.multiattach || volume.metadata.contains_key(marks::REQUESTED_MULTIATTACH) {
+        own.insert(marks::REQUESTED_MULTIATTACH.to_owned(), new.multiattach.to_string());
+    }
+    BlockStorage::new(&cx.transport)
+        .merge_metadata(&volume.id, &own)
+        .await?;
+    volume.metadata.extend(own);
+    Ok(created)
+}
+
+/// The volume of the wanted name that a creation goes on with.
+async fn find(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
+    let named = BlockStorage::new(&cx.transport)
+        .all(&[("name", new.name.clone())])
+        .await?;
+    let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
+    let made = several(&named, new);
+    if !made.is_empty() {
+        tracing::warn!(
+            name = %new.name,
+            volumes = made.join(", "),
+            "several volumes were made for one: Cinder carried out an earlier request late; the claim gets one of them, the others \
+             have to be deleted by hand"
+        );
+    }
+    Ok(choose(named.into_iter()))
+}
+
+/// Finds out what became of a creation whose answer was lost. Nothing is made here: without a trace the error goes to the
+/// caller, whose next attempt looks for the name first.
+async fn look_up(cx: &Context, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
+    tracing::warn!(%error, name = %new.name, "looking for the volume by name after an uncertain creation");
+    for pause in LOOKUPS {
+        sleep(jitter(pause, &cx.options.sources)).await;
+        match find(cx, new).await {
+            Ok(Some(volume)) if is_ours(&volume, new) => return Ok(volume),
+            Ok(_) => {}
+            Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
+        }
+    }
+    Err(error)
+}
+
+async fn wait_created(
+    cx: &Context,
+    new: &NewVolume,
+    volume: Volume,
+    adopted: bool,
+    started: Instant,
+    deadline: Instant,
+) -> Result<Created, CloudError> {
+    let id = volume.id.clone();
+    let created = if let Some(result) = made(&id, Some(&volume)) {
+        result?
+    } else {
+        let wait = Wait {
+            kind: Kind::Create,
+            id: &id,
+            name: Some(&new.name),
+            status: Some(volume.status.clone()),
+            started,
+            deadline,
+            at_most_every: None,
+            what: format!("volume {id} ({})", new.name),
+        };
+        cx.watch.until(wait, |volume| made(&id, volume)).await?
+    };
+    if !failed_creation(&created.status) {
+        return Ok(Created {
+            volume: created,
+            adopted,
+        });
+    }
+    let message = message(cx, &id).await;
+    let elapsed = started.elapsed();
+    let removal = if adopted && !is_ours(&created, new) {
+        Some("it was made by somebody else and stays".to_owned())
+    } else {
+        let removal = tokio::time::timeout(CLEAN_UP_LIMIT, delete_volume(cx, &id)).await;
+        match removal {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(format!("its removal failed: {error}")),
+            Err(_) => Some("its removal is not finished".to_owned()),
+        }
+    };
+    Err(CloudError::VolumeFailed {
+        volume: id,
+        status: created.status.to_string(),
+        removed: removal.is_none(),
+        message: [message, removal.unwrap_or_default()]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect::<Vec<_>>()
+            .join("; "),
+        elapsed,
+    })
+}
+
+/// The end of a creation: the volume, or its disappearance, which begins with its deletion. An errored volume is an end, too.
+fn made(id: &VolumeId, volume: Option<&Volume>) -> Option<Result<Volume, CloudError>> {
+    match volume {
+        None => Some(Err(CloudError::no_volume(id))),
+        Some(volume) if volume.status.is_coming() => None,
+        Some(volume) if volume.status == VolumeStatus::Deleting => Some(Err(CloudError::no_volume(id))),
+        Some(volume) => Some(Ok(volume.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_somebody_deletes_while_it_is_made_is_not_handed_out() {
+        let seen = |status: &str| {
+            let volume = json!({"id": "1", "size": 1, "status": status});
+            let volume: Volume = serde_json::from_value(volume).expect("a volume");
+            made(&volume.id, Some(&volume))
+        };
+        assert!(matches!(seen("deleting"), Some(Err(CloudError::NotFound { .. }))));
+        assert!(matches!(seen("available"), Some(Ok(_))) && seen("creating").is_none());
+    }
+}

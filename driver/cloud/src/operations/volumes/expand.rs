@@ -1,0 +1,136 @@
+//! A volume to a larger size, until the size can be read back.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{ROUNDS, passing};
+use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::http::retry::jitter;
+use crate::ids::{GiB, VolumeId};
+use crate::operations::volumes::{message, settle};
+use crate::poll::Wait;
+use crate::poll::pace::Kind;
+
+/// See [`crate::Cloud::expand_volume`].
+pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Result<Volume, CloudError> {
+    if !id.is_uuid() {
+        return Err(CloudError::no_volume(id));
+    }
+    let cinder = BlockStorage::new(&cx.transport);
+    let deadline = Instant::now() + cx.options.operation_timeout;
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        let started = Instant::now();
+        let volume = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
+        if volume.status == VolumeStatus::Extending {
+            // Somebody's request, an earlier one of ours as a rule: its end decides what is left to do.
+            let grown = wait_extended(cx, &volume, started, deadline).await?;
+            if grown.size >= size {
+                return Ok(grown);
+            }
+            if rounds >= ROUNDS {
+                return Err(not_expanded(cx, &grown, size, started).await);
+            }
+            continue;
+        }
+        if volume.size >= size {
+            return Ok(volume);
+        }
+        if volume.status.is_transition() && volume.status != VolumeStatus::Deleting && rounds < ROUNDS {
+            settle(cx, &volume, deadline, format!("volume {id}")).await?;
+            continue;
+        }
+        match volume.status {
+            VolumeStatus::Available => {}
+            VolumeStatus::InUse if cinder.extends_in_use().await? => {}
+            VolumeStatus::InUse => {
+                return Err(CloudError::OnlineExpansion {
+                    servers: volume.servers(),
+                    volume: volume.id,
+                });
+            }
+            _ if volume.status.is_error() => return Err(not_expanded(cx, &volume, size, started).await),
+            _ => {
+                return Err(CloudError::Busy {
+                    kind: ObjectKind::Volume,
+                    id: volume.id.to_string(),
+                    status: volume.status.to_string(),
+                    wanted: "available or in-use",
+                });
+            }
+        }
+        let refusal = match cinder.extend(&volume, size).await {
+            Ok(answer) if answer.missing() => return Err(CloudError::no_volume(id)),
+            Ok(_) => {
+                let grown = wait_extended(cx, &volume, started, deadline).await?;
+                // Cinder gives the former status back to a volume for which it found no room: only the size tells.
+                return if grown.size >= size {
+                    Ok(grown)
+                } else {
+                    Err(not_expanded(cx, &grown, size, started).await)
+                };
+            }
+            // The status may have changed since the look, or the answer was lost: the next look tells.
+            Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
+            Err(error) if error.is_uncertain() => error,
+            Err(error) => return Err(error),
+        };
+        if rounds >= ROUNDS {
+            return Err(refusal);
+        }
+        if !refusal.is_uncertain() {
+            let now = cinder.volume(id).await?.ok_or_else(|| CloudError::no_volume(id))?;
+            if now.status == volume.status && now.size == volume.size {
+                return Err(passing(&now, &refusal).unwrap_or(refusal));
+            }
+        }
+        sleep(jitter(Duration::from_millis(500), &cx.options.sources)).await;
+    }
+}
+
+/// The volume when it is no longer `extending`, whichever way that ended.
+async fn wait_extended(
+    cx: &Context,
+    volume: &Volume,
+    started: Instant,
+    deadline: Instant,
+) -> Result<Volume, CloudError> {
+    let wait = Wait {
+        kind: Kind::Extend,
+        id: &volume.id,
+        name: None,
+        status: Some(VolumeStatus::Extending),
+        started,
+        deadline,
+        at_most_every: None,
+        what: format!("volume {}", volume.id),
+    };
+    cx.watch
+        .until(wait, |now| match now {
+            None => Some(Err(CloudError::no_volume(&volume.id))),
+            Some(now) if now.status == VolumeStatus::Extending => None,
+            Some(now) => Some(Ok(now.clone())),
+        })
+        .await
+}
+
+async fn not_expanded(cx: &Context, volume: &Volume, wanted: GiB, started: Instant) -> CloudError {
+    let mut message = message(cx, &volume.id).await;
+    if volume.status.is_error() {
+        let separator = if message.is_empty() { "" } else { "; " };
+        let remedy = "an administrator has to find out why and reset its status to what it was, available or in-use";
+        message = format!("{message}{separator}{remedy}");
+    }
+    CloudError::ExpandFailed {
+        volume: volume.id.clone(),
+        size: volume.size,
+        wanted,
+        status: volume.status.to_string(),
+        message,
+        elapsed: started.elapsed(),
+    }
+}

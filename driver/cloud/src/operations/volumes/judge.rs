@@ -1,0 +1,297 @@
+//! What a volume that was found by its name means for a creation of that name.
+
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+
+use crate::api::block_storage::{NewVolume, Source, Volume, VolumeStatus};
+use crate::ids::VolumeId;
+use crate::marks;
+
+/// A volume whose record changed last within this time after it was made, and that is in error now, failed while it was made. One
+/// that has been of use for longer and failed then is never taken for that.
+const MAKING_LIMIT: Duration = Duration::from_mins(15);
+
+/// What a volume found by name means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is the one, and complete.
+    Ready,
+    /// It is the one, and on its way.
+    Coming,
+    /// It is on its way out, the name will be free.
+    Going,
+    /// The same request made it, no caller ever got it, and it is of no use for this reason: it is removed.
+    Ours(&'static str),
+    /// It is not the one, and it stays.
+    Other(Reason),
+}
+
+/// It failed while it was made.
+pub(super) const FAILED: &str = "it failed in an earlier creation";
+/// Cinder put it where it was not wanted, or made it for one server only.
+pub(super) const UNFIT: &str = "Cinder made it otherwise than it was asked to";
+
+/// Why a volume is not the one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It failed, and another request made it, or it was of use before, or it cannot be deleted.
+    Failed,
+    /// It is where it is not wanted, and an earlier attempt at this request may have made it: one to which other zones would do, or
+    /// one that was cut short before it wrote the marks of a restored volume.
+    Elsewhere(String),
+    /// It differs in this.
+    Different(String),
+}
+
+/// Judges a volume of the wanted name.
+pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Found {
+    match &volume.status {
+        VolumeStatus::Deleting => return Found::Going,
+        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => return Found::Ours(FAILED),
+        status if status.is_error() => return Found::Other(Reason::Failed),
+        _ => {}
+    }
+    let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume);
+    if (is_misplaced || for_one_only(volume, new)) && never_answered(volume, new) {
+        match &volume.status {
+            VolumeStatus::Available => return Found::Ours(UNFIT),
+            // It cannot be deleted yet, and Cinder may still find another place for it.
+            status if status.is_coming() => return Found::Coming,
+            _ => {}
+        }
+    }
+    if let Some(difference) = cluster_difference(volume, new) {
+        return Found::Other(Reason::Different(difference));
+    }
+    if let Some(difference) = difference(volume, new, ignore_zone) {
+        let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
+        let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
+        let may_be_earlier = !marks_are_own(volume) || (is_ours(volume, new) && is_unused);
+        if is_elsewhere && may_be_earlier && volume.attachments.is_empty() {
+            return Found::Other(Reason::Elsewhere(difference));
+        }
+        return Found::Other(Reason::Different(difference));
+    }
+    if volume.status.is_coming() {
+        Found::Coming
+    } else {
+        Found::Ready
+    }
+}
+
+/// Whether a creation may end in this status. A failed growth or deletion is no failed creation.
+pub(super) fn failed_creation(status: &VolumeStatus) -> bool {
+    *status == VolumeStatus::Error || status.as_str() == "error_restoring"
+}
+
+/// Whether this very request, or an earlier attempt at it, made the volume: the name and all our metadata, the cluster's included.
+pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
+    volume.name == new.name
+        && !new.metadata.is_empty()
+        && new
+            .metadata
+            .iter()
+            .all(|(key, value)| volume.metadata.get(key) == Some(value))
+}
+
+/// Whether a volume was never of use, as far as Cinder's record shows: it is attached to nothing, and its record has not changed since
+/// a short while after it was made. One in error failed while it was made then.
+fn never_used(volume: &Volume) -> bool {
+    if !volume.attachments.is_empty() {
+        return false;
+    }
+    let Some(updated) = &volume.updated_at else {
+        return true;
+    };
+    let (Ok(made), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
+        return false;
+    };
+    updated.duration_since(made).unsigned_abs() <= MAKING_LIMIT
+}
+
+/// Whether a volume that is not what its marks ask for was never given to anybody: the marks are those of its own creation, which
+/// was this very request's.
+fn never_answered(volume: &Volume, new: &NewVolume) -> bool {
+    volume.attachments.is_empty() && is_ours(volume, new) && marks_are_own(volume)
+}
+
+/// Whether the volume lies in none of the zones that its marks ask for.
+fn misplaced(volume: &Volume) -> bool {
+    let requested = volume.metadata.get(marks::REQUESTED_ZONES);
+    let (Some(requested), Some(zone)) = (requested, &volume.availability_zone) else {
+        return false;
+    };
+    !requested.split(',').any(|requested| same_zone(requested, zone))
+}
+
+/// Whether only one server can have the volume, and its marks ask for several. Another type would give it that later, too, so its
+/// record must not have changed since.
+fn for_one_only(volume: &Volume, new: &NewVolume) -> bool {
+    let requested = volume.metadata.get(marks::REQUESTED_MULTIATTACH);
+    new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && never_used(volume)
+}
+
+/// Whether the marks are those of this volume's creation, and not of the volume that the backup it was restored from was one of.
+pub(super) fn marks_are_own(volume: &Volume) -> bool {
+    let restored = volume.metadata.get(marks::CINDERS_SOURCE_BACKUP);
+    restored.is_none() || restored == volume.metadata.get(marks::SOURCE_BACKUP)
+}
+
+/// The zones of which the volume is to be in one, as a mark; `None` where any will do, or where they do not fit into metadata.
+pub(super) fn requested_zones(new: &NewVolume) -> Option<String> {
+    let zones = zones(new);
+    if zones.is_empty() || zones.iter().any(|zone| zone.contains(',')) {
+        return None;
+    }
+    Some(zones.join(",")).filter(|text| text.chars().count() <= marks::LONGEST_VALUE)
+}
+
+fn zones(new: &NewVolume) -> Vec<&str> {
+    if new.acceptable_zones.is_empty() {
+        new.availability_zone.iter().map(String::as_str).collect()
+    } else {
+        new.acceptable_zones.iter().map(String::as_str).collect()
+    }
+}
+
+/// Whether one of the wanted zones is this one, or any will do.
+pub(super) fn zone_fits(zone: &str, new: &NewVolume) -> bool {
+    let zones = zones(new);
+    zones.is_empty() || zones.iter().any(|wanted| same_zone(wanted, zone))
+}
+
+impl NewVolume {
+    /// Whether a volume in this zone of Cinder's is taken for the one that is wanted, now and by a repeated request.
+    pub fn fits_zone(&self, zone: &str) -> bool {
+        zone_fits(zone, self)
+    }
+}
+
+/// Zones come from the labels of nodes, too, which cannot hold every character and 63 of them at most: one may be the label that the Go
+/// driver makes of the other. Two that lose different characters are not the same, and of a name that loses all there is no label.
+fn same_zone(one: &str, other: &str) -> bool {
+    let edge = |c: char| !c.is_ascii_alphanumeric();
+    let plain = |zone: &str| -> String {
+        let zone: String = zone
+            .chars()
+            .map(|c| {
+                if matches!(c, '-' | '_' | '.') || !edge(c) {
+                    c
+                } else {
+                    '-'
+                }
+            })
+            .collect();
+        let zone: String = zone.trim_matches(edge).chars().take(63).collect();
+        zone.trim_end_matches(edge).to_owned()
+    };
+    let labels = |label: &str, zone: &str| !label.is_empty() && label == plain(zone);
+    one == other || labels(one, other) || labels(other, one)
+}
+
+fn zone_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
+    let found = volume.availability_zone.as_deref()?;
+    (!zone_fits(found, new)).then(|| format!("zone {} is wanted, it is in {found}", zones(new).join(" or ")))
+}
+
+/// How a volume differs from what is asked for, in words; `None` when it fits.
+pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Option<String> {
+    if volume.size < new.size {
+        return Some(format!("size {} is wanted, it has {}", new.size, volume.size));
+    }
+    if let Some(largest) = new.largest.filter(|largest| volume.size > *largest) {
+        return Some(format!("size {largest} at most is wanted, it has {}", volume.size));
+    }
+    let type_by_id = |name: &str| VolumeId::new(name).is_uuid();
+    if let (Some(wanted), Some(found)) = (&new.volume_type, &volume.volume_type)
+        && wanted != found
+        // A type may be wanted by id, and Cinder shows names.
+        && !type_by_id(wanted)
+    {
+        return Some(format!("type {wanted} is wanted, it has {found}"));
+    }
+    if new.multiattach && !volume.multiattach {
+        return Some("several servers shall have it, and its type allows one only".to_owned());
+    }
+    if let Some(difference) = source_difference(volume, new.source.as_ref()) {
+        return Some(difference);
+    }
+    // Until ours is written again, a restored volume has the metadata of the volume in the backup, which tells nothing about it.
+    let own = volume.status != VolumeStatus::RestoringBackup && marks_are_own(volume);
+    for (key, wanted) in &new.mutable_metadata {
+        let found = volume.metadata.get(key);
+        if own && found != Some(wanted) {
+            let found = found.map_or("none", String::as_str);
+            return Some(format!("metadata {key}={wanted} is wanted, it has {found}"));
+        }
+    }
+    if ignore_zone {
+        return None;
+    }
+    zone_difference(volume, new)
+}
+
+/// Whose the volume is, where it bears the mark of another cluster: two clusters that one was restored from have claims of the same
+/// names. One without a mark is taken, as one that was made by hand.
+fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
+    let own = new.metadata.get(marks::CLUSTER)?;
+    // Until ours is written again, a restored volume has the metadata of the volume in the backup.
+    if volume.status == VolumeStatus::RestoringBackup || !marks_are_own(volume) {
+        return None;
+    }
+    let found = volume.metadata.get(marks::CLUSTER);
+    let other = found.filter(|found| !found.is_empty() && *found != own)?;
+    Some(format!(
+        "it was made for cluster {other:?}, as its metadata {} says, and this driver serves {own:?} (--cluster); delete the claim and \
+         make one of another name, or remove that key if the volume is meant",
+        marks::CLUSTER
+    ))
+}
+
+fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String> {
+    // While a backup is restored, the metadata is on its way, too.
+    if volume.status == VolumeStatus::RestoringBackup {
+        return None;
+    }
+    let found = volume.source();
+    let words = |source: Option<&Source>| match source {
+        None => "nothing".to_owned(),
+        Some(Source::PointInTime(id)) => format!("snapshot or backup {id}"),
+        Some(Source::Volume(id)) => format!("volume {id}"),
+    };
+    (found.as_ref() != wanted).then(|| {
+        format!(
+            "source {} is wanted, it was made from {}",
+            words(wanted),
+            words(found.as_ref())
+        )
+    })
+}
+
+/// Of several volumes of one name the one to go on with: complete before coming before failed, then the oldest.
+pub(super) fn choose(volumes: impl Iterator<Item = Volume>) -> Option<Volume> {
+    volumes.min_by_key(|volume| {
+        let rank = match &volume.status {
+            VolumeStatus::Available | VolumeStatus::InUse => 0,
+            status if status.is_coming() => 2,
+            VolumeStatus::Deleting => 3,
+            VolumeStatus::ErrorDeleting => 5,
+            status if status.is_error() => 4,
+            _ => 1,
+        };
+        (rank, volume.created_at.clone(), volume.id.clone())
+    })
+}
+
+/// The ids of the volumes that were made for this request, where there is more than one that stays.
+pub(super) fn several<'a>(named: &'a [Volume], new: &NewVolume) -> Vec<&'a str> {
+    let made = named
+        .iter()
+        .filter(|volume| volume.status != VolumeStatus::Deleting && is_ours(volume, new));
+    let made: Vec<&str> = made.map(|volume| volume.id.as_str()).collect();
+    if made.len() > 1 { made } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+use std::collections::BTreeMap;
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::ids::GiB;
+
+fn new() -> NewVolume {
+    NewVolume {
+        name: "pvc-1".to_owned(),
+        size: GiB::new(2).expect("size"),
+        largest: None,
+        source: None,
+        multiattach: false,
+        volume_type: None,
+        availability_zone: None,
+        acceptable_zones: Vec::new(),
+        description: String::new(),
+        metadata: BTreeMap::from([("cluster".to_owned(), "mine".to_owned())]),
+        same_host: Vec::new(),
+        different_host: Vec::new(),
+        mutable_metadata: BTreeMap::new(),
+    }
+}
+
+fn volume(id: &str, status: &str) -> Volume {
+    serde_json::from_value(json!({
+        "id": id, "name": "pvc-1", "size": 2, "status": status, "volume_type": "fast", "availability_zone": "nova",
+        "metadata": {"cluster": "mine", "other": "x"}, "attachments": [], "created_at": format!("2026-01-01T00:00:0{id}"),
+    }))
+    .expect("volume")
+}
+
+#[rstest]
+#[case(|_: &mut NewVolume| {}, None)]
+#[case(|new: &mut NewVolume| new.size = GiB::new(3).expect("size"), Some("size 3 GiB is wanted, it has 2 GiB"))]
+#[case(|new: &mut NewVolume| new.volume_type = Some("fast".into()), None)]
+#[case(|new: &mut NewVolume| new.volume_type = Some("slow".into()), Some("type slow is wanted, it has fast"))]
+#[case(|new: &mut NewVolume| new.volume_type = Some("11111111-2222-4333-8444-555555555555".into()), None)]
+#[case(|new: &mut NewVolume| new.availability_zone = Some("nova".into()), None)]
+#[case(|new: &mut NewVolume| new.availability_zone = Some("other".into()), Some("zone other is wanted, it is in nova"))]
+#[case(
+    |new: &mut NewVolume| {
+        new.availability_zone = Some("other".into());
+        new.acceptable_zones = vec!["other".into(), "nova".into()];
+    },
+    None
+)]
+fn a_volume_of_the_name_fits_or_the_difference_is_told(
+    #[case] change: fn(&mut NewVolume),
+    #[case] expected: Option<&str>,
+) {
+    let mut new = new();
+    change(&mut new);
+    assert_eq!(difference(&volume("1", "available"), &new, false).as_deref(), expected);
+}
+
+#[test]
+fn zones_do_not_matter_where_the_configuration_says_so() {
+    let new = NewVolume {
+        availability_zone: Some("other".into()),
+        ..new()
+    };
+    assert_eq!(difference(&volume("1", "available"), &new, true), None);
+}
+
+#[rstest]
+#[case(&[("1", "error"), ("2", "available")], "2")]
+#[case(&[("1", "creating"), ("2", "in-use")], "2")]
+#[case(&[("2", "available"), ("1", "available")], "1")]
+#[case(&[("1", "deleting"), ("2", "creating")], "2")]
+#[case(&[("1", "error_deleting"), ("2", "error")], "2")]
+fn of_several_volumes_of_one_name_the_furthest_and_oldest_is_taken(#[case] found: &[(&str, &str)], #[case] id: &str) {
+    let chosen = choose(found.iter().map(|(id, status)| volume(id, status)));
+    assert_eq!(chosen.expect("one").id.as_str(), id);
+}
+
+#[test]
+fn a_volume_is_ours_only_with_the_name_and_all_of_the_metadata() {
+    assert!(is_ours(&volume("1", "error"), &new()));
+    let other_cluster = NewVolume {
+        metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
+        ..new()
+    };
+    assert!(!is_ours(&volume("1", "error"), &other_cluster));
+    let other_name = NewVolume {
+        name: "pvc-2".into(),
+        ..new()
+    };
+    assert!(!is_ours(&volume("1", "error"), &other_name));
+    let nothing_to_tell_by = NewVolume {
+        metadata: BTreeMap::new(),
+        ..new()
+    };
+    assert!(!is_ours(&volume("1", "error"), &nothing_to_tell_by));
+}
+
+#[rstest]
+#[case(Some("theirs"), "mine", true)]
+#[case(Some("theirs"), "", true)]
+#[case(Some("mine"), "mine", false)]
+#[case(Some(""), "mine", false)]
+#[case(None, "mine", false)]
+fn a_volume_that_was_made_for_another_cluster_is_refused(
+    #[case] found: Option<&str>,
+    #[case] own: &str,
+    #[case] is_refused: bool,
+) {
+    let marked = |cluster: Option<&str>| -> BTreeMap<String, String> {
+        let pair = |cluster: &str| (marks::CLUSTER.to_owned(), cluster.to_owned());
+        cluster.map(pair).into_iter().collect()
+    };
+    let new = NewVolume {
+        metadata: marked(Some(own)),
+        ..new()
+    };
+    for status in ["available", "creating"] {
+        let found = Volume {
+            metadata: marked(found),
+            ..volume("1", status)
+        };
+        match judge(&found, &new, false) {
+            Found::Other(Reason::Different(difference)) => {
+                assert!(is_refused && difference.contains("theirs"), "{difference}");
+            }
+            found => assert!(
+                !is_refused && matches!(found, Found::Ready | Found::Coming),
+                "{found:?}"
+            ),
+        }
+    }
+}
+
+fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
+    Volume {
+        created_at: made.into(),
+        updated_at: updated.map(str::to_owned),
+        ..volume
+    }
+}
+
+#[rstest]
+#[case("error", Some("2026-01-01T10:03:00.000000"), Found::Ours(FAILED))]
+#[case("error", None, Found::Ours(FAILED))]
+#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), Found::Ours(FAILED))]
+// It may have been of use in between, and hold data that somebody can still save.
+#[case("error", Some("2026-03-01T10:00:00.000000"), Found::Other(Reason::Failed))]
+#[case("error", Some("not a date"), Found::Other(Reason::Failed))]
+#[case("error_extending", Some("2026-01-01T10:03:00.000000"), Found::Other(Reason::Failed))]
+#[case("error_deleting", Some("2026-01-01T10:03:00.000000"), Found::Other(Reason::Failed))]
+fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_it_was_made(
+    #[case] status: &str,
+    #[case] updated: Option<&str>,
+    #[case] expected: Found,
+) {
+    let found = changed(volume("1", status), "2026-01-01T10:00:00.000000", updated);
+    assert_eq!(judge(&found, &new(), false), expected);
+}
+
+#[test]
+fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
+    let failed = changed(volume("1", "error"), "2026-01-01T10:00:00.000000", None);
+    let attached = Volume {
+        attachments: vec![crate::api::block_storage::VolumeAttachment {
+            attachment_id: None,
+            server_id: None,
+            device: None,
+            attached_at: None,
+        }],
+        ..failed.clone()
+    };
+    assert_eq!(judge(&attached, &new(), false), Found::Other(Reason::Failed));
+    let theirs = Volume {
+        metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
+        ..failed
+    };
+    assert_eq!(judge(&theirs, &new(), false), Found::Other(Reason::Failed));
+}
+
+#[rstest]
+#[case("east", "available", Found::Ours(UNFIT))]
+#[case("east,west", "available", Found::Ours(UNFIT))]
+// An earlier attempt made it where it was wanted then, and its answer may have arrived.
+#[case("east,nova", "available", Found::Other(Reason::Elsewhere(String::new())))]
+// A server has it, or is about to.
+#[case("east", "in-use", Found::Other(Reason::Different(String::new())))]
+#[case("east", "reserved", Found::Other(Reason::Different(String::new())))]
+// It cannot be deleted yet.
+#[case("east", "creating", Found::Coming)]
+#[case("east,nova", "creating", Found::Other(Reason::Elsewhere(String::new())))]
+fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
+    #[case] requested: &str,
+    #[case] status: &str,
+    #[case] expected: Found,
+) {
+    let wanted = NewVolume {
+        acceptable_zones: vec!["east".into()],
+        ..new()
+    };
+    let mut found = volume("1", status);
+    found.metadata.insert(marks::REQUESTED_ZONES.into(), requested.into());
+    let judged = match judge(&found, &wanted, false) {
+        Found::Other(Reason::Different(_)) => Found::Other(Reason::Different(String::new())),
+        Found::Other(Reason::Elsewhere(_)) => Found::Other(Reason::Elsewhere(String::new())),
+        other => other,
+    };
+    assert_eq!(judged, expected);
+    let anywhere = if found.status.is_coming() {
+        Found::Coming
+    } else {
+        Found::Ready
+    };
+    assert_eq!(judge(&found, &wanted, true), anywhere, "where zones do not matter");
+}
+
+#[rstest]
+#[case(Some("true"), "available", None, Found::Ours(UNFIT))]
+#[case(Some("true"), "creating", None, Found::Coming)]
+// Somebody may have been given it: under another type once, or for one server; or has it.
+#[case(
+    Some("true"),
+    "available",
+    Some("2026-03-01T10:00:00.000000"),
+    Found::Other(Reason::Different(String::new()))
+)]
+#[case(Some("false"), "available", None, Found::Other(Reason::Different(String::new())))]
+#[case(None, "available", None, Found::Other(Reason::Different(String::new())))]
+#[case(Some("true"), "in-use", None, Found::Other(Reason::Different(String::new())))]
+fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
+    #[case] mark: Option<&str>,
+    #[case] status: &str,
+    #[case] updated: Option<&str>,
+    #[case] expected: Found,
+) {
+    let wanted = NewVolume {
+        multiattach: true,
+        ..new()
+    };
+    let mut found = changed(volume("1", status), "2026-01-01T10:00:00.000000", updated);
+    found
+        .metadata
+        .extend(mark.map(|mark| (marks::REQUESTED_MULTIATTACH.to_owned(), mark.to_owned())));
+    let judged = match judge(&found, &wanted, false) {
+        Found::Other(Reason::Different(_)) => Found::Other(Reason::Different(String::new())),
+        other => other,
+    };
+    assert_eq!(judged, expected);
+    assert_eq!(
+        judge(&found, &new(), false) == Found::Ready,
+        !found.status.is_coming(),
+        "one server is all that is wanted"
+    );
+}
+
+#[test]
+fn the_mark_of_the_requested_zones_holds_what_fits_and_nothing_else() {
+    let of = |zones: &[&str]| {
+        requested_zones(&NewVolume {
+            acceptable_zones: zones.iter().map(|&zone| zone.to_owned()).collect(),
+            ..new()
+        })
+    };
+    assert_eq!(of(&["a", "b c"]).as_deref(), Some("a,b c"));
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&["a,b"]), None);
+    assert_eq!(of(&["z".repeat(256).as_str()]), None);
+}
+
+#[rstest]
+#[case(None, "{}", None)]
+#[case(Some(Source::Volume("v".into())), r#"{"source_volid": "v"}"#, None)]
+#[case(Some(Source::PointInTime("s".into())), r#"{"snapshot_id": "s"}"#, None)]
+#[case(Some(Source::PointInTime("b".into())), r#"{"metadata": {"cinder.csi.openstack.org/source-backup": "b"}}"#, None)]
+#[case(
+    None,
+    r#"{"snapshot_id": "s"}"#,
+    Some("source nothing is wanted, it was made from snapshot or backup s")
+)]
+#[case(Some(Source::Volume("v".into())), "{}", Some("source volume v is wanted, it was made from nothing"))]
+fn the_source_of_a_volume_is_compared(
+    #[case] wanted: Option<Source>,
+    #[case] found: &str,
+    #[case] expected: Option<&str>,
+) {
+    let mut json = json!({"id": "1", "size": 2, "status": "available"});
+    let more: serde_json::Map<_, _> = serde_json::from_str(found).expect("json");
+    json.as_object_mut().expect("an object").extend(more);
+    let found: Volume = serde_json::from_value(json).expect("a volume");
+    assert_eq!(source_difference(&found, wanted.as_ref()).as_deref(), expected);
+}
+
+#[test]
+fn metadata_that_can_be_changed_later_is_compared() {
+    let wanted = NewVolume {
+        mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
+        ..new()
+    };
+    assert_eq!(
+        difference(&volume("1", "available"), &wanted, false).as_deref(),
+        Some("metadata other=y is wanted, it has x")
+    );
+}
+
+#[test]
+fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored_from_it() {
+    let wanted = NewVolume {
+        acceptable_zones: vec!["east".into()],
+        source: Some(Source::PointInTime("b-2".into())),
+        ..new()
+    };
+    let mut restored = volume("1", "available");
+    restored.metadata.extend([
+        (marks::REQUESTED_ZONES.into(), "east".into()),
+        (marks::SOURCE_BACKUP.into(), "b-1".into()),
+        (marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into()),
+    ]);
+    assert_eq!(restored.source_backup(), Some("b-2"));
+    assert!(
+        matches!(judge(&restored, &wanted, false), Found::Other(Reason::Elsewhere(_))),
+        "somebody may have got it"
+    );
+    let larger = NewVolume {
+        size: GiB::new(3).expect("size"),
+        ..wanted.clone()
+    };
+    assert!(matches!(
+        judge(&restored, &larger, false),
+        Found::Other(Reason::Different(_))
+    ));
+    restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
+    assert_eq!(judge(&restored, &wanted, false), Found::Ours(UNFIT));
+}
+
+#[test]
+fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ours_is_written_again() {
+    let wanted = NewVolume {
+        source: Some(Source::PointInTime("b-2".into())),
+        mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
+        ..new()
+    };
+    assert_eq!(judge(&volume("1", "restoring-backup"), &wanted, false), Found::Coming);
+    let mut restored = volume("1", "available");
+    restored
+        .metadata
+        .insert(marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into());
+    assert_eq!(judge(&restored, &wanted, false), Found::Ready);
+    restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
+    assert!(matches!(
+        judge(&restored, &wanted, false),
+        Found::Other(Reason::Different(_))
+    ));
+}
+
+#[rstest]
+#[case("zone one", "zone one", true)]
+#[case("zone-one", "zone one", true)]
+#[case("zone one", "zone-one", true)]
+#[case("zone one", "zone+one", false)]
+// All that is not ASCII is lost in a label: what is left of these is nothing.
+#[case("北京", "上海", false)]
+#[case("北京", "北京", true)]
+#[case("", "北京", false)]
+// What is left of these is the same, and neither is the label of the other.
+#[case("nord-é", "nord-è", false)]
+#[case("nord", "nord-è", true)]
+fn a_zone_is_met_under_its_own_name_or_the_label_that_is_made_of_it(
+    #[case] wanted: &str,
+    #[case] found: &str,
+    #[case] is_it: bool,
+) {
+    assert_eq!(same_zone(wanted, found), is_it);
+    assert_eq!(same_zone(found, wanted), is_it);
+}
+
+#[test]
+fn a_second_volume_that_a_late_request_made_is_named() {
+    let mut of_another = volume("3", "available");
+    of_another.metadata.clear();
+    let alone = [volume("1", "available"), volume("2", "deleting"), of_another];
+    assert_eq!(several(&alone, &new()), [""; 0]);
+    let two = [volume("1", "in-use"), volume("2", "creating")];
+    assert_eq!(several(&two, &new()), ["1", "2"]);
+}

@@ -1,0 +1,130 @@
+//! What a new volume is filled with: looked for, checked, put into the request.
+
+use crate::api::block_storage::{BackupStatus, BlockStorage, Filling, NewVolume, SnapshotStatus, Source, VolumeStatus};
+use crate::context::Context;
+use crate::error::{CloudError, ObjectKind};
+use crate::ids::GiB;
+use crate::last_failure::LastFailure;
+use crate::marks;
+use crate::operations::snapshots::{PointInTime, point_in_time};
+
+use super::judge::{requested_zones, zone_fits};
+
+/// A request for a volume as it goes to Cinder.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) new: NewVolume,
+    pub(super) filling: Filling,
+}
+
+/// Looks for the source and checks it, and adds what a later look must be able to read from the volume itself.
+pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudError> {
+    let (filling, zone) = filling(cx, new).await?;
+    let mut new = new.clone();
+    new.metadata.append(&mut new.mutable_metadata.clone());
+    if let Filling::Backup(id) = &filling {
+        new.metadata.insert(marks::SOURCE_BACKUP.to_owned(), id.to_string());
+    }
+    if new.multiattach {
+        new.metadata
+            .insert(marks::REQUESTED_MULTIATTACH.to_owned(), true.to_string());
+    }
+    if !cx.config().block_storage.ignore_volume_az {
+        let zones = requested_zones(&new);
+        new.metadata
+            .extend(zones.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones)));
+        // Most clouds copy within one zone only: where that one will do, it is the one to ask for.
+        if let Some(zone) = zone.filter(|zone| new.availability_zone.is_some() && zone_fits(zone, &new)) {
+            new.availability_zone = Some(zone);
+        }
+    }
+    Ok(Order { new, filling })
+}
+
+/// The source and, where it is known, its zone.
+async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<String>), CloudError> {
+    match &new.source {
+        None => Ok((Filling::Nothing, None)),
+        Some(Source::Volume(id)) => {
+            let missing = || CloudError::NoSource {
+                kind: ObjectKind::Volume,
+                id: id.to_string(),
+                request_id: LastFailure::request_that_missed(id.as_str()),
+            };
+            if !id.is_uuid() {
+                return Err(missing());
+            }
+            let volume = BlockStorage::new(&cx.transport).volume(id).await?.ok_or_else(missing)?;
+            let usable = matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse);
+            let error = volume.status.is_error();
+            let (kind, status) = (ObjectKind::Volume, volume.status.as_str());
+            check(kind, id.as_str(), status, usable, error, "available or in-use")?;
+            fits(kind, id.as_str(), volume.size, new.size)?;
+            Ok((Filling::Volume(id.clone()), volume.availability_zone))
+        }
+        Some(Source::PointInTime(id)) => match point_in_time(cx, id).await? {
+            None => Err(CloudError::NoSource {
+                kind: ObjectKind::Snapshot,
+                id: id.clone(),
+                request_id: LastFailure::request_that_missed(id),
+            }),
+            Some(PointInTime::Snapshot(snapshot)) => {
+                let usable = snapshot.status == SnapshotStatus::Available;
+                let error = snapshot.status.is_error();
+                let (kind, status) = (ObjectKind::Snapshot, snapshot.status.as_str());
+                check(kind, id, status, usable, error, "available")?;
+                fits(kind, id, snapshot.size, new.size)?;
+                let zone = snapshot.metadata.get(marks::ZONE).cloned();
+                Ok((Filling::Snapshot(snapshot.id), zone))
+            }
+            Some(PointInTime::Backup(backup)) => {
+                let usable = backup.status == BackupStatus::Available;
+                let error = backup.status.is_error();
+                let (kind, status) = (ObjectKind::Backup, backup.status.as_str());
+                check(kind, id, status, usable, error, "available")?;
+                if let Some(size) = backup.size {
+                    fits(kind, id, size, new.size)?;
+                }
+                Ok((Filling::Backup(backup.id), None))
+            }
+        },
+    }
+}
+
+fn check(
+    kind: ObjectKind,
+    id: &str,
+    status: &str,
+    usable: bool,
+    error: bool,
+    wanted: &'static str,
+) -> Result<(), CloudError> {
+    let (id, status) = (id.to_owned(), status.to_owned());
+    match (usable, error) {
+        (true, _) => Ok(()),
+        (false, true) => Err(CloudError::Broken {
+            kind,
+            id,
+            status,
+            message: String::new(),
+        }),
+        (false, false) => Err(CloudError::Busy {
+            kind,
+            id,
+            status,
+            wanted,
+        }),
+    }
+}
+
+fn fits(kind: ObjectKind, id: &str, size: GiB, wanted: GiB) -> Result<(), CloudError> {
+    if size <= wanted {
+        return Ok(());
+    }
+    Err(CloudError::SourceTooLarge {
+        kind,
+        id: id.to_owned(),
+        size,
+        wanted,
+    })
+}

@@ -1,0 +1,296 @@
+//! The shared status watch: one task per cloud and kind of thing looks at all that somebody waits for.
+//!
+//! A few things are looked at directly. For more, one list of what has changed since the oldest of their requests tells about all of
+//! them, whatever was asked for: polling costs by time and not by number. A Cinder that cannot list changes is asked directly. The
+//! task lives while there are waiters.
+
+pub(crate) mod pace;
+mod task;
+mod watched;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::CloudError;
+use crate::http::transport::Transport;
+use crate::last_failure;
+use crate::poll::pace::{Kind, Pace};
+
+pub(crate) use watched::{ServerRecords, Watched, timestamp};
+
+type Look<T> = Result<Option<T>, CloudError>;
+
+/// How long what was just made may be unknown to an API node whose database lags.
+pub(crate) const NEW: Duration = Duration::from_secs(10);
+/// The looks on behalf of those who wait, as an operation.
+const LOOK: &str = "look";
+
+/// The watch of one cloud over one kind of thing.
+#[derive(Debug)]
+pub(crate) struct Watch<T: Watched> {
+    shared: Arc<Shared<T>>,
+}
+
+#[derive(Debug)]
+struct Shared<T: Watched> {
+    transport: Arc<Transport>,
+    state: Mutex<WatchState<T>>,
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct WatchState<T: Watched> {
+    /// In the order in which they came, which is the order of the looks for them.
+    waiters: BTreeMap<u64, Waiter<T>>,
+    next_id: u64,
+    running: bool,
+    /// Before then no thing is looked at again that was looked at for several waiters, or is being looked at.
+    next_looks: HashMap<T::Id, Instant>,
+    /// Before then no list of changes is asked for.
+    next_list: Option<Instant>,
+    pace: Pace,
+    /// Whether a list of changes was refused.
+    no_changes: bool,
+}
+
+impl<T: Watched> Default for WatchState<T> {
+    fn default() -> Self {
+        Self {
+            waiters: BTreeMap::new(),
+            next_id: 0,
+            running: false,
+            next_looks: HashMap::new(),
+            next_list: None,
+            pace: Pace::default(),
+            no_changes: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiter<T: Watched> {
+    id: T::Id,
+    name: Option<String>,
+    kind: Kind,
+    status: T::Status,
+    started: Instant,
+    /// No look that was begun before tells about the operation.
+    registered: Instant,
+    /// `started`, by the calendar.
+    since: Timestamp,
+    due: Instant,
+    at_most_every: Option<Duration>,
+    looks: u32,
+    /// When something was last seen of it, or it began.
+    told: Instant,
+    last_look: Option<Duration>,
+    /// Whether a list has told of it: that happens when others are due, and says nothing about how long the operation takes.
+    listed: bool,
+    /// Whether it is due and the last list did not show it: then it is looked at directly.
+    unlisted: bool,
+    looks_out: mpsc::UnboundedSender<Look<T>>,
+}
+
+impl<T: Watched> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, WatchState<T>> {
+        // Nothing panics while it holds the lock; if it did, the table would still be whole.
+        self.state.lock()
+    }
+}
+
+/// How far a wait has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// `create`, `delete`, `attach` and so on.
+    pub operation: &'static str,
+    /// What is waited for: the id of a volume, for instance.
+    pub id: String,
+    /// The status seen last, or expected where none was seen yet.
+    pub status: String,
+    /// Time since the request.
+    pub waited: Duration,
+}
+
+/// What to wait for.
+#[derive(Debug)]
+pub(crate) struct Wait<'a, T: Watched> {
+    pub(crate) kind: Kind,
+    pub(crate) id: &'a T::Id,
+    /// The name by which a progress report can be asked for besides the id.
+    pub(crate) name: Option<&'a str>,
+    /// The status seen last, where one was seen.
+    pub(crate) status: Option<T::Status>,
+    /// When the request was accepted.
+    pub(crate) started: Instant,
+    pub(crate) deadline: Instant,
+    /// No look for this wait's sake comes sooner or more often, though looks for others serve it, too; and it teaches nothing
+    /// about how long operations take.
+    pub(crate) at_most_every: Option<Duration>,
+    /// For the error: `volume …, server …`.
+    pub(crate) what: String,
+}
+
+impl<T: Watched> Watch<T> {
+    pub(crate) fn new(transport: Arc<Transport>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                transport,
+                state: Mutex::default(),
+                wake: Notify::new(),
+            }),
+        }
+    }
+
+    /// Looks until `verdict` gives one (`None`: the cloud does not know the thing), or the deadline comes. A look that fails for
+    /// reasons that pass is forgotten. May be cancelled: the looking ends with the last waiter.
+    pub(crate) async fn until<R>(
+        &self,
+        wait: Wait<'_, T>,
+        mut verdict: impl FnMut(Option<&T>) -> Option<Result<R, CloudError>>,
+    ) -> Result<R, CloudError> {
+        let mut registration = self.register(&wait);
+        let mut last_status = wait
+            .status
+            .as_ref()
+            .map_or_else(|| "not seen".to_owned(), ToString::to_string);
+        let mut last_error = String::new();
+        let mut seen = false;
+        loop {
+            let Ok(Some(look)) = timeout_at(wait.deadline, registration.looks.recv()).await else {
+                return Err(CloudError::Timeout {
+                    what: format!("{} of {}", wait.kind.name(), wait.what),
+                    last_status,
+                    last_error,
+                    elapsed: wait.started.elapsed(),
+                });
+            };
+            match look {
+                // A 404 from an API node whose database lags. What was never seen cannot have gone.
+                Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < NEW => {
+                    "not shown yet".clone_into(&mut last_status);
+                }
+                Ok(thing) => {
+                    seen |= thing.is_some();
+                    if let Some(result) = verdict(thing.as_ref()) {
+                        registration.learn(result.is_ok());
+                        return result;
+                    }
+                    last_status =
+                        thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
+                    last_error.clear();
+                    last_failure::answered(LOOK);
+                }
+                Err(error) if error.is_transient() => {
+                    last_error = error.to_string();
+                    // The request was made by the watch's own task, for all who wait.
+                    last_failure::met(LOOK, &error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What is waited for about a thing, by id or name; the longest wait where there are several.
+    pub(crate) fn progress(&self, what: &str) -> Option<Progress> {
+        let state = self.shared.state();
+        let about = state
+            .waiters
+            .values()
+            .filter(|waiter| waiter.name.as_deref() == Some(what) || waiter.id.to_string() == what);
+        about.min_by_key(|waiter| waiter.started).map(|waiter| Progress {
+            operation: T::operation(waiter.kind),
+            id: waiter.id.to_string(),
+            status: waiter.status.to_string(),
+            waited: waiter.started.elapsed(),
+        })
+    }
+
+    fn register(&self, wait: &Wait<'_, T>) -> Registration<T> {
+        let (looks_out, looks) = mpsc::unbounded_channel();
+        let registered = Instant::now();
+        let age = wait.started.elapsed();
+        let mut state = self.shared.state();
+        let id = state.next_id;
+        state.next_id += 1;
+        // A wait that is short is worth a look before its end.
+        let longest = wait.deadline.saturating_duration_since(wait.started) / 2;
+        let first_look = state.pace.first_look(wait.kind).min(longest);
+        let first_look = wait.at_most_every.unwrap_or(first_look);
+        let waiter = Waiter {
+            id: wait.id.clone(),
+            name: wait.name.map(str::to_owned),
+            kind: wait.kind,
+            status: wait.status.clone().unwrap_or_else(|| T::under_way(wait.kind)),
+            started: wait.started,
+            registered,
+            since: (self.shared.transport.sources().now())
+                .checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::ZERO))
+                .unwrap_or(Timestamp::MIN),
+            due: wait.started + first_look,
+            at_most_every: wait.at_most_every,
+            looks: 0,
+            told: registered,
+            last_look: None,
+            listed: false,
+            unlisted: false,
+            looks_out,
+        };
+        state.waiters.insert(id, waiter);
+        self.shared.transport.observer().queue_changed("wait", 1);
+        if state.running {
+            self.shared.wake.notify_one();
+        } else {
+            state.running = true;
+            tokio::spawn(task::run(Arc::clone(&self.shared)));
+        }
+        drop(state);
+        Registration {
+            id,
+            shared: Arc::clone(&self.shared),
+            looks,
+        }
+    }
+}
+
+struct Registration<T: Watched> {
+    id: u64,
+    shared: Arc<Shared<T>>,
+    looks: mpsc::UnboundedReceiver<Look<T>>,
+}
+
+impl<T: Watched> Registration<T> {
+    /// Teaches the pace how long this took. A failure teaches nothing.
+    fn learn(&self, succeeded: bool) {
+        let mut state = self.shared.state();
+        let WatchState { waiters, pace, .. } = &mut *state;
+        let waiter =
+            (waiters.get(&self.id)).filter(|waiter| succeeded && waiter.at_most_every.is_none() && !waiter.listed);
+        if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_look?))) {
+            pace.finished(waiter.kind, waiter.looks, found);
+        }
+    }
+}
+
+impl<T: Watched> Drop for Registration<T> {
+    fn drop(&mut self) {
+        let waiter = self.shared.state().waiters.remove(&self.id);
+        let observer = self.shared.transport.observer();
+        if waiter.is_some() {
+            observer.queue_changed("wait", -1);
+        }
+        // A wait that serves another one is not counted besides it.
+        if let Some(waiter) = waiter.filter(|waiter| waiter.at_most_every.is_none()) {
+            observer.wait_finished(T::operation(waiter.kind), waiter.started.elapsed(), waiter.looks);
+        }
+        self.shared.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;

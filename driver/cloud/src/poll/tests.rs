@@ -1,0 +1,343 @@
+//! The watch in a time of its own: what it costs and how late it is, without any cloud.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use futures::future::join_all;
+use tokio::time::{sleep, sleep_until};
+
+use super::*;
+use crate::config::CloudConfig;
+use crate::http::connection::Connection;
+use crate::http::options::CloudOptions;
+
+/// A thing that is done some time after it was begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thing {
+    id: u32,
+    status: &'static str,
+    changed: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct World {
+    /// When each is done; `None` for never.
+    ends: HashMap<u32, Option<Instant>>,
+    /// What it is then; absent for what is gone.
+    ended: Option<&'static str>,
+    since: Vec<Timestamp>,
+    lists: usize,
+    gets: usize,
+    lists_changes: bool,
+    /// Whether what is busy has not changed since it was made, so that no list of changes tells of it.
+    unplaced: bool,
+    /// Whether every second list of changes is empty.
+    forgets: bool,
+    changed: Timestamp,
+}
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::default();
+}
+
+fn world<R>(with: impl FnOnce(&mut World) -> R) -> R {
+    WORLD.with_borrow_mut(with)
+}
+
+impl World {
+    fn look(&self, id: u32) -> Option<Thing> {
+        let end = *self.ends.get(&id)?;
+        let status = if end.is_some_and(|end| end <= Instant::now()) {
+            self.ended?
+        } else {
+            "busy"
+        };
+        Some(Thing {
+            id,
+            status,
+            changed: self.changed,
+        })
+    }
+}
+
+impl Watched for Thing {
+    type Id = u32;
+    type Status = &'static str;
+
+    const LISTS: bool = true;
+
+    fn id(&self) -> &u32 {
+        &self.id
+    }
+
+    fn status(&self) -> &&'static str {
+        &self.status
+    }
+
+    fn under_way(_: Kind) -> &'static str {
+        "busy"
+    }
+
+    async fn get(_: &Transport, id: &u32) -> Result<Option<Self>, CloudError> {
+        Ok(world(|world| {
+            world.gets += 1;
+            world.look(*id)
+        }))
+    }
+
+    async fn changed_since(_: &Transport, since: Timestamp) -> Result<Option<Vec<Self>>, CloudError> {
+        Ok(world(|world| {
+            if !world.lists_changes {
+                return None;
+            }
+            world.lists += 1;
+            world.since.push(since);
+            let forgotten = world.forgets && world.lists.is_multiple_of(2);
+            let all = world.ends.keys().filter_map(|id| world.look(*id));
+            let told =
+                |thing: &Thing| thing.changed >= since && !(world.unplaced && thing.status == "busy") && !forgotten;
+            Some(all.filter(told).collect())
+        }))
+    }
+}
+
+fn watch() -> Watch<Thing> {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = CloudConfig::from_cloud_conf(
+        "[Global]\nauth-url=http://127.0.0.1:1\napplication-credential-id=i\napplication-credential-secret=s\n",
+    )
+    .expect("good");
+    let options = CloudOptions::default();
+    let connection = Connection::new(&config, &options).expect("a connection");
+    world(|world| {
+        *world = World {
+            ended: Some("done"),
+            lists_changes: true,
+            changed: options.sources.now(),
+            ..World::default()
+        };
+    });
+    Watch::new(Arc::new(Transport::new(connection, &options)))
+}
+
+/// Waits for a thing that takes so long, and returns how late that was noticed.
+async fn wait(watch: &Watch<Thing>, kind: Kind, id: u32, takes: Duration) -> Duration {
+    let started = Instant::now();
+    world(|world| world.ends.insert(id, Some(started + takes)));
+    let wait = Wait {
+        kind,
+        id: &id,
+        name: None,
+        status: None,
+        started,
+        deadline: started + Duration::from_mins(10),
+        at_most_every: None,
+        what: format!("thing {id}"),
+    };
+    let end = watch.until(wait, |thing| match thing {
+        Some(thing) if thing.status == "busy" => None,
+        _ => Some(Ok(())),
+    });
+    end.await.expect("it ends");
+    started.elapsed().saturating_sub(takes)
+}
+
+/// Numbers between 0 and 1 that look like chance and are the same each time.
+fn chances() -> impl Iterator<Item = f64> {
+    let mut state = 12_345_u64;
+    std::iter::from_fn(move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        Some((state >> 40) as f64 / f64::from(1_u32 << 24))
+    })
+}
+
+/// The median and the 99th percentile.
+fn summary(mut late: Vec<Duration>) -> (Duration, Duration) {
+    late.sort();
+    (late[late.len() / 2], late[(late.len() * 99).div_ceil(100) - 1])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_costs_by_time_and_is_noticed_in_time() {
+    for count in [40, 100, 400] {
+        let watch = watch();
+        let takes = chances()
+            .take(count)
+            .map(|chance| Duration::from_secs_f64(0.6 + 2.4 * chance));
+        let waits = (0..)
+            .zip(takes)
+            .map(|(id, takes)| wait(&watch, Kind::Attach, id, takes));
+        let (median, worst) = summary(join_all(waits).await);
+        let (lists, gets) = world(|world| (world.lists, world.gets));
+        assert!(lists + gets <= 16, "{count} at once: {lists} lists, {gets} looks");
+        assert!(median <= Duration::from_millis(350), "{count} at once: {median:?}");
+        assert!(worst <= Duration::from_secs(1), "{count} at once: {worst:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_one_after_the_other_costs_little_more_than_one_look_each_and_is_noticed_in_time() {
+    let watch = watch();
+    let mut free = Instant::now();
+    let mut waits = Vec::new();
+    // As Nova attaches to one server: the answer to the next request comes when the one before is done.
+    for (id, chance) in (0..100).zip(chances()) {
+        let takes = Duration::from_secs_f64(0.6 + 0.2 * chance);
+        let (watch, answered) = (&watch, free);
+        waits.push(async move {
+            sleep_until(answered).await;
+            wait(watch, Kind::Attach, id, takes).await
+        });
+        free += takes;
+    }
+    let (median, worst) = summary(join_all(waits).await);
+    let looks = world(|world| world.lists + world.gets);
+    assert!(looks <= 175, "{looks}");
+    assert!(median <= Duration::from_millis(200), "{median:?}");
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn attachments_of_all_lengths_are_noticed_in_time() {
+    let watch = watch();
+    let mut late = Vec::new();
+    // One at a time, as in a quiet cluster, with the spread of a real cloud.
+    for (id, chance) in (0..300).zip(chances()) {
+        let takes = Duration::from_secs_f64(0.9 + 0.5 * chance + if chance > 0.95 { 3.0 } else { 0.0 });
+        late.push(wait(&watch, Kind::Attach, id, takes).await);
+    }
+    let (median, worst) = summary(late);
+    assert!(median <= Duration::from_millis(300), "{median:?}");
+    assert!(worst <= Duration::from_secs(2), "{worst:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_list_of_changes_does_not_hold_is_asked_for_before_it_is_gone() {
+    let watch = watch();
+    world(|world| world.ended = None);
+    join_all((0..40).map(|id| wait(&watch, Kind::Delete, id, Duration::from_millis(900)))).await;
+    let (lists, gets) = world(|world| (world.lists, world.gets));
+    assert!((1..=6).contains(&lists), "{lists}");
+    assert_eq!(gets, 40, "each is seen to be gone by a look at itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_api_node_that_lags_does_not_list_is_not_gone() {
+    let watch = watch();
+    // Nothing that has changed is listed, though all of it was seen before and is there.
+    world(|world| world.forgets = true);
+    let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_millis(900)));
+    join_all(waits).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_things_that_no_list_tells_of_yet_are_not_looked_at_one_by_one() {
+    for count in [40, 100] {
+        let watch = watch();
+        world(|world| world.unplaced = true);
+        // As a busy scheduler places them: one after the other.
+        let waits = (0..count).map(|id| {
+            let watch = &watch;
+            async move {
+                sleep(Duration::from_millis(100) * id).await;
+                wait(
+                    watch,
+                    Kind::Create,
+                    id,
+                    Duration::from_millis(800 + 150 * u64::from(id)),
+                )
+                .await
+            }
+        });
+        let (median, worst) = summary(join_all(waits).await);
+        let (lists, gets) = world(|world| (world.lists, world.gets));
+        assert!(
+            lists + gets <= count as usize * 2 / 3,
+            "{count} at once: {lists} lists, {gets} looks"
+        );
+        assert!(
+            median <= Duration::from_millis(1500) && worst <= Duration::from_secs(3),
+            "{median:?} {worst:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() {
+    let watch = watch();
+    let creations = (0..60).map(|id| wait(&watch, Kind::Create, id, Duration::from_mins(1)));
+    let attachments = (100..140).map(|id| {
+        let watch = &watch;
+        async move {
+            sleep(Duration::from_millis(15_000 + 930 * u64::from(id - 100))).await;
+            wait(watch, Kind::Attach, id, Duration::from_millis(1200)).await
+        }
+    });
+    let (_, late) = tokio::join!(join_all(creations), join_all(attachments));
+    let (median, worst) = summary(late);
+    let looks = world(|world| world.lists + world.gets);
+    assert!(worst <= Duration::from_secs(1), "{median:?} {worst:?}");
+    assert!(looks <= 110, "{looks}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_of_a_crowd_whose_time_comes_alone_wait_for_the_list_of_all() {
+    let watch = watch();
+    // It is known that one alone is done at once; in a crowd it takes longer.
+    for id in 1000..1004 {
+        wait(&watch, Kind::Attach, id, Duration::ZERO).await;
+    }
+    world(|world| (world.lists, world.gets) = (0, 0));
+    let waits = (0..40).map(|id| {
+        let watch = &watch;
+        async move {
+            sleep(Duration::from_millis(30) * id).await;
+            wait(watch, Kind::Attach, id, Duration::from_millis(900)).await
+        }
+    });
+    let (_, worst) = summary(join_all(waits).await);
+    let (lists, gets) = world(|world| (world.lists, world.gets));
+    // The first ones come before there is a crowd.
+    assert!(gets <= 12 && lists <= 10, "{lists} lists, {gets} looks");
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_does_not_list_changes_is_asked_directly() {
+    let watch = watch();
+    world(|world| world.lists_changes = false);
+    let waits = (0..40).map(|id| wait(&watch, Kind::Attach, id, Duration::from_secs(1)));
+    let (_, worst) = summary(join_all(waits).await);
+    let (lists, gets) = world(|world| (world.lists, world.gets));
+    assert!(lists == 0 && gets <= 80, "{lists} lists, {gets} looks");
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_wants_few_looks_gets_few_of_its_own_and_all_of_the_others() {
+    let watch = watch();
+    let started = Instant::now();
+    world(|world| world.ends.insert(1000, Some(started + Duration::from_secs(20))));
+    let rare = Wait {
+        kind: Kind::Detach,
+        id: &1000,
+        name: None,
+        status: None,
+        started,
+        deadline: started + Duration::from_mins(1),
+        at_most_every: Some(Duration::from_secs(3)),
+        what: "thing 1000".to_owned(),
+    };
+    let mut looks = 0;
+    watch
+        .until(rare, |thing| {
+            looks += 1;
+            thing.filter(|thing| thing.status == "done").map(|_| Ok(()))
+        })
+        .await
+        .expect("it ends");
+    assert!((6..=7).contains(&looks), "{looks}");
+}

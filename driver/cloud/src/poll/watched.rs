@@ -1,0 +1,196 @@
+//! What can be watched.
+
+use std::collections::HashSet;
+use std::fmt::{Debug, Display};
+use std::future::ready;
+use std::hash::Hash;
+
+use jiff::Timestamp;
+
+use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot, SnapshotStatus, Volume, VolumeStatus};
+use crate::api::compute::Compute;
+use crate::error::CloudError;
+use crate::http::transport::Transport;
+use crate::ids::{BackupId, ServerId, SnapshotId, VolumeId};
+use crate::poll::pace::Kind;
+
+/// A thing with a status that changes by itself.
+pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
+    /// What it is known by.
+    type Id: Clone + Debug + Display + Ord + Hash + Send + Sync;
+    /// Its status.
+    type Status: Clone + Debug + Display + Send + Sync;
+
+    /// Whether there are lists of what has changed.
+    const LISTS: bool = false;
+
+    fn id(&self) -> &Self::Id;
+
+    fn status(&self) -> &Self::Status;
+
+    /// The name of the operation in metrics and progress reports.
+    fn operation(kind: Kind) -> &'static str {
+        kind.name()
+    }
+
+    /// The status in which an operation of this kind is under way.
+    fn under_way(kind: Kind) -> Self::Status;
+
+    /// One of them; `None` when the cloud does not know it.
+    fn get(transport: &Transport, id: &Self::Id) -> impl Future<Output = Result<Option<Self>, CloudError>> + Send;
+
+    /// All that have changed since then, by Cinder's clock; `None` when the cloud has no such list.
+    fn changed_since(
+        _: &Transport,
+        _: Timestamp,
+    ) -> impl Future<Output = Result<Option<Vec<Self>>, CloudError>> + Send {
+        ready(Ok(None))
+    }
+}
+
+/// A point in time as Cinder writes it: UTC, without saying so.
+pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
+    let written: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
+    Some(written.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+}
+
+impl Watched for Volume {
+    type Id = VolumeId;
+    type Status = VolumeStatus;
+
+    const LISTS: bool = true;
+
+    fn id(&self) -> &VolumeId {
+        &self.id
+    }
+
+    fn status(&self) -> &VolumeStatus {
+        &self.status
+    }
+
+    fn under_way(kind: Kind) -> VolumeStatus {
+        match kind {
+            Kind::Create => VolumeStatus::Creating,
+            Kind::Delete => VolumeStatus::Deleting,
+            Kind::Attach => VolumeStatus::Attaching,
+            Kind::Detach | Kind::Settle => VolumeStatus::Detaching,
+            Kind::Extend => VolumeStatus::Extending,
+            Kind::Retype => VolumeStatus::Retyping,
+        }
+    }
+
+    async fn get(transport: &Transport, id: &VolumeId) -> Result<Option<Self>, CloudError> {
+        BlockStorage::new(transport).volume(id).await
+    }
+
+    async fn changed_since(transport: &Transport, since: Timestamp) -> Result<Option<Vec<Self>>, CloudError> {
+        BlockStorage::new(transport).changed_since(since).await
+    }
+}
+
+/// Nova's records of the volumes at a server, as one thing to watch; it is gone when the server is.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerRecords {
+    server: ServerId,
+    volumes: HashSet<VolumeId>,
+    text: String,
+}
+
+impl ServerRecords {
+    /// Whether Nova has a record of the volume.
+    pub(crate) fn has(&self, volume: &VolumeId) -> bool {
+        self.volumes.contains(volume)
+    }
+}
+
+impl Watched for ServerRecords {
+    type Id = ServerId;
+    type Status = String;
+
+    fn id(&self) -> &ServerId {
+        &self.server
+    }
+
+    fn status(&self) -> &String {
+        &self.text
+    }
+
+    fn under_way(_: Kind) -> String {
+        "recorded by Nova".to_owned()
+    }
+
+    async fn get(transport: &Transport, server: &ServerId) -> Result<Option<Self>, CloudError> {
+        let volumes = Compute::new(transport).attachments(server).await?;
+        Ok(volumes.map(|volumes| Self {
+            server: server.clone(),
+            text: format!("recorded by Nova among {} volumes", volumes.len()),
+            volumes: volumes.into_iter().collect(),
+        }))
+    }
+}
+
+impl Watched for Snapshot {
+    type Id = SnapshotId;
+    type Status = SnapshotStatus;
+
+    fn id(&self) -> &SnapshotId {
+        &self.id
+    }
+
+    fn status(&self) -> &SnapshotStatus {
+        &self.status
+    }
+
+    fn operation(kind: Kind) -> &'static str {
+        match kind {
+            Kind::Create => "snapshot",
+            Kind::Delete => "snapshot_delete",
+            _ => "snapshot_settle",
+        }
+    }
+
+    fn under_way(kind: Kind) -> SnapshotStatus {
+        match kind {
+            Kind::Create => SnapshotStatus::Creating,
+            Kind::Delete => SnapshotStatus::Deleting,
+            _ => SnapshotStatus::BackingUp,
+        }
+    }
+
+    async fn get(transport: &Transport, id: &SnapshotId) -> Result<Option<Self>, CloudError> {
+        BlockStorage::new(transport).snapshot(id).await
+    }
+}
+
+impl Watched for Backup {
+    type Id = BackupId;
+    type Status = BackupStatus;
+
+    fn id(&self) -> &BackupId {
+        &self.id
+    }
+
+    fn status(&self) -> &BackupStatus {
+        &self.status
+    }
+
+    fn operation(kind: Kind) -> &'static str {
+        match kind {
+            Kind::Create => "backup",
+            Kind::Delete => "backup_delete",
+            _ => "backup_settle",
+        }
+    }
+
+    fn under_way(kind: Kind) -> BackupStatus {
+        match kind {
+            Kind::Create => BackupStatus::Creating,
+            Kind::Delete => BackupStatus::Deleting,
+            _ => BackupStatus::Restoring,
+        }
+    }
+
+    async fn get(transport: &Transport, id: &BackupId) -> Result<Option<Self>, CloudError> {
+        BlockStorage::new(transport).backup(id).await
+    }
+}
