@@ -89,7 +89,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny crds-check reference-check lines-check edges-check ## Formatting, lints, licences, generated files, edges between modules
+lint: fmt-check clippy deny crds-check reference-check lines-check edges-check faults-check ## Formatting, lints, licences, generated files, edges between modules
 
 .PHONY: fmt-check
 fmt-check:
@@ -133,6 +133,11 @@ reference-check:
 .PHONY: lines-check
 lines-check:
 	tests/tools/lines --self-test
+
+# The faults that the simulation has to find are put in by patches; tests/simulate/catch runs them.
+.PHONY: faults-check
+faults-check:
+	git apply --check tests/simulate/faults/*.patch
 
 .PHONY: edges-check
 edges-check:

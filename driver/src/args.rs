@@ -14,6 +14,7 @@ pub use csi_kit::telemetry::LogFormat;
 pub use csi_kit::tls::{CipherSuite, TlsVersion};
 
 use crate::switches::Switchable;
+use crate::timing::TIMING;
 use crate::topology::ZoneLabels;
 
 mod render;
@@ -31,11 +32,11 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 /// arguments say; ours has an entry point, and takes the word away.
 pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
 /// The longest time one HTTP request to OpenStack may take.
-pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub const DEFAULT_REQUEST_TIMEOUT: Duration = TIMING.request_timeout;
 /// How long an unstaged device may stay in use before the volume is detached all the same.
-pub const DEFAULT_DEVICE_IN_USE_TIMEOUT: Duration = Duration::from_secs(30);
+pub const DEFAULT_DEVICE_IN_USE_TIMEOUT: Duration = TIMING.device_in_use_timeout;
 /// The longest time one call waits for a volume to be attached.
-pub const DEFAULT_ATTACH_TIMEOUT: Duration = Duration::from_mins(3);
+pub const DEFAULT_ATTACH_TIMEOUT: Duration = TIMING.attach_timeout;
 
 /// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
 #[derive(Debug, Clone, PartialEq, Parser)]

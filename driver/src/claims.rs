@@ -6,17 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudError, VolumeId};
 use reqwest::{Certificate, Client, StatusCode};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::timing::TIMING;
+
 /// Where Kubernetes puts the token and the CA of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How long the API server may take.
-const LIMIT: Duration = Duration::from_secs(10);
 /// Volumes beside which a new one shall lie.
 const AFFINITY: &str = "cinder.csi.openstack.org/affinity";
 /// Volumes away from which it shall lie.
@@ -106,7 +105,7 @@ impl Claims {
         // Files and client are as short-lived as the call: tokens and certificates are exchanged while we run.
         let token = self.account("token").await?;
         let mut client = Client::builder()
-            .timeout(LIMIT)
+            .timeout(TIMING.claim_timeout)
             .redirect(reqwest::redirect::Policy::none());
         if self.address.starts_with("https") {
             let ca = self.account("ca.crt").await?;

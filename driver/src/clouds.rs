@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudError, CloudOptions, Source, VolumeId};
 use csi_proto::csi::v1::{Topology, TopologyRequirement};
@@ -22,16 +21,13 @@ use sessions::Sessions;
 
 use crate::parameters::SECRET_CLOUD;
 use crate::status::{self, Act};
+use crate::timing::TIMING;
 use crate::topology::Marks;
 
 /// The cloud without a name.
 const UNNAMED: &str = "";
 /// How many ids are remembered with their clouds; then the memory starts anew.
 const PLACES: usize = 20_000;
-/// How long an id that was found with the secrets of a call is not looked for again with the same ones.
-const FOUND_LIFETIME: Duration = Duration::from_mins(10);
-/// How long other clouds may take to say whether they have a volume of a new one's name.
-const NAME_PATIENCE: Duration = Duration::from_secs(5);
 
 /// All clouds of the process, by name. Cheap to clone; clones share sessions and memory. Clouds may come, and none ever goes: one that
 /// vanished would turn its volumes into deleted ones.
@@ -173,7 +169,7 @@ impl Clouds {
             [only] => Ok(place(only)),
             [first, others @ ..] => {
                 let looks = others.iter().map(|other| async move {
-                    let found = tokio::time::timeout(NAME_PATIENCE, other.0.volumes_named(name)).await;
+                    let found = tokio::time::timeout(TIMING.other_clouds_timeout, other.0.volumes_named(name)).await;
                     match found {
                         Ok(Ok(volumes)) => (!volumes.is_empty()).then_some(other),
                         // The provisioner repeats an uncertain request with the same preference, so this is a precaution only, and
@@ -336,7 +332,7 @@ impl Clouds {
 
     fn is_found(&self, key: &(String, String)) -> bool {
         let found = self.inner.found.lock();
-        found.get(key).is_some_and(|at| at.elapsed() < FOUND_LIFETIME)
+        found.get(key).is_some_and(|at| at.elapsed() < TIMING.found_cloud_ttl)
     }
 
     /// Keeps the moment of the first look: what the credentials may see can change.
@@ -346,7 +342,7 @@ impl Clouds {
             found.clear();
         }
         let at = found.entry(key).or_insert_with(Instant::now);
-        if at.elapsed() >= FOUND_LIFETIME {
+        if at.elapsed() >= TIMING.found_cloud_ttl {
             *at = Instant::now();
         }
     }

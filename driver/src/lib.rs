@@ -29,6 +29,7 @@ pub mod parameters;
 pub mod registration;
 pub mod status;
 pub mod switches;
+mod timing;
 pub mod topology;
 
 mod wiring;

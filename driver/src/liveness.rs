@@ -1,15 +1,12 @@
 //! Whether this process serves: asked the way its clients ask, through its own CSI socket.
 
-use std::time::Duration;
-
 use csi_kit::endpoint::Endpoint;
 use csi_proto::csi::v1::ProbeRequest;
 use csi_proto::csi::v1::identity_client::IdentityClient;
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint as Target};
 
-/// How long one probe may take: less than the kubelet's patience, so that the reason reaches it.
-const LIMIT: Duration = Duration::from_secs(2);
+use crate::timing::TIMING;
 
 /// A client of our own socket. Cheap to clone; connects when it is first used and again whenever it has to.
 #[derive(Debug, Clone)]
@@ -26,8 +23,8 @@ impl Liveness {
             Endpoint::Tcp(address) => format!("http://{address}"),
         };
         let channel = Target::from_shared(address)?
-            .connect_timeout(LIMIT)
-            .timeout(LIMIT)
+            .connect_timeout(TIMING.probe_timeout)
+            .timeout(TIMING.probe_timeout)
             .connect_lazy();
         Ok(Self {
             client: IdentityClient::new(channel),
@@ -38,11 +35,11 @@ impl Liveness {
     /// Sends one Probe; the error says what is wrong. Ends within two seconds or so.
     pub async fn check(mut self) -> Result<(), String> {
         let probe = self.client.probe(Request::new(ProbeRequest {}));
-        match tokio::time::timeout(LIMIT, probe).await {
+        match tokio::time::timeout(TIMING.probe_timeout, probe).await {
             Err(_) => Err(format!(
                 "{}: no answer to Probe within {} s",
                 self.endpoint,
-                LIMIT.as_secs()
+                TIMING.probe_timeout.as_secs()
             )),
             Ok(Err(status)) => Err(format!("{}: Probe failed: {}", self.endpoint, status.message())),
             Ok(Ok(answer)) if answer.get_ref().ready == Some(false) => Err(format!("{}: not ready yet", self.endpoint)),

@@ -42,10 +42,6 @@ mod unstage;
 
 pub use crate::node_error::{InstanceError, NodeError};
 
-/// How long NodeStageVolume waits for the device of a volume that Nova says is attached. Hot-plug takes well under a second;
-/// a busy guest may need much longer. It ends before the kubelet's two minutes, so that the kubelet sees the reason.
-const DEVICE_WAIT: Duration = Duration::from_secs(90);
-
 /// Whether access modes with one writer per volume or per node are told apart ([`publish`] has the rules). The controller
 /// claims the same.
 pub const SINGLE_NODE_MULTI_WRITER: bool = true;

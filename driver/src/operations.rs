@@ -37,6 +37,7 @@ pub use deadline::Deadline;
 pub(crate) use deadline::with_deadline;
 
 use crate::status;
+use crate::timing::TIMING;
 
 /// The bounds of [`Operations`].
 #[derive(Debug, Clone, Copy)]
@@ -52,13 +53,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             running: 1_000,
-            wait: Duration::from_mins(2),
+            wait: TIMING.operation_wait,
         }
     }
 }
-
-/// How long an operation that is taken back may take to end: it only has to notice.
-const WITHDRAWAL: Duration = Duration::from_millis(100);
 
 /// What an operation excludes others from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -270,7 +268,7 @@ impl Operations {
             operation.ended.clone()
         };
         // What goes on is answered as any other operation that is in the way.
-        let _ = tokio::time::timeout(WITHDRAWAL, ended.cancelled()).await;
+        let _ = tokio::time::timeout(TIMING.withdrawal, ended.cancelled()).await;
     }
 
     /// Refuses new operations from now on and waits for those that run, `limit` at most. Returns how many were left.

@@ -13,7 +13,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use csi_proto::csi::v1::NodeGetInfoResponse;
 use csi_proto::pluginregistration::v1::registration_server::{Registration as Kubelet, RegistrationServer};
@@ -29,17 +28,12 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::node::NodeService;
+use crate::timing::TIMING;
 
 mod files;
 
 pub use files::FilesError;
 
-/// NodeGetInfo is asked again after this time, doubled each time …
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// … up to this.
-const RETRY_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether link and socket are still there: somebody may clear the kubelet's directory.
-const LOOK: Duration = Duration::from_secs(10);
 /// Only the kubelet, which is root, registers plugins.
 const SOCKET_MODE: u32 = 0o600;
 /// The kubelet's registration takes any version of CSI from 1.0.
@@ -158,7 +152,7 @@ impl Registration {
             let answer = files::render(&info, &self.csi_socket);
             loop {
                 self.serve_once(&answer, &shutdown).await;
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(TIMING.registration_check).await;
             }
         };
         tokio::select! {
@@ -178,7 +172,7 @@ impl Registration {
     /// The kubelet asks NodeGetInfo as soon as it sees the link, and backs off for up to two minutes when it gets no
     /// answer: so the link comes after the first answer.
     async fn node_info(&self, node: &NodeService) -> NodeGetInfoResponse {
-        let mut pause = RETRY_FIRST;
+        let mut pause = TIMING.node_info_retry_first;
         loop {
             match node.info().await {
                 Ok(info) => return info,
@@ -188,7 +182,7 @@ impl Registration {
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MAX);
+            pause = (pause * 2).min(TIMING.node_info_retry_max);
         }
     }
 
@@ -230,7 +224,7 @@ impl Registration {
                     }
                     Err(error) => self.complain(&error),
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(TIMING.registration_check).await;
             }
         };
         // The server ends by itself only when `lost` or the shutdown says so, or when it is broken.
@@ -253,7 +247,7 @@ impl Registration {
     }
 
     fn complain(&self, error: &dyn std::error::Error) {
-        tracing::warn!(%error, retry_in = ?LOOK, "cannot register with the kubelet");
+        tracing::warn!(%error, retry_in = ?TIMING.registration_check, "cannot register with the kubelet");
         *self.state() = RegistrationState::Waiting(format!("cannot register with the kubelet: {error}"));
     }
 

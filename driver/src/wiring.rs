@@ -4,7 +4,6 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cinder_cloud::{CloudError, ConfigError};
 use csi_kit::admin::AdminServer;
@@ -33,11 +32,10 @@ use crate::claims::ClaimError;
 use crate::liveness::Liveness;
 use crate::operations::Operations;
 use crate::registration::{FilesError, Registration, RegistrationError};
+use crate::timing::TIMING;
 
 /// Who may open the CSI socket: the kubelet and the sidecars run as root or in our group.
 const SOCKET_MODE: u32 = 0o660;
-/// How long running calls and operations may take to end: less than Kubernetes' 30 s from SIGTERM to SIGKILL.
-const DRAIN: Duration = Duration::from_secs(20);
 /// The directory of the CSI socket, where the node has to make it: root and our group.
 const SOCKET_DIR_MODE: u32 = 0o750;
 
@@ -218,7 +216,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     Ok(outcome?)
 }
 
-/// Runs the server to its end. After the shutdown began, calls and operations have [`DRAIN`] to finish.
+/// Runs the server to its end. After the shutdown began, calls and operations have `drain_timeout` to finish.
 async fn drain<E>(
     server: impl Future<Output = Result<(), E>>,
     operations: &Operations,
@@ -230,7 +228,10 @@ async fn drain<E>(
         outcome = &mut server => return outcome,
         () = shutdown.cancelled() => {}
     }
-    let (outcome, left) = tokio::join!(tokio::time::timeout(DRAIN, &mut server), operations.close(DRAIN));
+    let (outcome, left) = tokio::join!(
+        tokio::time::timeout(TIMING.drain_timeout, &mut server),
+        operations.close(TIMING.drain_timeout)
+    );
     if left > 0 {
         tracing::warn!(
             operations = left,

@@ -7,7 +7,6 @@ pub(crate) mod known;
 pub(crate) mod per_server;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::RwLock;
 
@@ -18,14 +17,13 @@ use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
 use crate::http::transport::Transport;
 use crate::ids::{ServerId, VolumeId};
-use crate::poll::{NEW, ServerRecords, Watch};
+use crate::poll::{ServerRecords, Watch};
+use crate::timing::TIMING;
 use expiring::ExpiringMap;
 use kept::Listing;
 use known::Known;
 use per_server::Turns;
 
-/// How long names of dependents are repeated.
-const DEPENDENTS_LIFETIME: Duration = Duration::from_mins(30);
 /// How many refusals are remembered; more are listed at each repeat.
 const MOST_DEPENDENTS: usize = 256;
 /// More than any cloud detaches while a database may lag; what does not fit is believed as it is shown.
@@ -72,10 +70,10 @@ impl Context {
             snapshots,
             backups,
             turns: Turns::default(),
-            dependents: ExpiringMap::new(DEPENDENTS_LIFETIME, MOST_DEPENDENTS),
+            dependents: ExpiringMap::new(TIMING.dependents_ttl, MOST_DEPENDENTS),
             known: Known::default(),
             listing: Listing::default(),
-            detached: ExpiringMap::new(NEW, MOST_DETACHED),
+            detached: ExpiringMap::new(TIMING.database_lag, MOST_DETACHED),
         })
     }
 

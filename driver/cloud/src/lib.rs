@@ -25,6 +25,7 @@ mod metadata;
 mod migration;
 mod operations;
 mod poll;
+mod timing;
 
 pub use crate::http::auth::CredentialFacts;
 pub use crate::http::awaited::Awaited;

@@ -21,13 +21,12 @@ use crate::error::CloudError;
 use crate::http::transport::Transport;
 use crate::last_failure;
 use crate::poll::pace::{Kind, Pace};
+use crate::timing::TIMING;
 
 pub(crate) use watched::{ServerRecords, Watched, timestamp};
 
 type Look<T> = Result<Option<T>, CloudError>;
 
-/// How long what was just made may be unknown to an API node whose database lags.
-pub(crate) const NEW: Duration = Duration::from_secs(10);
 /// The looks on behalf of those who wait, as an operation.
 const LOOK: &str = "look";
 
@@ -172,7 +171,7 @@ impl<T: Watched> Watch<T> {
             };
             match look {
                 // A 404 from an API node whose database lags. What was never seen cannot have gone.
-                Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < NEW => {
+                Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < TIMING.database_lag => {
                     "not shown yet".clone_into(&mut last_status);
                 }
                 Ok(thing) => {

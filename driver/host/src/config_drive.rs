@@ -19,13 +19,13 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
+use crate::timing::TIMING;
 use crate::{Host, HostPaths, Machine, OffloadError, slots};
 
 /// What Nova calls it.
@@ -35,8 +35,6 @@ const DOCUMENT: [&str; 3] = ["openstack", "latest", "meta_data.json"];
 const LARGEST: u64 = 128 << 20;
 /// No document is larger.
 const LARGEST_DOCUMENT: usize = 1 << 20;
-/// A CD drive takes its time to start.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// Why there is no document from a config drive.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +62,9 @@ impl Host {
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         self.inner
             .calls
-            .run("looking for the config drive", LIMIT, move || find(&*machine, &paths))
+            .run("looking for the config drive", TIMING.config_drive_timeout, move || {
+                find(&*machine, &paths)
+            })
             .await?
     }
 }

@@ -26,24 +26,8 @@ pub(crate) use self::identity::{StaleLinks, is_named, serials, upper};
 
 use crate::machine::{Disk, Open};
 use crate::offload::OffloadError;
+use crate::timing::TIMING;
 use crate::{Host, Machine};
-
-/// Between the first looks; doubled until [`SLOWEST_LOOK`]. New nodes and links wake at once; this is for sizes and
-/// serials, which sysfs fills in without a word, and for nodes where the kernel has no inotify left.
-const FIRST_LOOK: Duration = Duration::from_millis(10);
-const SLOWEST_LOOK: Duration = Duration::from_secs(1);
-/// Between looks, whatever happens in `/dev`.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-/// Between two rescans of a disk that is smaller than it should be.
-const RESCAN_PAUSE: Duration = Duration::from_secs(2);
-/// How long a rescan may take: the disk answers it itself.
-const RESCAN_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long one look at sysfs and the links may take. They are in memory.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long it may take to write back what is dirty of a device.
-const FLUSH_LIMIT: Duration = Duration::from_mins(10);
 
 /// A block device that was checked to be a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,7 +186,7 @@ impl Host {
         let arrivals = (!timeout.is_zero())
             .then(|| self.inner.machine.arrivals(&self.inner.paths))
             .flatten();
-        let mut pause = FIRST_LOOK;
+        let mut pause = TIMING.device_look_first;
         let mut next_rescan = start;
         loop {
             let error = match self.look_for(volume_id, expected_size).await {
@@ -215,7 +199,7 @@ impl Host {
             if let DeviceError::TooSmall { device, .. } | DeviceError::NoSize { device, .. } = &error
                 && now >= next_rescan
             {
-                next_rescan = now + RESCAN_PAUSE;
+                next_rescan = now + TIMING.rescan_interval;
                 if self.rescan(device).await {
                     continue;
                 }
@@ -239,14 +223,16 @@ impl Host {
             let clock = sleep_until((now + pause).min(deadline));
             let woken = async {
                 match &arrivals {
-                    Some(arrivals) if arrivals.happen().await.is_ok() => sleep_until(now + SHORTEST_PAUSE).await,
+                    Some(arrivals) if arrivals.happen().await.is_ok() => {
+                        sleep_until(now + TIMING.device_look_min).await;
+                    }
                     _ => std::future::pending().await,
                 }
             };
             tokio::select! {
                 // The clock first: what happens all the time must not keep the pause from growing.
                 biased;
-                () = clock => pause = (pause * 2).min(SLOWEST_LOOK),
+                () = clock => pause = (pause * 2).min(TIMING.device_look_max),
                 () = woken => {}
             }
         }
@@ -260,7 +246,7 @@ impl Host {
         let rescanned = self
             .inner
             .calls
-            .run(format!("rescanning {name}"), RESCAN_LIMIT, call)
+            .run(format!("rescanning {name}"), TIMING.rescan_timeout, call)
             .await;
         match rescanned.map_err(DeviceError::from).flatten() {
             Ok(asked) => asked,
@@ -275,19 +261,19 @@ impl Host {
     /// gone is idle. Dropping the future changes nothing.
     pub async fn wait_until_idle(&self, device: &Device, timeout: Duration) -> Result<(), DeviceError> {
         let deadline = Instant::now() + timeout;
-        let mut pause = FIRST_LOOK;
+        let mut pause = TIMING.device_look_first;
         loop {
             let (machine, opened) = (self.inner.machine.clone(), device.clone());
             let what = format!("opening {}", device.path.display());
             let open = move || opened.open(&*machine, Open::ReadAlone).map(drop);
-            match self.inner.calls.run(what, LOOK_LIMIT, open).await? {
+            match self.inner.calls.run(what, TIMING.device_look_timeout, open).await? {
                 Err(error @ DeviceError::Busy { .. }) if Instant::now() >= deadline => return Err(error),
                 Err(DeviceError::Busy { .. }) => {}
                 Err(DeviceError::Access { source, .. }) if is_gone(&source) => return Ok(()),
                 other => return other,
             }
             sleep_until((Instant::now() + pause).min(deadline)).await;
-            pause = (pause * 2).min(SLOWEST_LOOK);
+            pause = (pause * 2).min(TIMING.device_look_max);
         }
     }
 
@@ -304,7 +290,7 @@ impl Host {
             })
         };
         let what = format!("flushing {}", device.path.display());
-        match self.inner.calls.run(what, FLUSH_LIMIT, flush).await? {
+        match self.inner.calls.run(what, TIMING.flush_timeout, flush).await? {
             Err(DeviceError::Access { source, .. }) if is_gone(&source) => Ok(()),
             flushed => flushed,
         }
@@ -322,7 +308,7 @@ impl Host {
                 expected_size,
             )
         };
-        self.inner.calls.run(what, LOOK_LIMIT, look).await?
+        self.inner.calls.run(what, TIMING.device_look_timeout, look).await?
     }
 }
 

@@ -41,21 +41,17 @@ pub(crate) mod size;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use crate::machine::Open;
 use crate::offload::OffloadError;
+use crate::timing::TIMING;
 use crate::tool::ToolError;
 use crate::{Device, DeviceError, Host};
 
 pub use fs_type::{FsType, MkfsOptionError, MkfsOptions};
 pub use probe::Content;
-
-/// How long a device that somebody else holds is waited for: a mkfs that an earlier process started.
-const BUSY_LIMIT: Duration = Duration::from_mins(1);
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a volume is to be made ready for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -206,11 +202,11 @@ impl Host {
     /// Bounded by the limits of the programs that it runs. Dropping the future leaves a running mkfs or fsck going on; the
     /// next call waits for it and takes its result.
     pub async fn prepare_filesystem(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
-        let deadline = Instant::now() + BUSY_LIMIT;
+        let deadline = Instant::now() + TIMING.busy_device_wait;
         loop {
             match self.try_prepare(device, &wanted).await {
                 Err(FilesystemError::Device(DeviceError::Busy { .. })) if Instant::now() < deadline => {
-                    sleep(BUSY_PAUSE).await;
+                    sleep(TIMING.busy_device_retry).await;
                 }
                 result => return result,
             }

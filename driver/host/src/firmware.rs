@@ -6,11 +6,9 @@
 )]
 
 use std::fs;
-use std::time::Duration;
 
+use crate::timing::TIMING;
 use crate::{Host, OffloadError};
-
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// Names that Nova, and clouds built of it, give to their machines; the ones that cloud-init knows as well.
 const PRODUCTS: [&str; 2] = ["OpenStack Nova", "OpenStack Compute"];
@@ -41,7 +39,10 @@ impl Host {
                 .then(|| text("product_uuid").to_lowercase())
                 .filter(|uuid| !uuid.is_empty())
         };
-        self.inner.calls.run("reading the firmware's tables", LIMIT, read).await
+        self.inner
+            .calls
+            .run("reading the firmware's tables", TIMING.firmware_timeout, read)
+            .await
     }
 
     /// The number of the network interface of this name, or of this number; `None`: there is no such one.
@@ -55,7 +56,10 @@ impl Host {
         }
         let path = self.inner.paths.sys.join("class/net").join(name).join("ifindex");
         let read = move || fs::read_to_string(path).ok()?.trim().parse().ok();
-        self.inner.calls.run("reading a network interface", LIMIT, read).await
+        self.inner
+            .calls
+            .run("reading a network interface", TIMING.firmware_timeout, read)
+            .await
     }
 
     /// Numbers of the network interfaces that are up, the loopback not among them. Bounded by 5 s.
@@ -84,7 +88,7 @@ impl Host {
         };
         self.inner
             .calls
-            .run("reading the network interfaces", LIMIT, read)
+            .run("reading the network interfaces", TIMING.firmware_timeout, read)
             .await
     }
 }

@@ -5,16 +5,14 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::filesystem::size;
 use crate::machine::Open;
+use crate::timing::TIMING;
 use crate::{Device, FsType, Host, Machine, MountTable, OffloadError};
 
-/// How long one question may take. A healthy device takes milliseconds, a busy one seconds.
-const LIMIT: Duration = Duration::from_secs(5);
 /// What direct reads have to be aligned to: at least the device's sector.
 const ALIGNMENT: usize = 4096;
 
@@ -92,7 +90,10 @@ impl Host {
             .join(format!("dev/block/{}:{}", number.0, number.1));
         let what = format!("looking for device {}:{}", number.0, number.1);
         let machine = self.inner.machine.clone();
-        self.inner.calls.run(what, LIMIT, move || machine.exists(&entry)).await
+        self.inner
+            .calls
+            .run(what, TIMING.health_timeout, move || machine.exists(&entry))
+            .await
     }
 
     /// The beginning of the device, read past every cache. No finding where the question could not be asked, because this
@@ -110,7 +111,7 @@ impl Host {
         match self
             .inner
             .calls
-            .run(what, LIMIT, move || read_directly(&*machine, &read))
+            .run(what, TIMING.health_timeout, move || read_directly(&*machine, &read))
             .await
         {
             Ok(Ok(head)) => Ok(head),
@@ -145,7 +146,7 @@ impl Host {
         let state = self
             .inner
             .calls
-            .run(what, LIMIT, move || machine.read_to_string(&file))
+            .run(what, TIMING.health_timeout, move || machine.read_to_string(&file))
             .await;
         let state = state.ok()?.ok()?;
         let state = state.trim();
@@ -168,7 +169,7 @@ impl Host {
             // What statfs answers from memory, a directory does not where the file system was shut down.
             machine.touch_directory(&place)
         };
-        match self.inner.calls.run(what, LIMIT, call).await {
+        match self.inner.calls.run(what, TIMING.health_timeout, call).await {
             Ok(Err(error)) if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::UCLEAN)) => {
                 Some(Finding {
                     trouble: Trouble::FilesystemShutDown,
@@ -200,7 +201,13 @@ impl Host {
             };
             Ok::<_, io::Error>((read("errors_count")?, read("last_error_func").unwrap_or_default()))
         };
-        let (count, function) = self.inner.calls.run(what, LIMIT, read).await.ok()?.ok()?;
+        let (count, function) = self
+            .inner
+            .calls
+            .run(what, TIMING.health_timeout, read)
+            .await
+            .ok()?
+            .ok()?;
         let count: u64 = count.parse().ok().filter(|count| *count > 0)?;
         Some(Finding {
             trouble: Trouble::FilesystemErrors,
@@ -276,7 +283,7 @@ mod tests {
             let call = host
                 .inner
                 .calls
-                .run(format!("call {index}"), LIMIT, move || hung.recv());
+                .run(format!("call {index}"), TIMING.health_timeout, move || hung.recv());
             // Begun, and left to itself.
             tokio::select! {
                 biased;

@@ -40,6 +40,7 @@ pub mod usage;
 
 mod firmware;
 mod offload;
+mod timing;
 
 use std::path::PathBuf;
 use std::sync::Arc;

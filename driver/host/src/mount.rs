@@ -10,7 +10,6 @@ mod refusal;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -20,14 +19,9 @@ pub use options::{MountOptions, OptionError};
 use crate::machine::Kind;
 use crate::mountinfo::{self, MountInfoError, MountTable};
 use crate::offload::OffloadError;
+use crate::timing::TIMING;
 use crate::{Device, FsType, Host, Machine};
 
-/// A mount replays the journal, which takes minutes on a large and busy file system.
-const MOUNT_LIMIT: Duration = Duration::from_mins(10);
-/// An unmount writes back what is dirty.
-const UNMOUNT_LIMIT: Duration = Duration::from_mins(10);
-/// What only touches the kernel's tables.
-const TABLE_LIMIT: Duration = Duration::from_secs(10);
 /// More mounts than this on top of each other are nobody's intention.
 const MOST_LAYERS: usize = 64;
 
@@ -134,7 +128,7 @@ impl Host {
         Ok(self
             .inner
             .calls
-            .run("reading the list of mounts", TABLE_LIMIT, read)
+            .run("reading the list of mounts", TIMING.mount_table_timeout, read)
             .await??)
     }
 
@@ -145,7 +139,9 @@ impl Host {
         Ok(self
             .inner
             .calls
-            .run(what, TABLE_LIMIT, move || mountinfo::resolve(&*machine, &path))
+            .run(what, TIMING.mount_table_timeout, move || {
+                mountinfo::resolve(&*machine, &path)
+            })
             .await?)
     }
 
@@ -155,7 +151,9 @@ impl Host {
         let what = format!("creating {}", target.display());
         self.inner
             .calls
-            .run(what, TABLE_LIMIT, move || create_place(&*machine, &target, place, mode))
+            .run(what, TIMING.mount_table_timeout, move || {
+                create_place(&*machine, &target, place, mode)
+            })
             .await?
     }
 
@@ -165,7 +163,9 @@ impl Host {
         let what = format!("removing {}", target.display());
         self.inner
             .calls
-            .run(what, TABLE_LIMIT, move || remove_place(&*machine, &target))
+            .run(what, TIMING.mount_table_timeout, move || {
+                remove_place(&*machine, &target)
+            })
             .await?
     }
 
@@ -185,7 +185,7 @@ impl Host {
         let (disk, target, options) = (device.clone(), target.to_owned(), options.clone());
         if fs_type == FsType::Btrfs {
             let call = move || mount_btrfs(&*machine, &proc, &disk, &target, &options);
-            return self.inner.calls.run(what, MOUNT_LIMIT, call).await?;
+            return self.inner.calls.run(what, TIMING.mount_timeout, call).await?;
         }
         let device = disk.path;
         let call = move || match mount(&*machine, &device, &target, fs_type, &options) {
@@ -207,7 +207,7 @@ impl Host {
             }
             mounted => mounted,
         };
-        self.inner.calls.run(what, MOUNT_LIMIT, call).await?
+        self.inner.calls.run(what, TIMING.mount_timeout, call).await?
     }
 
     /// Shows `from` at `target` as well; both exist and nothing is mounted on `target`. Bounded by 10 s.
@@ -246,7 +246,7 @@ impl Host {
             }
             bound
         };
-        self.inner.calls.run(what, TABLE_LIMIT, call).await?
+        self.inner.calls.run(what, TIMING.mount_table_timeout, call).await?
     }
 
     /// Unmounts everything that is mounted on `target`, and what an interrupted [`Host::bind`] left beside it. Nothing
@@ -261,7 +261,7 @@ impl Host {
             discard_draft(&*machine, &proc, &draft_of(&target))?;
             unmount_all(&*machine, &proc, &target)
         };
-        self.inner.calls.run(what, UNMOUNT_LIMIT, call).await?
+        self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
     }
 
     /// Writes back what is dirty in the file system that is mounted at `target`: what an unmount does not do while the file system
@@ -284,7 +284,7 @@ impl Host {
                 source,
             })
         };
-        self.inner.calls.run(what, UNMOUNT_LIMIT, call).await?
+        self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
     }
 
     /// Whether something is mounted at `path`, or is left beside it of what was to be mounted there. Bounded by 20 s.
@@ -309,7 +309,11 @@ impl Host {
         };
         self.inner
             .calls
-            .run(format!("looking at {}", path.display()), TABLE_LIMIT, call)
+            .run(
+                format!("looking at {}", path.display()),
+                TIMING.mount_table_timeout,
+                call,
+            )
             .await?
     }
 }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::device::{serials, upper};
+use crate::timing::TIMING;
 use crate::{Host, Machine, MountError, MountTable, mountinfo};
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// More volumes than this are never promised: the limit that the Go driver documents, and what a SCSI controller of a
 /// hypervisor is given.
@@ -52,7 +50,11 @@ impl Host {
         let mounts = self.mounts().await?;
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
         let count = move || count(&*machine, &sys, &mounts);
-        Ok(self.inner.calls.run("counting disks and slots", LIMIT, count).await?)
+        Ok(self
+            .inner
+            .calls
+            .run("counting disks and slots", TIMING.slots_timeout, count)
+            .await?)
     }
 }
 

@@ -2,16 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::Host;
 use crate::machine::Open;
 use crate::offload::OffloadError;
-
-/// How long one question to the kernel may take. The kubelet asks for all volumes once a minute.
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::timing::TIMING;
 
 /// How full a file system is. Bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +58,7 @@ impl Host {
         let asked = self
             .inner
             .calls
-            .run(what, LIMIT, move || machine.statvfs(&place))
+            .run(what, TIMING.usage_timeout, move || machine.statvfs(&place))
             .await?;
         asked.map_err(|source| {
             let path = path.to_owned();
@@ -79,7 +76,9 @@ impl Host {
         let size = self
             .inner
             .calls
-            .run(what, LIMIT, move || machine.open_disk(&device, Open::Read)?.size())
+            .run(what, TIMING.usage_timeout, move || {
+                machine.open_disk(&device, Open::Read)?.size()
+            })
             .await?;
         size.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => UsageError::NotFound { path: path.to_owned() },

@@ -23,13 +23,8 @@ use tracing::{debug, warn};
 
 use crate::endpoint::TcpAddress;
 use crate::metrics::Metrics;
+use crate::timing::TIMING;
 use crate::tls::{Plain, TlsListener};
-
-/// How long open connections may take to end after shutdown was asked for.
-const DRAIN: Duration = Duration::from_secs(2);
-/// How long a check may take where [`AdminServer::check_timeout`] says nothing else. Shorter than the timeouts that probes
-/// usually have, so that the reason reaches the kubelet's event.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 type Note = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -62,7 +57,7 @@ impl AdminServer {
             liveness: Arc::new(|| Box::pin(async { Ok(()) })),
             readiness: Arc::new(|| Box::pin(async { Ok(()) })),
             note: Arc::new(|| None),
-            check_timeout: CHECK_TIMEOUT,
+            check_timeout: TIMING.check_timeout,
             extra: Router::new(),
             secure_metrics: None,
         }
@@ -213,7 +208,7 @@ async fn drained(serve: impl Future<Output = io::Result<()>>, shutdown: Cancella
     tokio::pin!(serve);
     tokio::select! {
         served = &mut serve => served,
-        () = shutdown.cancelled() => timeout(DRAIN, serve).await.unwrap_or_else(|_elapsed| {
+        () = shutdown.cancelled() => timeout(TIMING.drain_timeout, serve).await.unwrap_or_else(|_elapsed| {
             debug!("an admin connection did not end in time and is cut");
             Ok(())
         }),
@@ -396,7 +391,7 @@ mod tests {
         let hanging = tokio::spawn(reqwest::get(url));
         assert_eq!(running.get("/healthz").await.0, 200);
         running.shutdown.cancel();
-        timeout(DRAIN * 5, running.task)
+        timeout(TIMING.drain_timeout * 5, running.task)
             .await
             .expect("ends in time")
             .expect("does not panic")

@@ -10,4 +10,5 @@ pub mod metrics;
 pub mod signals;
 pub mod socket;
 pub mod telemetry;
+mod timing;
 pub mod tls;

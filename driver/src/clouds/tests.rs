@@ -260,7 +260,7 @@ async fn what_was_found_with_the_credentials_of_secrets_is_not_looked_for_at_eac
     assert_eq!((west.count("get_volume"), east.log().len()), (1, 0));
 
     tokio::time::pause();
-    tokio::time::advance(FOUND_LIFETIME).await;
+    tokio::time::advance(TIMING.found_cloud_ttl).await;
     tokio::time::resume();
     clouds.of_volume(&id, &secrets).await.expect("asked").expect("found");
     assert_eq!(west.count("get_volume"), 2);

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cinder_cloud::{Cloud, VolumeId};
 use csi_sources::Sources;
@@ -13,10 +12,10 @@ use tonic::Status;
 
 use super::token::{List, PagePosition};
 
+use crate::timing::TIMING;
+
 /// How many walks are kept; the next page of an older one begins with new lists.
 const MOST: usize = 3;
-/// How long a walk is kept after its last page.
-const LIFETIME: Duration = Duration::from_mins(1);
 
 /// What a list has of each cloud, by the clouds' names.
 pub(super) type Lists<E> = Vec<ListOfCloud<E>>;
@@ -141,14 +140,14 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
         drop(kept);
         let walks = Arc::downgrade(&self.kept);
         tokio::spawn(async move {
-            let mut rest = Some(LIFETIME);
+            let mut rest = Some(TIMING.walk_ttl);
             while let Some(time) = rest {
                 sleep(time).await;
                 let Some(kept) = walks.upgrade() else { return };
                 let mut kept = kept.lock();
-                kept.retain(|walk| walk.used.elapsed() < LIFETIME);
+                kept.retain(|walk| walk.used.elapsed() < TIMING.walk_ttl);
                 let walk = kept.iter().find(|walk| walk.number == number);
-                rest = walk.map(|walk| LIFETIME.saturating_sub(walk.used.elapsed()));
+                rest = walk.map(|walk| TIMING.walk_ttl.saturating_sub(walk.used.elapsed()));
             }
         });
         number
@@ -158,6 +157,7 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use cinder_cloud::{CloudConfig, CloudOptions};
 
@@ -220,11 +220,11 @@ mod tests {
         let (_, mut token) = stage.next("").await;
         let lists = Arc::downgrade(&stage.walks.kept()[0].lists);
         for _ in 0..4 {
-            sleep(LIFETIME / 2).await;
+            sleep(TIMING.walk_ttl / 2).await;
             (_, token) = stage.next(&token).await;
         }
         assert_eq!(stage.fetched.get(), 1);
-        sleep(LIFETIME + Duration::from_millis(10)).await;
+        sleep(TIMING.walk_ttl + Duration::from_millis(10)).await;
         assert!(lists.upgrade().is_none());
 
         let (entries, _) = stage.next(&token).await;

@@ -15,9 +15,7 @@ use super::fields::{self, Use};
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
-
-/// How long this node may take to see a volume's new size. Nova tells the hypervisor within moments, if Cinder tells Nova.
-const GROWTH_WAIT: Duration = Duration::from_mins(1);
+use crate::timing::TIMING;
 
 /// The most that the header of its keys takes from an encrypted volume: 2 MiB with LUKS1, 16 MiB with LUKS2. The kubelet asks for the
 /// size that Cinder tells, and no call tells this node which volume is encrypted. Cinder's volumes grow by a GiB at least.
@@ -141,7 +139,7 @@ impl Expand {
 
     async fn grown(&self, host: &Host) -> Result<Device, NodeError> {
         let found = host
-            .find_device(&self.volume_id, Some(self.least_bytes()), GROWTH_WAIT)
+            .find_device(&self.volume_id, Some(self.least_bytes()), TIMING.growth_wait)
             .await;
         found.map_err(|error| match error {
             // Not yet: the kubelet asks again, and what Nova was told late is found then.

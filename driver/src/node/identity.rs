@@ -13,12 +13,10 @@ use csi_host::Host;
 use tokio::io::AsyncReadExt;
 
 use crate::args::DEFAULT_METADATA_URL;
+use crate::timing::TIMING;
 
-/// How long one question to the metadata service may take where cloud.conf does not say it.
-const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// cloud-init's file has a few KiB; with long user data some more.
 const LARGEST_FILE: u64 = 4 << 20;
-const FILE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A place that knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +132,7 @@ impl Sources {
     }
 
     async fn ask_service(&self, host: &Host) -> Result<InstanceMetadata, String> {
-        let timeout = self.timeout.unwrap_or(REQUEST_LIMIT);
+        let timeout = self.timeout.unwrap_or(TIMING.metadata_timeout);
         if let Some(place) = LinkLocal::of(&self.metadata_url) {
             return self.ask_on_links(host, &place, timeout).await;
         }
@@ -181,7 +179,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, String> {
         file.take(LARGEST_FILE).read_to_end(&mut text).await?;
         Ok::<_, std::io::Error>(text)
     };
-    match tokio::time::timeout(FILE_LIMIT, reading).await {
+    match tokio::time::timeout(TIMING.cloud_init_timeout, reading).await {
         Ok(read) => read.map_err(|error| problem(&error)),
         Err(late) => Err(problem(&late)),
     }

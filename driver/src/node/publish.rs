@@ -5,7 +5,6 @@
 //! several: that is how Kubernetes shares a ReadWriteOnce volume between the pods of a node.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use csi_host::mount::Place;
 use csi_host::{Device, DeviceError, Host, Mount, MountOptions, MountTable};
@@ -19,10 +18,8 @@ use super::NodeService;
 use super::fields::{self, NodeCapability, Use};
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
+use crate::timing::TIMING;
 use crate::{parameters, status};
-
-/// The device was there when the volume was staged: this is for a udev that is redoing its links.
-const DEVICE_WAIT: Duration = Duration::from_secs(5);
 
 /// What NodePublishVolume is to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +86,9 @@ pub(super) async fn publish(
 impl PublishRequest {
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("looking for the device");
-        let device = host.find_device(&self.volume_id, None, DEVICE_WAIT).await?;
+        let device = host
+            .find_device(&self.volume_id, None, TIMING.staged_device_wait)
+            .await?;
         let mounts = host.mounts().await?;
         progress.set("binding the volume to the target");
         match &self.wanted.usage {

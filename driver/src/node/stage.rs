@@ -9,10 +9,11 @@ use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
 
+use super::NodeService;
 use super::fields::{self, NodeCapability, Use};
-use super::{DEVICE_WAIT, NodeService};
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
+use crate::timing::TIMING;
 use crate::{parameters, status};
 
 /// A file system that is smaller than its device by less stays as it is: each kind leaves some of the end unused.
@@ -99,7 +100,7 @@ impl Stage {
 
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("waiting for the device");
-        let mut device = host.find_device(&self.volume_id, self.size, DEVICE_WAIT).await?;
+        let mut device = host.find_device(&self.volume_id, self.size, TIMING.device_wait).await?;
         match &self.wanted.usage {
             Use::Block => {
                 // The kernel's flag stays: it may keep a pod from writing that has the device read-only, and the kubelet

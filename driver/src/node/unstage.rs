@@ -18,9 +18,7 @@ use super::{NodeService, fields};
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
-
-/// How long a device that has to be idle may stay in use before one call says so. The kernel needs moments after an unmount.
-const IDLE_WAIT: Duration = Duration::from_secs(20);
+use crate::timing::TIMING;
 
 pub(super) async fn unstage(
     service: &NodeService,
@@ -99,7 +97,11 @@ impl Unstage {
         }
         progress.set("waiting until the device is no longer in use");
         let refuses = self.device_in_use_timeout.is_zero();
-        let limit = if refuses { IDLE_WAIT } else { self.device_in_use_timeout };
+        let limit = if refuses {
+            TIMING.device_idle_wait
+        } else {
+            self.device_in_use_timeout
+        };
         match host.wait_until_idle(&device, limit).await {
             Err(DeviceError::Busy { path, .. }) if refuses => {
                 let holder = host.holders(&device).await.unwrap_or_default().to_string();

@@ -7,13 +7,12 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::status;
+use crate::timing::TIMING;
 
 /// The header in which a gRPC client says how long it will wait.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// The margin is a tenth of the client's time …
 const MARGIN_SHARE: u32 = 10;
-/// … and this at most: enough for an answer's way over a unix socket on a busy machine.
-const MARGIN_MAX: Duration = Duration::from_millis(500);
 
 /// The moment at which a call stops waiting and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +31,7 @@ impl Deadline {
             .get(GRPC_TIMEOUT)
             .and_then(|value| parse(value.to_str().ok()?));
         Self::within(asked.map_or(fallback, |limit| {
-            limit.saturating_sub(MARGIN_MAX.min(limit / MARGIN_SHARE))
+            limit.saturating_sub(TIMING.answer_margin_max.min(limit / MARGIN_SHARE))
         }))
     }
 
@@ -81,7 +80,7 @@ fn parse(text: &str) -> Option<Duration> {
         'n' => Duration::from_nanos(count),
         _ => return None,
     };
-    Some(limit.min(Duration::from_hours(24)))
+    Some(limit.min(TIMING.longest_call))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::mutable::{APPEND_METADATA, appended_metadata};
 use super::{KUBERNETES_PREFIX, METADATA_CLUSTER};
 
+use crate::timing::TIMING;
+
 const TYPE: &str = "type";
 const FORCE_CREATE: &str = "force-create";
 const AVAILABILITY: &str = "availability";
@@ -15,8 +17,6 @@ const SNAPSHOT_NAME: &str = "csi.storage.k8s.io/volumesnapshot/name";
 const SNAPSHOT_NAMESPACE: &str = "csi.storage.k8s.io/volumesnapshot/namespace";
 const CONTENT_NAME: &str = "csi.storage.k8s.io/volumesnapshotcontent/name";
 
-/// The time that a backup may take whatever its size.
-const BACKUP_BASE: Duration = Duration::from_secs(30);
 /// Seconds per GiB on top, unless the class says otherwise.
 const BACKUP_PACE_DEFAULT: u32 = 20;
 
@@ -123,7 +123,9 @@ impl SnapshotParameters {
     /// How long a backup of so many GiB may take before it is told as late.
     pub fn backup_limit(&self, gibibytes: u64) -> Duration {
         let pace = Duration::from_secs(u64::from(self.backup_pace));
-        BACKUP_BASE.saturating_add(pace.saturating_mul(u32::try_from(gibibytes).unwrap_or(u32::MAX)))
+        TIMING
+            .backup_base
+            .saturating_add(pace.saturating_mul(u32::try_from(gibibytes).unwrap_or(u32::MAX)))
     }
 }
 

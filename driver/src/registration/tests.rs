@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use csi_host::{Host, HostPaths};
 use csi_proto::pluginregistration::v1::registration_client::RegistrationClient;

@@ -3,16 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cinder_cloud::{Cloud, Login};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// The first login is tried again after this time, doubled each time …
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// … up to this.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+use crate::timing::TIMING;
 
 /// What is known about the logins. Clones are the same one.
 #[derive(Debug, Clone, Default)]
@@ -71,7 +67,7 @@ impl Logins {
 
     /// Tries until it succeeds once, by this or by a reload, or `shutdown` comes.
     pub(super) async fn run(self, name: String, cloud: Cloud, shutdown: CancellationToken) {
-        let mut pause = RETRY_FIRST;
+        let mut pause = TIMING.login_retry_first;
         while self.is_pending(&name) {
             let tried = tokio::select! {
                 biased;
@@ -88,7 +84,7 @@ impl Logins {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_MAX),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(TIMING.login_retry_max),
             }
         }
     }

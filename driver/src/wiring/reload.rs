@@ -23,15 +23,7 @@ use metrics::ReloadOutcome;
 use super::login::Logins;
 use super::process::Connector;
 use crate::clouds::Clouds;
-
-/// How often the files are read even where the kernel reported nothing: a network file system, a link's target elsewhere.
-const POLL: Duration = Duration::from_mins(1);
-/// How long files are left alone after a change: several are written one after the other.
-const SETTLE: Duration = Duration::from_millis(200);
-/// After a cloud gave no answer it is tried again after this, doubled each time up to [`POLL`].
-const AGAIN: Duration = Duration::from_secs(1);
-/// After a cloud refused, the same credentials are tried again after this only: Keystone locks accounts.
-const AGAIN_REFUSED: Duration = Duration::from_mins(10);
+use crate::timing::TIMING;
 
 /// Where the configuration is read from.
 #[derive(Debug, Clone)]
@@ -116,7 +108,7 @@ impl Reload {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                () = self.changes.happen() => tokio::time::sleep(SETTLE).await,
+                () = self.changes.happen() => tokio::time::sleep(TIMING.config_settle).await,
                 () = tokio::time::sleep_until(next) => {}
             }
             let files = tokio::select! {
@@ -133,7 +125,7 @@ impl Reload {
     /// When to look again even where the kernel reports nothing. While the files cannot be understood nothing is tried, so what was
     /// due to be tried again is no reason to look: it would stay due, and look would follow on look without a pause.
     fn next(&self) -> Instant {
-        let poll = Instant::now() + POLL;
+        let poll = Instant::now() + TIMING.config_poll;
         let trials = self.trials.values().map(|trial| trial.again);
         let again = trials.min().filter(|_| self.malformed.is_none());
         again.map_or(poll, |again| again.min(poll))
@@ -184,7 +176,7 @@ impl Reload {
             if before.is_some_and(|trial| trial.again > Instant::now()) {
                 continue;
             }
-            let pause = before.map_or(AGAIN, |trial| (trial.pause * 2).min(POLL));
+            let pause = before.map_or(TIMING.config_retry, |trial| (trial.pause * 2).min(TIMING.config_poll));
             let tried = match served.get(name) {
                 Some(cloud) => cloud.reload(config.clone()).await,
                 None => self.take_on(name, config).await,
@@ -235,7 +227,7 @@ impl Reload {
         });
         let trial = Trial {
             hash,
-            again: Instant::now() + if answered { AGAIN_REFUSED } else { pause },
+            again: Instant::now() + if answered { TIMING.config_retry_refused } else { pause },
             pause,
             why: error.to_string(),
         };
@@ -254,8 +246,8 @@ impl Reload {
         }
         let trial = Trial {
             hash: String::new(),
-            again: Instant::now() + AGAIN_REFUSED,
-            pause: POLL,
+            again: Instant::now() + TIMING.config_retry_refused,
+            pause: TIMING.config_poll,
             why: "its section is gone; restart the driver if that is meant".into(),
         };
         self.trials.insert(name.to_owned(), trial);

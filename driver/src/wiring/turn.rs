@@ -5,13 +5,11 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked whether somebody serves.
-const LOOK: Duration = Duration::from_millis(100);
+use crate::timing::TIMING;
 
 /// Waits until nobody serves the socket; `None` when the shutdown comes first.
 pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()> {
@@ -22,7 +20,7 @@ pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()
             told = true;
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(TIMING.socket_check) => {}
             () = shutdown.cancelled() => return None,
         }
     }
@@ -68,7 +66,7 @@ mod tests {
         let _hangs = tokio::net::UnixListener::bind(&path).expect("a socket");
         let shutdown = CancellationToken::new();
         // Longer than it takes to fill its queue.
-        let waits = tokio::time::timeout(LOOK * 10_000, wait(&path, &shutdown));
+        let waits = tokio::time::timeout(TIMING.socket_check * 10_000, wait(&path, &shutdown));
         assert!(waits.await.is_err(), "nobody answers, but the socket is not free");
     }
 

@@ -10,6 +10,7 @@ use super::cached::Cached;
 use crate::api::block_storage::{Source, Volume};
 use crate::api::compute::Server;
 use crate::ids::{GiB, ServerId, VolumeId};
+use crate::timing::TIMING;
 
 /// What a list tells of a volume. Small, because lists of many thousands of volumes are kept for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +45,6 @@ impl From<&Volume> for ListedVolume {
     }
 }
 
-/// How long a list is good: sidecars that begin a walk together share one.
-const LIFETIME: Duration = Duration::from_secs(5);
-/// How long the servers' list is good: it tells of trouble, which does not pass in seconds.
-const SERVERS_LIFETIME: Duration = Duration::from_secs(15);
-
 /// The lists that are kept.
 #[derive(Debug)]
 pub(crate) struct Listing {
@@ -59,19 +55,19 @@ pub(crate) struct Listing {
 impl Default for Listing {
     fn default() -> Self {
         Self {
-            volumes: Arc::new(Cached::for_time(LIFETIME)),
-            servers: Arc::new(Cached::for_time(SERVERS_LIFETIME)),
+            volumes: Arc::new(Cached::for_time(TIMING.volume_list_ttl)),
+            servers: Arc::new(Cached::for_time(TIMING.server_list_ttl)),
         }
     }
 }
 
 impl Listing {
     pub(crate) fn evict_volumes_later(&self) {
-        evict_later(&self.volumes, LIFETIME);
+        evict_later(&self.volumes, TIMING.volume_list_ttl);
     }
 
     pub(crate) fn evict_servers_later(&self) {
-        evict_later(&self.servers, SERVERS_LIFETIME);
+        evict_later(&self.servers, TIMING.server_list_ttl);
     }
 }
 
@@ -80,7 +76,7 @@ fn evict_later<T: Send + Sync + 'static>(cached: &Arc<Cached<T>>, lifetime: Dura
     let cached = Arc::downgrade(cached);
     tokio::spawn(async move {
         // Its time begins a moment later than the sleep.
-        sleep(lifetime + Duration::from_secs(1)).await;
+        sleep(lifetime + TIMING.list_eviction).await;
         if let Some(cached) = cached.upgrade() {
             cached.evict().await;
         }

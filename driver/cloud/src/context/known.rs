@@ -2,18 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::block_storage::{Pool, Quotas, VolumeType};
 use crate::context::cached::Cached;
-
-/// How long what was read of quotas, pools, zones and types is good.
-const LIFETIME: Duration = Duration::from_secs(30);
-/// How long a refusal to show the pools is remembered: roles change seldom.
-const REFUSAL_LIFETIME: Duration = Duration::from_hours(1);
+use crate::timing::TIMING;
 
 type Pools = Cached<Vec<Pool>>;
 
@@ -33,10 +28,10 @@ pub(crate) struct Known {
 impl Default for Known {
     fn default() -> Self {
         Self {
-            quotas: Cached::for_time(LIFETIME),
-            types: Cached::for_time(LIFETIME),
-            zones: Cached::for_time(LIFETIME),
-            backends: Cached::for_time(LIFETIME),
+            quotas: Cached::for_time(TIMING.cloud_facts_ttl),
+            types: Cached::for_time(TIMING.cloud_facts_ttl),
+            zones: Cached::for_time(TIMING.cloud_facts_ttl),
+            backends: Cached::for_time(TIMING.cloud_facts_ttl),
             pools: Mutex::default(),
             refused: Mutex::default(),
         }
@@ -47,12 +42,12 @@ impl Known {
     pub(crate) fn pools_of(&self, volume_type: Option<&str>) -> Arc<Pools> {
         let mut pools = self.pools.lock();
         let entry = pools.entry(volume_type.map(str::to_owned));
-        Arc::clone(entry.or_insert_with(|| Arc::new(Cached::for_time(LIFETIME))))
+        Arc::clone(entry.or_insert_with(|| Arc::new(Cached::for_time(TIMING.cloud_facts_ttl))))
     }
 
     pub(crate) fn is_refused(&self) -> bool {
         let refused = *self.refused.lock();
-        refused.is_some_and(|at| at.elapsed() < REFUSAL_LIFETIME)
+        refused.is_some_and(|at| at.elapsed() < TIMING.pools_refusal_ttl)
     }
 
     pub(crate) fn remember_refusal(&self) {

@@ -27,14 +27,11 @@ use crate::http::fault;
 use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
+use crate::timing::TIMING;
 
 pub use credential::CredentialFacts;
 
 const OPERATION: &str = "token_create";
-/// A token is renewed this long before its end, or at 4/5 of its life where that is shorter.
-const RENEW_BEFORE: Duration = Duration::from_mins(5);
-/// After a failed renewal of a token that still works, the next attempt waits this long.
-const RENEW_AGAIN: Duration = Duration::from_secs(15);
 
 /// A token and what came with it.
 pub(crate) struct Token {
@@ -130,7 +127,7 @@ impl Keystone {
                 let mut state = self.state.write().await;
                 if let Some(token) = state.usable() {
                     tracing::warn!(%error, "the token could not be renewed; the old one stays in use until it ends");
-                    state.renew_at = Some(Instant::now() + RENEW_AGAIN);
+                    state.renew_at = Some(Instant::now() + TIMING.token_renewal_retry);
                     Ok(token)
                 } else {
                     state.failure = Some((Instant::now(), error.clone()));
@@ -261,7 +258,7 @@ impl Keystone {
 
 /// How long a token of this life span is used before it is renewed.
 fn renew_after(life: Duration) -> Duration {
-    life.mul_f64(0.8).max(life.saturating_sub(RENEW_BEFORE))
+    life.mul_f64(0.8).max(life.saturating_sub(TIMING.token_renewal))
 }
 
 /// The session's view of Keystone: token and catalogue.
@@ -372,7 +369,7 @@ mod tests {
             project_name: String::new(),
             user_id: "u".to_owned(),
             catalog: Vec::new(),
-            usable_until: Instant::now() + RENEW_BEFORE,
+            usable_until: Instant::now() + TIMING.token_renewal,
         });
         {
             let mut state = keystone.state.write().await;
@@ -386,7 +383,7 @@ mod tests {
             .expect("waits for nobody")
             .expect("works");
         assert_eq!(old.generation, 1);
-        tokio::time::advance(RENEW_BEFORE).await;
+        tokio::time::advance(TIMING.token_renewal).await;
         assert!(
             keystone.token().now_or_never().is_none(),
             "it has ended: only a login helps"

@@ -7,6 +7,7 @@ use csi_sources::Sources;
 
 use crate::http::client::{Connect, Reqwest};
 use crate::http::observer::{Observer, Unobserved};
+use crate::timing::TIMING;
 
 /// How to talk to a cloud, apart from which one.
 #[derive(Debug, Clone)]
@@ -35,9 +36,9 @@ impl Default for CloudOptions {
     fn default() -> Self {
         Self {
             user_agent: concat!("cinder-csi/", env!("CARGO_PKG_VERSION")).to_owned(),
-            request_timeout: Duration::from_mins(1),
-            operation_timeout: Duration::from_mins(10),
-            stuck_after: Duration::from_secs(90),
+            request_timeout: TIMING.request_timeout,
+            operation_timeout: TIMING.operation_timeout,
+            stuck_after: TIMING.stuck_after,
             credentials_of_request: false,
             observer: Arc::new(Unobserved),
             connector: Arc::new(Reqwest),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use csi_sources::Sources;
 use tokio::time::Instant;
 
+use crate::timing::TIMING;
+
 const MAX_ATTEMPTS: u32 = 5;
-const FIRST_DELAY: Duration = Duration::from_millis(200);
-const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// The repeats of one request.
 #[derive(Debug)]
@@ -32,7 +32,10 @@ impl<'a> Retry<'a> {
         if self.attempt >= MAX_ATTEMPTS {
             return None;
         }
-        let ceiling = FIRST_DELAY.saturating_mul(1 << self.attempt.min(16)).min(LONGEST_DELAY);
+        let ceiling = TIMING
+            .request_retry_first
+            .saturating_mul(1 << self.attempt.min(16))
+            .min(TIMING.request_retry_max);
         self.attempt += 1;
         let delay = at_least
             .unwrap_or_default()
@@ -59,7 +62,10 @@ mod tests {
         let mut retry = Retry::within(Duration::from_hours(1), &sources);
         let delays: Vec<Duration> = std::iter::from_fn(|| retry.next(None)).collect();
         assert_eq!(delays.len(), 4);
-        assert!(delays.iter().all(|delay| *delay <= LONGEST_DELAY), "{delays:?}");
+        assert!(
+            delays.iter().all(|delay| *delay <= TIMING.request_retry_max),
+            "{delays:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,11 +9,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::http::retry::jitter;
+use crate::timing::TIMING;
 
 /// How many requests to one cloud are under way at most.
 const AT_ONCE: usize = 32;
-/// Over how long those come back that waited for the end of a pause, so that they do not come all at once.
-const SPREAD: Duration = Duration::from_millis(500);
 
 /// Why a request is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +61,7 @@ impl Throttle {
                 let left = end.saturating_duration_since(Instant::now());
                 return Err(Held::Paused { left, answer });
             }
-            sleep_until((end + jitter(SPREAD, &self.sources)).min(deadline)).await;
+            sleep_until((end + jitter(TIMING.throttle_spread, &self.sources)).min(deadline)).await;
         }
         match timeout_at(deadline, self.slots.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),

@@ -16,7 +16,6 @@ mod step;
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +27,8 @@ use crate::ids::{AttachmentId, ServerId, VolumeId};
 use crate::operations::access_mode::forget_mode;
 use crate::operations::attachments::attach::check_room;
 use crate::poll::timestamp;
-use case::{Case, GRACE};
+use crate::timing::TIMING;
+use case::Case;
 use step::Wish;
 
 /// A volume that is attached.
@@ -59,8 +59,6 @@ pub struct AttachOptions {
 
 /// The status of a server that Nova is making.
 const BUILDING: &str = "BUILD";
-/// A server that Nova does not show so long after its volume was reserved is gone, and not about to come.
-const UNSEEN_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 
 fn pair(volume: &VolumeId, server: &ServerId) -> String {
     format!("volume {volume}, server {server}")
@@ -140,7 +138,7 @@ async fn changed_lately(cx: &Context, volume: &VolumeId) -> Result<bool, CloudEr
     let found = BlockStorage::new(&cx.transport).volume(volume).await?;
     let changed = found.and_then(|found| timestamp(found.updated_at.as_deref().unwrap_or(&found.created_at)));
     let now = cx.transport.time_of_cinder();
-    Ok(changed.is_some_and(|changed| now.duration_since(changed) < UNSEEN_LIMIT))
+    Ok(changed.is_some_and(|changed| now.duration_since(changed) < TIMING.unseen_server))
 }
 
 /// Removes the half-made attachments of a volume that is not attached to anything and that nobody stands behind, so that it can
@@ -155,7 +153,7 @@ pub(crate) async fn clear_strays(cx: &Context, volume: &VolumeId) -> Result<bool
     if suspects.is_empty() {
         return Ok(false);
     }
-    sleep(GRACE).await;
+    sleep(TIMING.stray_grace).await;
     let mut cleared = false;
     for attachment in look().await?.iter().filter(|id| suspects.contains(id)) {
         tracing::warn!(%volume, %attachment, "removing an attachment that was left over: Nova has no record of it");

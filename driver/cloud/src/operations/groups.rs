@@ -35,8 +35,7 @@ use crate::operations::groups::own::{
     age, dissolve_groups_named, dissolve_if_own, free_volumes, leave_own_group, own_group,
 };
 use crate::operations::groups::poll::{group_made, group_snapshot_made, group_with, settled};
-use crate::poll::NEW;
-use poll::AGAIN;
+use crate::timing::TIMING;
 
 /// How often a creation begins anew after the remains of an earlier one were cleared away.
 const ROUNDS: u32 = 5;
@@ -359,11 +358,11 @@ async fn with_all_members(
     record: &GroupSnapshotRecord,
     new: &NewGroupSnapshot,
 ) -> Result<GroupSnapshot, CloudError> {
-    let end = Instant::now() + NEW;
+    let end = Instant::now() + TIMING.database_lag;
     let wanted = own::members_wanted(record).unwrap_or(new.volumes.len());
     let mut found = with_members(cx, record).await?;
     while found.snapshots.len() < wanted && Instant::now() < end {
-        sleep(jitter(AGAIN, &cx.options.sources)).await;
+        sleep(jitter(TIMING.unshown_recheck, &cx.options.sources)).await;
         found = with_members(cx, record).await?;
     }
     Ok(found)

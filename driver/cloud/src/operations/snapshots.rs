@@ -13,8 +13,6 @@ use crate::marks;
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
 
-pub(crate) use create::LOOKUPS;
-
 /// How often a request is made anew after the obstacle to it has gone.
 pub(crate) const ROUNDS: u32 = 5;
 

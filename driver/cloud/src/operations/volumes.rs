@@ -6,8 +6,6 @@ pub(crate) mod expand;
 pub(crate) mod judge;
 pub(crate) mod source;
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
@@ -16,11 +14,10 @@ use crate::error::{CloudError, Failure};
 use crate::ids::VolumeId;
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
+use crate::timing::TIMING;
 
 /// How often a request is made anew after the obstacle to it has gone.
 const ROUNDS: u32 = 5;
-/// How long an operation that somebody else began may stand in the way.
-pub(crate) const SETTLE_LIMIT: Duration = Duration::from_mins(2);
 
 /// A refusal that comes from what else is being done to the volume: it passes, so it is a conflict that names the state. `None` for
 /// one that has another cause.
@@ -69,7 +66,7 @@ pub(crate) async fn message(cx: &Context, id: &VolumeId) -> String {
         })
 }
 
-/// Waits until the volume has left the state of transition in which it was seen; bounded by [`SETTLE_LIMIT`], too.
+/// Waits until the volume has left the state of transition in which it was seen; bounded by `settle_timeout`, too.
 pub(crate) async fn settle(
     cx: &Context,
     volume: &Volume,
@@ -83,7 +80,7 @@ pub(crate) async fn settle(
         name: None,
         status: Some(volume.status.clone()),
         started,
-        deadline: deadline.min(started + SETTLE_LIMIT),
+        deadline: deadline.min(started + TIMING.settle_timeout),
         at_most_every: None,
         what,
     };

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::timing::TIMING;
+
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -50,10 +52,6 @@ impl Kind {
     }
 }
 
-/// No look comes sooner than this after a request.
-const SOONEST: f64 = 0.02;
-/// No first look comes later: one slow operation must not make the next, quick one late.
-const LATEST_FIRST: f64 = 3.0;
 /// How much sooner the next first look comes when one found its operation finished: it may have been so for a while.
 const SOONER: f64 = 0.8;
 /// How much later it comes at most when one came too early: one slow operation is no rule.
@@ -69,7 +67,7 @@ impl Pace {
     /// The time from the request to the first look.
     pub(crate) fn first_look(&self, kind: Kind) -> Duration {
         let took = self.took[kind.index()].unwrap_or(kind.prior());
-        Duration::from_secs_f64(took.clamp(SOONEST, LATEST_FIRST))
+        Duration::from_secs_f64(took).clamp(TIMING.first_look_min, TIMING.first_look_max)
     }
 
     /// An operation was found finished so long after its request, by look number `looks`.
@@ -86,8 +84,8 @@ impl Pace {
 
 /// The time to the next look from one that found an operation unfinished so long after its request.
 pub(crate) fn next_gap(waited: Duration) -> Duration {
-    let waited = waited.as_secs_f64();
-    Duration::from_secs_f64((waited / 4.0).clamp(0.1, 2.0).max((waited / 30.0).min(10.0)))
+    let gap = (waited / 4).clamp(TIMING.poll_gap_min, TIMING.poll_gap_max);
+    gap.max((waited / 30).min(TIMING.poll_gap_old_max))
 }
 
 #[cfg(test)]

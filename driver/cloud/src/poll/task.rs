@@ -16,23 +16,12 @@ use super::watched::Watched;
 use super::{Look, Shared, Waiter, WatchState};
 use crate::error::{CloudError, Failure};
 use crate::poll::pace::{Kind, next_gap};
+use crate::timing::TIMING;
 
 /// So many things are looked at directly; more by one list.
 const FEW: usize = 4;
-/// Between two lists of changes, and between two looks at one thing for which several wait.
-const SHARED_GAP: Duration = Duration::from_secs(1);
-/// The same while one of them is an attachment, for which a pod waits.
-const SHARED_GAP_FOR_PODS: Duration = Duration::from_millis(500);
 /// Direct looks at the same time.
 const PARALLEL: usize = 8;
-/// How long one look may take; the next one begins afresh.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
-/// What is made changes when it is given a place, and once more when it is complete: until then no list shows it.
-const UNLISTED_CREATION: Duration = Duration::from_secs(10);
-/// What is waited for longer is looked at directly, so that the list of changes stays short.
-const OLD: Duration = Duration::from_mins(5);
-/// How far apart the clocks of Cinder's processes may be.
-const CLOCKS: SignedDuration = SignedDuration::from_secs(30);
 
 /// One request that is due.
 #[derive(Debug)]
@@ -86,14 +75,14 @@ fn lists<T: Watched>(state: &WatchState<T>, now: Instant) -> bool {
 /// How long a request that serves all of these is good for.
 fn shared_gap<'a, T: Watched>(mut waiters: impl Iterator<Item = &'a Waiter<T>>) -> Duration {
     if waiters.any(|waiter| waiter.kind == Kind::Attach) {
-        SHARED_GAP_FOR_PODS
+        TIMING.shared_poll_interval_attach
     } else {
-        SHARED_GAP
+        TIMING.shared_poll_interval
     }
 }
 
 fn is_young<T: Watched>(waiter: &Waiter<T>, now: Instant) -> bool {
-    waiter.started + OLD > now
+    waiter.started + TIMING.list_horizon > now
 }
 
 /// When the waiter is to be served, and whether by a list.
@@ -127,13 +116,18 @@ fn requests<T: Watched>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec
     let mut requests = Vec::new();
     for id in due {
         let Some(id) = id else {
-            state.next_list = Some(now + LOOK_TIMEOUT);
+            state.next_list = Some(now + TIMING.poll_timeout);
             let young = state.waiters.values().filter(|waiter| is_young(waiter, now));
-            let since = young.map(|waiter| waiter.since.checked_sub(CLOCKS - ahead).unwrap_or(Timestamp::MIN));
+            let since = young.map(|waiter| {
+                waiter
+                    .since
+                    .checked_sub(TIMING.clock_skew - ahead)
+                    .unwrap_or(Timestamp::MIN)
+            });
             requests.push(PollRequest::ChangedSince(since.min().unwrap_or(Timestamp::MIN)));
             continue;
         };
-        state.next_looks.insert(id.clone(), now + LOOK_TIMEOUT);
+        state.next_looks.insert(id.clone(), now + TIMING.poll_timeout);
         requests.push(PollRequest::One(id));
     }
     requests
@@ -186,7 +180,7 @@ async fn list<T: Watched>(shared: &Shared<T>, since: Timestamp) {
                     // All who wait are told, also those that are not due.
                     Some(thing) => deliver(&mut state, number, Ok(Some(thing.clone())), true),
                     None if waiter.due > asked => {}
-                    None if waiter.kind == Kind::Create && waiter.told.elapsed() < UNLISTED_CREATION => {
+                    None if waiter.kind == Kind::Create && waiter.told.elapsed() < TIMING.unlisted_creation => {
                         waiter.due = now + next_gap(waiter.started.elapsed());
                     }
                     None => waiter.unlisted = true,
@@ -214,20 +208,20 @@ async fn list<T: Watched>(shared: &Shared<T>, since: Timestamp) {
     shared.wake.notify_one();
 }
 
-/// The look, with the time at which it was asked for; an error when it takes longer than [`LOOK_TIMEOUT`].
+/// The look, with the time at which it was asked for; an error when it takes longer than `poll_timeout`.
 async fn within_time<R>(
     what: &str,
     look: impl Future<Output = (Instant, Result<R, CloudError>)>,
 ) -> (Instant, Result<R, CloudError>) {
     let begun = Instant::now();
-    timeout(LOOK_TIMEOUT, look).await.unwrap_or_else(|_| {
+    timeout(TIMING.poll_timeout, look).await.unwrap_or_else(|_| {
         let failure = Failure {
             operation: "look",
             object: what.to_owned(),
             status: None,
             fault: "no answer in time".to_owned(),
             request_id: None,
-            elapsed: LOOK_TIMEOUT,
+            elapsed: TIMING.poll_timeout,
         };
         (begun, Err(CloudError::Unreachable { failure, sent: true }))
     })

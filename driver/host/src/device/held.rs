@@ -1,8 +1,9 @@
 //! A device that goes on to be the one that was checked.
 
-use super::{Device, DeviceError, LOOK_LIMIT};
+use super::{Device, DeviceError};
 use crate::Host;
 use crate::machine::{Disk, Open};
+use crate::timing::TIMING;
 
 /// While this lives, the kernel gives the device's number and name to no other disk: one that is attached after this one was
 /// unplugged gets others. So what was checked holds for all that is then done by name. Keeps nobody else from using the device.
@@ -22,7 +23,7 @@ impl Host {
         let what = format!("opening {}", device.path.display());
         let open = move || opened.open(&*machine, Open::Read);
         let held = Held {
-            disk: Some(self.inner.calls.run(what, LOOK_LIMIT, open).await??),
+            disk: Some(self.inner.calls.run(what, TIMING.device_look_timeout, open).await??),
             host: self.clone(),
         };
         let now = self.look_for(&device.volume_id, None).await?;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{Device, LOOK_LIMIT};
+use super::Device;
 use crate::machine::Machine;
 use crate::mountinfo::MountTable;
+use crate::timing::TIMING;
 use crate::{FsType, Host, HostPaths, Mount, OffloadError};
 
 /// More devices than these on one disk are not looked at.
@@ -129,7 +130,7 @@ impl Host {
         let name = device.name.clone();
         self.inner
             .calls
-            .run(what, LOOK_LIMIT, move || layers(&*machine, &sys, &name))
+            .run(what, TIMING.device_look_timeout, move || layers(&*machine, &sys, &name))
             .await
     }
 
@@ -140,7 +141,7 @@ impl Host {
         let what = format!("looking who has {}", device.name);
         let device = device.clone();
         let look = move || holders(&*machine, &paths, &device);
-        self.inner.calls.run(what, LOOK_LIMIT, look).await
+        self.inner.calls.run(what, TIMING.device_look_timeout, look).await
     }
 }
 

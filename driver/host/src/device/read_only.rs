@@ -4,12 +4,9 @@
 //! lets a device node on it be written. What it honours is the flag of the device itself (`BLKROSET`): every write is
 //! refused, through whichever opening.
 
-use std::time::Duration;
-
+use crate::timing::TIMING;
 use crate::tool::{TimeUp, ToolError};
 use crate::{Device, Host};
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 impl Host {
     /// Lets the kernel refuse writes to the whole device, or accept them where the hypervisor does. Bounded by 30 s.
@@ -18,7 +15,7 @@ impl Host {
         let flag = if read_only { "--setro" } else { "--setrw" };
         let ended = self
             .machine()
-            .run(blockdev, &[flag], &device.path, LIMIT, TimeUp::Kill)
+            .run(blockdev, &[flag], &device.path, TIMING.read_only_timeout, TimeUp::Kill)
             .await?;
         if ended.code == Some(0) {
             Ok(())

@@ -1,16 +1,10 @@
 //! mkfs and fsck.
 
-use std::time::Duration;
-
 use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};
 use crate::machine::Open;
+use crate::timing::TIMING;
 use crate::tool::{Ended, TimeUp};
 use crate::{Device, Host};
-
-/// mkfs without discard and with lazy initialisation writes a few MiB, whatever the size; a slow backend gets plenty.
-const MKFS_LIMIT: Duration = Duration::from_mins(30);
-/// `e2fsck -p` replays a journal, and after a crash may walk all inodes.
-const FSCK_LIMIT: Duration = Duration::from_hours(2);
 
 /// Exit status of e2fsck: a sum of these.
 const ERRORS_LEFT: i32 = 4;
@@ -46,7 +40,7 @@ pub(super) async fn make(
     let args: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let ended = host
         .machine()
-        .run(tool, &args, &device.path, MKFS_LIMIT, TimeUp::LeaveRunning)
+        .run(tool, &args, &device.path, TIMING.mkfs_timeout, TimeUp::LeaveRunning)
         .await?;
     if ended.code != Some(0) {
         return Err(ended.failed(tool, &device.path).into());
@@ -80,7 +74,7 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
     let e2fsck = &host.inner.tools.e2fsck;
     let ended = host
         .machine()
-        .run(e2fsck, args, &device.path, FSCK_LIMIT, TimeUp::LeaveRunning)
+        .run(e2fsck, args, &device.path, TIMING.fsck_timeout, TimeUp::LeaveRunning)
         .await?;
     match Verdict::of(&ended) {
         Verdict::Clean => Ok(()),

@@ -1,16 +1,12 @@
 //! A file system that is smaller than its device is made as large.
 
 use std::path::Path;
-use std::time::Duration;
 
 use super::{FilesystemError, FsType, format, size};
 use crate::machine::Open;
+use crate::timing::TIMING;
 use crate::tool::TimeUp;
 use crate::{Device, Host};
-
-/// Growing writes metadata alone; a slow backend and a large ext4 without lazy initialisation get plenty.
-const GROW_LIMIT: Duration = Duration::from_mins(30);
-const HEAD_LIMIT: Duration = Duration::from_secs(30);
 
 impl Host {
     /// Size in bytes of the file system on `device`, as its superblock says. Of a mounted xfs that has just grown it may
@@ -30,7 +26,12 @@ impl Host {
             volume_id: device.volume_id.clone(),
             source,
         };
-        let head = self.inner.calls.run(what, HEAD_LIMIT, read).await??.map_err(io)?;
+        let head = self
+            .inner
+            .calls
+            .run(what, TIMING.superblock_timeout, read)
+            .await??
+            .map_err(io)?;
         size::of(fs_type, &head).ok_or_else(|| io(std::io::ErrorKind::InvalidData.into()))
     }
 
@@ -82,7 +83,7 @@ impl Host {
     ) -> Result<(), FilesystemError> {
         let ended = self
             .machine()
-            .run(tool, args, place, GROW_LIMIT, TimeUp::LeaveRunning)
+            .run(tool, args, place, TIMING.grow_timeout, TimeUp::LeaveRunning)
             .await?;
         if ended.code != Some(0) {
             return Err(ended.failed(tool, place).into());

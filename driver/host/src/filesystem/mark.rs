@@ -4,10 +4,10 @@
 //! the volume's id and size alone, so that to recognise it is to compare all of it.
 
 use std::io;
-use std::time::Duration;
 
 use super::{FilesystemError, FsType};
 use crate::machine::{Disk, Open};
+use crate::timing::TIMING;
 use crate::{Device, Host};
 
 const BLOCK: usize = 4096;
@@ -17,7 +17,6 @@ const FROM_END: u64 = 256 << 10;
 const FROM_END_BTRFS: u64 = 4 << 20;
 /// Below this a device has no room for a mark that surely no file system's own blocks reach. Cinder's smallest is 1 GiB.
 const SMALLEST: u64 = 16 << 20;
-const LIMIT: Duration = Duration::from_mins(1);
 
 /// Where the mark is, or nothing on a device too small for one.
 fn offset(device: &Device, from_end: u64) -> Option<u64> {
@@ -129,7 +128,11 @@ where
     };
     host.inner
         .calls
-        .run(format!("an attempt to {what} {}", device.path.display()), LIMIT, run)
+        .run(
+            format!("an attempt to {what} {}", device.path.display()),
+            TIMING.mark_timeout,
+            run,
+        )
         .await?
 }
 

@@ -2,17 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::time::Duration;
 
 use super::{FilesystemError, FsType, mark};
 use crate::machine::{Disk, Open};
+use crate::timing::TIMING;
 use crate::tool::TimeUp;
 use crate::{Device, Host};
-
-/// A probe reads a few hundred KiB; a busy backend may take its time for them.
-const BLKID_LIMIT: Duration = Duration::from_mins(1);
-/// Reading back about 5 MiB.
-const READ_LIMIT: Duration = Duration::from_mins(2);
 
 /// blkid's exit status when it finds nothing that it knows.
 const NOTHING_FOUND: i32 = 2;
@@ -79,7 +74,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
     let disk = host
         .inner
         .calls
-        .run(what, READ_LIMIT, move || checked.open(&*machine, open))
+        .run(what, TIMING.read_back_timeout, move || checked.open(&*machine, open))
         .await??;
     // While a device hangs, nothing ends a blkid that reads it, and each try would leave one more behind. So a thread reads
     // first, through an opening that claims nothing; while it hangs, the next try is refused at once.
@@ -91,12 +86,15 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
             .open(&*machine, Open::Read)
             .map(|disk| drop(disk.read_at(&mut [0; 512], 0)))
     };
-    host.inner.calls.run(what, READ_LIMIT, first_read).await??;
+    host.inner
+        .calls
+        .run(what, TIMING.read_back_timeout, first_read)
+        .await??;
     let blkid = &host.inner.tools.blkid;
     let args = ["-p", "-u", "filesystem,raid,crypto", "-o", "export"];
     let ended = host
         .machine()
-        .run(blkid, &args, &device.path, BLKID_LIMIT, TimeUp::Kill)
+        .run(blkid, &args, &device.path, TIMING.blkid_timeout, TimeUp::Kill)
         .await?;
     match ended.code {
         Some(0) => {
@@ -155,7 +153,11 @@ where
     let found = host
         .inner
         .calls
-        .run(format!("reading {}", device.path.display()), READ_LIMIT, run)
+        .run(
+            format!("reading {}", device.path.display()),
+            TIMING.read_back_timeout,
+            run,
+        )
         .await?;
     found.map_err(|source| FilesystemError::Io {
         what: "read",

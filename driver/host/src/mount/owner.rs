@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::{MountError, TABLE_LIMIT};
+use super::MountError;
 use crate::device::{is_named, serials};
 use crate::mountinfo::{self, MountTable};
+use crate::timing::TIMING;
 use crate::{Host, HostPaths, Machine, slots};
 
 impl Host {
@@ -17,7 +18,7 @@ impl Host {
         let what = format!("looking whose volume is at {}", target.display());
         let (target, volume_id) = (target.to_owned(), volume_id.to_owned());
         let look = move || other_volume_at(&*machine, &paths, &target, &volume_id);
-        self.inner.calls.run(what, TABLE_LIMIT, look).await?
+        self.inner.calls.run(what, TIMING.mount_table_timeout, look).await?
     }
 }
 

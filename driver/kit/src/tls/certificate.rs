@@ -4,7 +4,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use parking_lot::Mutex;
@@ -17,8 +17,7 @@ use rustls::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// How often the files are looked at, at most.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+use crate::timing::TIMING;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +126,7 @@ impl Source {
             Self::Files(files, loaded) => (files, loaded),
         };
         let mut loaded = loaded.lock();
-        if loaded.looked.elapsed() >= LOOK_EVERY {
+        if loaded.looked.elapsed() >= TIMING.certificate_check {
             loaded.looked = Instant::now();
             let changed = files.changed();
             if changed != loaded.changed {

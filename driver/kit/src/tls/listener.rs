@@ -21,14 +21,12 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::debug;
 
+use crate::timing::TIMING;
+
 /// Connections at once; further ones wait in the kernel's queue.
 const MOST_CONNECTIONS: usize = 32;
-/// How long a client may take to shake hands.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may say nothing, between requests or in the middle of one: longer than between two reads of a Prometheus.
-pub const IDLE_LIMIT: Duration = Duration::from_mins(2);
-/// Pause after the kernel had no connection to give, for want of file descriptors as a rule.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+pub const IDLE_LIMIT: Duration = TIMING.idle_timeout;
 
 /// The first byte of a TLS handshake; no request in plain HTTP begins with it.
 const HANDSHAKE: u8 = 0x16;
@@ -91,14 +89,14 @@ async fn accept(
             Ok(accepted) => accepted,
             Err(error) => {
                 debug!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(TIMING.accept_retry).await;
                 continue;
             }
         };
         let (acceptor, done, permits) = (acceptor.clone(), done.clone(), Arc::clone(&permits));
         tokio::spawn(async move {
             let begun = begin(stream, &acceptor, permit, &permits);
-            match tokio::time::timeout(HANDSHAKE_LIMIT, begun).await {
+            match tokio::time::timeout(TIMING.handshake_timeout, begun).await {
                 // Nobody takes it when the server has ended.
                 Ok(Ok(connection)) => drop(done.send((connection, peer)).await),
                 Ok(Err(error)) => debug!(%peer, %error, "no handshake"),

@@ -13,7 +13,7 @@ const NOTHING: &str = "99999999-9999-4999-8999-999999999999";
 /// Everything here takes milliseconds; what takes this long hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 const _: () = assert!(
-    PATIENCE.as_secs() < POLL.as_secs(),
+    PATIENCE.as_secs() < TIMING.config_poll.as_secs(),
     "what the kernel tells must not be found by the clock"
 );
 
@@ -226,7 +226,7 @@ async fn a_trial_that_is_due_is_no_reason_to_read_a_file_that_cannot_be_understo
     stage.secret.write("[Global\n");
     assert!(reload.look().await.is_none());
     assert!(
-        reload.next() > Instant::now() + POLL / 2,
+        reload.next() > Instant::now() + TIMING.config_poll / 2,
         "the trial waits for the file"
     );
     stage.secret.write(&stage.by_credential());

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -13,9 +12,8 @@ use super::{Connect, HttpClient, SendError};
 use crate::config::{ClientCertificate, ClientPem, CloudConfig};
 use crate::error::CloudError;
 use crate::http::options::CloudOptions;
+use crate::timing::TIMING;
 
-/// How long a TCP and TLS connection may take to come up.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
 const IDLE_CONNECTIONS: usize = 16;
 
@@ -60,7 +58,7 @@ fn send_error(error: reqwest::Error) -> SendError {
 fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {
     let mut builder = Client::builder()
         .timeout(options.request_timeout)
-        .connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout))
+        .connect_timeout(TIMING.connect_timeout.min(options.request_timeout))
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         // A redirect would carry the token to wherever it points.
         .redirect(reqwest::redirect::Policy::none());

@@ -20,9 +20,7 @@ use crate::marks;
 use crate::operations::attachments::Attached;
 use crate::poll::pace::Kind;
 use crate::poll::{Wait, timestamp};
-
-/// How much is lost to whole seconds, in Cinder's times and in its clock.
-const ROUNDED: Duration = Duration::from_secs(2);
+use crate::timing::TIMING;
 
 /// The refusals that mean: this server is full. Nova has no error code of its own for them.
 fn is_full(failure: &Failure) -> bool {
@@ -57,7 +55,7 @@ impl Drop for Queued<'_> {
 /// Whether an attachment is for certain no older than that, by Cinder's account and clock.
 fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> bool {
     let attached_at = attachment.attached_at.as_deref().and_then(timestamp);
-    let limit = SignedDuration::try_from(age + ROUNDED).unwrap_or(SignedDuration::MAX);
+    let limit = SignedDuration::try_from(age + TIMING.whole_seconds).unwrap_or(SignedDuration::MAX);
     attached_at.is_some_and(|at| now.duration_since(at) <= limit)
 }
 

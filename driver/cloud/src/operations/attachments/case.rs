@@ -17,15 +17,10 @@ use crate::ids::{AttachmentId, ServerId, VolumeId};
 use crate::operations::attachments::{Attached, strays_of};
 use crate::poll::pace::Kind;
 use crate::poll::{Wait, timestamp};
+use crate::timing::TIMING;
 
 /// How often Nova is asked.
 const ROUNDS: u32 = 4;
-/// The pause before a request to a busy server is made anew, growing by the round.
-const BUSY_PAUSE: Duration = Duration::from_millis(300);
-/// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// Between looks at an attachment that is shown and may be past.
-const SHOWN_AGAIN: Duration = Duration::from_secs(1);
 /// How many steps there can be: each of the looks, waits and pauses in each of the rounds.
 const STEPS: u32 = 64;
 
@@ -159,18 +154,22 @@ impl<'a> Case<'a> {
                     if self.rounds >= ROUNDS {
                         return Err(self.given_up().await);
                     }
-                    sleep(jitter(BUSY_PAUSE * self.rounds.max(1), &self.inner.options.sources)).await;
+                    sleep(jitter(
+                        TIMING.busy_server_retry * self.rounds.max(1),
+                        &self.inner.options.sources,
+                    ))
+                    .await;
                     self.forget();
                     self.said = self.refused.take().map(|(_, error)| error);
                 }
                 Step::Doubt(attachments) => {
                     self.suspects = attachments;
-                    sleep(GRACE).await;
+                    sleep(TIMING.stray_grace).await;
                     self.forget();
                 }
                 Step::Clear(attachments) => self.clear(&attachments).await?,
                 Step::Done(_) if self.may_be_past() => {
-                    sleep(jitter(SHOWN_AGAIN, &self.inner.options.sources)).await;
+                    sleep(jitter(TIMING.stale_attachment_recheck, &self.inner.options.sources)).await;
                     self.forget();
                 }
                 Step::Done(device) => return Ok(self.attached(device, true)),

@@ -1,7 +1,5 @@
 //! From a server to freedom.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::case::{Asked, Case};
@@ -11,9 +9,7 @@ use crate::error::{CloudError, Failure};
 use crate::operations::attachments::Attached;
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
-
-/// How often a detachment is looked at in Cinder: only there it shows that Nova has given it up, or that the volume has vanished.
-const CINDER_LOOKS: Duration = Duration::from_secs(3);
+use crate::timing::TIMING;
 
 impl Case<'_> {
     /// Asks Nova to detach, and waits until both have let go.
@@ -86,7 +82,7 @@ impl Case<'_> {
                 status: Some(VolumeStatus::Detaching),
                 started,
                 deadline: until,
-                at_most_every: Some(CINDER_LOOKS),
+                at_most_every: Some(TIMING.detach_volume_poll),
                 what,
             },
             |now| {

@@ -3,8 +3,6 @@
 
 use tokio::time::{Instant, sleep, timeout};
 
-use std::time::Duration;
-
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, NewBackup, NewSnapshot, Snapshot, SnapshotStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
@@ -15,14 +13,13 @@ use crate::operations::backups::delete::{backup_not_deleted, delete_backup};
 use crate::operations::backups::thaw;
 use crate::operations::snapshots::create::create_snapshot;
 use crate::operations::snapshots::delete::delete_snapshot;
-use crate::operations::snapshots::{LOOKUPS, ROUNDS, joined, words};
+use crate::operations::snapshots::{ROUNDS, joined, words};
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
+use crate::timing::TIMING;
 
 /// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
 const ANSWERS_OF_FAILED: u32 = 3;
-/// How long the removal of a backup that failed to be made may take.
-const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
 
 /// See [`crate::Cloud::create_backup`].
 pub(crate) async fn create_backup(cx: &Context, new: &NewBackup) -> Result<Backup, CloudError> {
@@ -72,7 +69,7 @@ async fn judged(cx: &Context, backup: Backup) -> Result<Backup, CloudError> {
 
 /// Removes a backup that failed before its id was answered.
 async fn remove_failed(cx: &Context, backup: &Backup) -> CloudError {
-    let removal = match timeout(CLEAN_UP_LIMIT, delete_backup(cx, &backup.id)).await {
+    let removal = match timeout(TIMING.clean_up_timeout, delete_backup(cx, &backup.id)).await {
         Ok(Ok(())) => String::new(),
         Ok(Err(error)) => format!("its removal failed: {error}"),
         Err(_) => "its removal is not finished".to_owned(),
@@ -200,7 +197,7 @@ async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
 /// Finds out what became of a creation whose answer was lost.
 async fn look_up_backup(cx: &Context, new: &NewBackup, error: CloudError) -> Result<BackupId, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
-    for pause in LOOKUPS {
+    for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
         match find_backup(cx, new).await {
             Ok(Some(backup)) if backup.volume_id == new.volume_id => return Ok(backup.id),

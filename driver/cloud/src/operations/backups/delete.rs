@@ -1,7 +1,5 @@
 //! A backup by its id, until it is gone, and never before those that are built on it.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage};
@@ -12,9 +10,9 @@ use crate::ids::BackupId;
 use crate::operations::backups::create::wait_backup_gone;
 use crate::operations::backups::thaw;
 use crate::operations::snapshots::{ROUNDS, joined, words};
-use crate::operations::volumes::SETTLE_LIMIT;
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
+use crate::timing::TIMING;
 
 /// Deletes a backup, and the snapshot that froze its data if that is still there. One that is not there is deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
@@ -69,7 +67,7 @@ pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), Clo
                 _ => {}
             }
         }
-        sleep(jitter(Duration::from_secs(1), &cx.options.sources)).await;
+        sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await;
     }
 }
 
@@ -82,7 +80,7 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
         name: None,
         status: Some(backup.status.clone()),
         started,
-        deadline: deadline.min(started + SETTLE_LIMIT),
+        deadline: deadline.min(started + TIMING.settle_timeout),
         at_most_every: None,
         what: format!("backup {}", backup.id),
     };

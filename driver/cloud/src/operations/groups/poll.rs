@@ -1,7 +1,5 @@
 //! Waiting for groups and their snapshots. They are few and seldom, so each is looked at for itself.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
 use crate::api::block_storage::{BlockStorage, Group, GroupSnapshotRecord};
@@ -9,13 +7,7 @@ use crate::context::Context;
 use crate::error::CloudError;
 use crate::http::retry::jitter;
 use crate::ids::VolumeId;
-use crate::poll::NEW;
-
-/// The first pause; each is half as long again as the one before, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// Between looks for what is not shown yet.
-pub(super) const AGAIN: Duration = Duration::from_millis(500);
+use crate::timing::TIMING;
 
 /// A group that was just asked for, once it is made; `None` when it is gone.
 pub(super) async fn group_made(cx: &Context, id: &str, deadline: Instant) -> Result<Option<Group>, CloudError> {
@@ -43,20 +35,20 @@ pub(super) async fn group_snapshot_made(
 }
 
 /// Looks until what was just done is shown: an API node whose database lags shows what was before. What is not shown after
-/// [`NEW`] has not come about.
+/// `database_lag` has not come about.
 pub(super) async fn shown<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     cx: &Context,
     deadline: Instant,
     look: impl Fn() -> L,
     is_shown: impl Fn(&T) -> bool,
 ) -> Result<Option<T>, CloudError> {
-    let last = (Instant::now() + NEW).min(deadline);
+    let last = (Instant::now() + TIMING.database_lag).min(deadline);
     loop {
         let found = look().await?;
         if found.as_ref().is_some_and(&is_shown) || Instant::now() >= last {
             return Ok(found);
         }
-        sleep(jitter(AGAIN, &cx.options.sources)).await;
+        sleep(jitter(TIMING.unshown_recheck, &cx.options.sources)).await;
     }
 }
 
@@ -112,7 +104,7 @@ async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
     status: impl Fn(&T) -> &String,
 ) -> Result<Option<T>, CloudError> {
     let started = Instant::now();
-    let (mut pause, mut polls) = (FIRST_PAUSE, 0);
+    let (mut pause, mut polls) = (TIMING.group_poll_first, 0);
     let (mut last_status, mut last_error) = ("not seen".to_owned(), String::new());
     loop {
         polls += 1;
@@ -137,7 +129,7 @@ async fn until_settled<T, L: Future<Output = Result<Option<T>, CloudError>>>(
             });
         }
         sleep(jitter(pause, &cx.options.sources)).await;
-        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        pause = (pause * 3 / 2).min(TIMING.group_poll_max);
     }
 }
 

@@ -1,7 +1,5 @@
 //! A snapshot by its name: found, made, waited for to its end.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{ROUNDS, joined};
@@ -14,16 +12,7 @@ use crate::operations::snapshots::delete::delete_snapshot;
 use crate::operations::snapshots::{settled_snapshot, words};
 use crate::operations::volumes::{passing, settle};
 use crate::poll::pace::Kind;
-
-/// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
-pub(crate) const LOOKUPS: [Duration; 4] = [
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-];
-/// How long the removal of a snapshot that failed to be made may take.
-const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_snapshot`].
 pub(crate) async fn create_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, CloudError> {
@@ -135,7 +124,7 @@ async fn make_snapshot(
 /// Finds out what became of a creation whose answer was lost. Nothing is made here.
 async fn look_up_snapshot(cx: &Context, new: &NewSnapshot, error: CloudError) -> Result<Snapshot, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
-    for pause in LOOKUPS {
+    for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
         match find_snapshot(cx, new).await {
             Ok(Some(snapshot)) if is_ours(&snapshot, new) && snapshot.volume_id == new.volume_id => {
@@ -176,7 +165,7 @@ async fn wait_snapshot(
             delete_snapshot(cx, &now.id).await?;
             delete_snapshot(cx, &now.id).await
         };
-        match timeout(CLEAN_UP_LIMIT, removed).await {
+        match timeout(TIMING.clean_up_timeout, removed).await {
             Ok(Ok(())) => String::new(),
             Ok(Err(error)) => format!("its removal failed: {error}"),
             Err(_) => "its removal is not finished".to_owned(),

@@ -1,7 +1,5 @@
 //! A snapshot by its id, until it is gone.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
 use super::{PointInTime, ROUNDS, joined};
@@ -13,9 +11,9 @@ use crate::ids::{BackupId, SnapshotId};
 use crate::operations::backups::delete::delete_backup;
 use crate::operations::dependents::{or_unknown, volumes_built_on};
 use crate::operations::snapshots::{point_in_time, settled_snapshot, words};
-use crate::operations::volumes::SETTLE_LIMIT;
 use crate::operations::volumes::delete::is_gone_unseen;
 use crate::poll::pace::Kind;
+use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_point_in_time`].
 pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), CloudError> {
@@ -79,7 +77,7 @@ pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(),
             // Cinder takes no second deletion of it.
             SnapshotStatus::ErrorDeleting => return Err(snapshot_not_deleted(cx, &snapshot).await),
             SnapshotStatus::Creating | SnapshotStatus::BackingUp if rounds < ROUNDS => {
-                let until = deadline.min(started + SETTLE_LIMIT);
+                let until = deadline.min(started + TIMING.settle_timeout);
                 let settled = settled_snapshot(cx, Kind::Settle, &snapshot, started, until).await;
                 if let Err(error) = settled {
                     return Err(match error {
@@ -90,7 +88,7 @@ pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(),
             }
             SnapshotStatus::Creating | SnapshotStatus::BackingUp => return Err(busy(&snapshot)),
             _ if rounds < ROUNDS && refusal.is_uncertain() => {
-                sleep(jitter(Duration::from_secs(1), &cx.options.sources)).await;
+                sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await;
             }
             _ => {
                 let dependents = volumes_of_snapshot(cx, id).await?;

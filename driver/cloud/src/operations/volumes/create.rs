@@ -1,7 +1,5 @@
 //! A volume by its name: found, made, waited for.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
@@ -18,16 +16,7 @@ use crate::operations::volumes::message;
 use crate::operations::volumes::source::order;
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
-
-/// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
-const LOOKUPS: [Duration; 4] = [
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-];
-/// How long the removal of a volume that failed to be made may take.
-const CLEAN_UP_LIMIT: Duration = Duration::from_mins(1);
+use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_volume`].
 pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Created, CloudError> {
@@ -182,7 +171,7 @@ async fn find(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudErro
 /// caller, whose next attempt looks for the name first.
 async fn look_up(cx: &Context, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
     tracing::warn!(%error, name = %new.name, "looking for the volume by name after an uncertain creation");
-    for pause in LOOKUPS {
+    for pause in TIMING.name_lookups {
         sleep(jitter(pause, &cx.options.sources)).await;
         match find(cx, new).await {
             Ok(Some(volume)) if is_ours(&volume, new) => return Ok(volume),
@@ -228,7 +217,7 @@ async fn wait_created(
     let removal = if adopted && !is_ours(&created, new) {
         Some("it was made by somebody else and stays".to_owned())
     } else {
-        let removal = tokio::time::timeout(CLEAN_UP_LIMIT, delete_volume(cx, &id)).await;
+        let removal = tokio::time::timeout(TIMING.clean_up_timeout, delete_volume(cx, &id)).await;
         match removal {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(format!("its removal failed: {error}")),

@@ -1,7 +1,5 @@
 //! A volume by its id, until it is gone.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
 use super::{ROUNDS, passing, passing_unseen};
@@ -17,6 +15,7 @@ use crate::operations::groups::own::leave_own_group;
 use crate::operations::volumes::{message, settle};
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
+use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_volume`].
 pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), CloudError> {
@@ -61,7 +60,7 @@ pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), Clo
             }
             _ if !volume.attachments.is_empty() => return Err(in_use(&volume, &refusal)),
             _ if rounds < ROUNDS && refusal.is_uncertain() => {
-                sleep(jitter(Duration::from_secs(1), &cx.options.sources)).await;
+                sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await;
             }
             _ if rounds < ROUNDS && removed_obstacle(cx, id).await? => {}
             _ => return Err(dependents(cx, &volume, refusal).await?),
@@ -85,7 +84,7 @@ pub(crate) async fn is_gone_unseen(
     if is_last_round {
         return Err(refusal);
     }
-    sleep(jitter(Duration::from_secs(1), &cx.options.sources)).await;
+    sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await;
     Ok(false)
 }
 

@@ -1,7 +1,5 @@
 //! A volume to a larger size, until the size can be read back.
 
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 
 use super::{ROUNDS, passing};
@@ -13,6 +11,7 @@ use crate::ids::{GiB, VolumeId};
 use crate::operations::volumes::{message, settle};
 use crate::poll::Wait;
 use crate::poll::pace::Kind;
+use crate::timing::TIMING;
 
 /// See [`crate::Cloud::expand_volume`].
 pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Result<Volume, CloudError> {
@@ -88,7 +87,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
                 return Err(passing(&now, &refusal).unwrap_or(refusal));
             }
         }
-        sleep(jitter(Duration::from_millis(500), &cx.options.sources)).await;
+        sleep(jitter(TIMING.expand_retry, &cx.options.sources)).await;
     }
 }
 

@@ -1,16 +1,11 @@
 //! What a volume that was found by its name means for a creation of that name.
 
-use std::time::Duration;
-
 use jiff::civil::DateTime;
 
 use crate::api::block_storage::{NewVolume, Source, Volume, VolumeStatus};
 use crate::ids::VolumeId;
 use crate::marks;
-
-/// A volume whose record changed last within this time after it was made, and that is in error now, failed while it was made. One
-/// that has been of use for longer and failed then is never taken for that.
-const MAKING_LIMIT: Duration = Duration::from_mins(15);
+use crate::timing::TIMING;
 
 /// What a volume found by name means.
 #[derive(Debug, PartialEq, Eq)]
@@ -107,7 +102,7 @@ fn never_used(volume: &Volume) -> bool {
     let (Ok(made), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
         return false;
     };
-    updated.duration_since(made).unsigned_abs() <= MAKING_LIMIT
+    updated.duration_since(made).unsigned_abs() <= TIMING.creation_window
 }
 
 /// Whether a volume that is not what its marks ask for was never given to anybody: the marks are those of its own creation, which

@@ -1,0 +1,146 @@
+//! Every interval, timeout and retry of this crate.
+
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    /// No first look comes sooner than this after a request.
+    pub(crate) first_look_min: Duration,
+    /// No first look comes later: one slow operation must not make the next, quick one late.
+    pub(crate) first_look_max: Duration,
+    /// The shortest gap between looks at one thing.
+    pub(crate) poll_gap_min: Duration,
+    /// The longest gap between looks in the first minute.
+    pub(crate) poll_gap_max: Duration,
+    /// The longest gap between looks at one thing, reached after five minutes.
+    pub(crate) poll_gap_old_max: Duration,
+    /// How long one HTTP exchange may take, where the options do not say it.
+    pub(crate) request_timeout: Duration,
+    /// How long one operation may take with all its waits, where the options do not say it.
+    pub(crate) operation_timeout: Duration,
+    /// How long a volume may be on its way to or from a server before the operation ends with an error, where the options do
+    /// not say it.
+    pub(crate) stuck_after: Duration,
+    /// A token is renewed this long before its end, or at 4/5 of its life where that is shorter.
+    pub(crate) token_renewal: Duration,
+    /// After a failed renewal of a token that still works, the next attempt waits this long.
+    pub(crate) token_renewal_retry: Duration,
+    /// How long a TCP and TLS connection may take to come up.
+    pub(crate) connect_timeout: Duration,
+    /// The pause before a request is repeated; each is twice as long as the one before, up to the longest.
+    pub(crate) request_retry_first: Duration,
+    /// The longest pause before a request is repeated.
+    pub(crate) request_retry_max: Duration,
+    /// Over how long those come back that waited for the end of a pause, so that they do not come all at once.
+    pub(crate) throttle_spread: Duration,
+    /// How long what was just made may be unknown to an API node whose database lags.
+    pub(crate) database_lag: Duration,
+    /// Between two lists of changes, and between two looks at one thing for which several wait.
+    pub(crate) shared_poll_interval: Duration,
+    /// The same while one of them is an attachment, for which a pod waits.
+    pub(crate) shared_poll_interval_attach: Duration,
+    /// How long one look may take; the next one begins afresh.
+    pub(crate) poll_timeout: Duration,
+    /// What is made changes when it is given a place, and once more when it is complete: until then no list shows it.
+    pub(crate) unlisted_creation: Duration,
+    /// What is waited for longer is looked at directly, so that the list of changes stays short.
+    pub(crate) list_horizon: Duration,
+    /// How far apart the clocks of Cinder's processes may be.
+    pub(crate) clock_skew: jiff::SignedDuration,
+    /// How long names of dependents are repeated.
+    pub(crate) dependents_ttl: Duration,
+    /// How long a list is good: sidecars that begin a walk together share one.
+    pub(crate) volume_list_ttl: Duration,
+    /// How long the servers' list is good: it tells of trouble, which does not pass in seconds.
+    pub(crate) server_list_ttl: Duration,
+    /// How long what was read of quotas, pools, zones and types is good.
+    pub(crate) cloud_facts_ttl: Duration,
+    /// How long a refusal to show the pools is remembered: roles change seldom.
+    pub(crate) pools_refusal_ttl: Duration,
+    /// How long an operation that somebody else began may stand in the way.
+    pub(crate) settle_timeout: Duration,
+    /// After an uncertain answer to a creation, the name is looked up after each of these pauses: Cinder may still be at it.
+    pub(crate) name_lookups: [Duration; 4],
+    /// How long the removal of a volume, a snapshot or a backup that failed to be made may take.
+    pub(crate) clean_up_timeout: Duration,
+    /// A volume whose record changed last within this time after it was made, and that is in error now, failed while it was
+    /// made. One that has been of use for longer and failed then is never taken for that.
+    pub(crate) creation_window: Duration,
+    /// A server that Nova does not show so long after its volume was reserved is gone, and not about to come.
+    pub(crate) unseen_server: jiff::SignedDuration,
+    /// How much is lost to whole seconds, in Cinder's times and in its clock.
+    pub(crate) whole_seconds: Duration,
+    /// The pause before a request to a busy server is made anew, growing by the round.
+    pub(crate) busy_server_retry: Duration,
+    /// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
+    pub(crate) stray_grace: Duration,
+    /// Between looks at an attachment that is shown and may be past.
+    pub(crate) stale_attachment_recheck: Duration,
+    /// How often a detachment is looked at in Cinder: only there it shows that Nova has given it up, or that the volume has
+    /// vanished.
+    pub(crate) detach_volume_poll: Duration,
+    /// The first pause; each is half as long again as the one before, up to the longest.
+    pub(crate) group_poll_first: Duration,
+    /// The longest pause between looks at a group.
+    pub(crate) group_poll_max: Duration,
+    /// Between looks for what is not shown yet.
+    pub(crate) unshown_recheck: Duration,
+    /// The pause before a deletion that was refused is asked for again.
+    pub(crate) deletion_retry: Duration,
+    /// The pause before a growth that was refused is asked for again.
+    pub(crate) expand_retry: Duration,
+    /// How long after its time a list is dropped.
+    pub(crate) list_eviction: Duration,
+}
+
+/// What holds in the product and in tests alike.
+pub(crate) const TIMING: Timing = Timing {
+    first_look_min: Duration::from_millis(20),
+    first_look_max: Duration::from_secs(3),
+    poll_gap_min: Duration::from_millis(100),
+    poll_gap_max: Duration::from_secs(2),
+    poll_gap_old_max: Duration::from_secs(10),
+    request_timeout: Duration::from_mins(1),
+    operation_timeout: Duration::from_mins(10),
+    stuck_after: Duration::from_secs(90),
+    token_renewal: Duration::from_mins(5),
+    token_renewal_retry: Duration::from_secs(15),
+    connect_timeout: Duration::from_secs(10),
+    request_retry_first: Duration::from_millis(200),
+    request_retry_max: Duration::from_secs(10),
+    throttle_spread: Duration::from_millis(500),
+    database_lag: Duration::from_secs(10),
+    shared_poll_interval: Duration::from_secs(1),
+    shared_poll_interval_attach: Duration::from_millis(500),
+    poll_timeout: Duration::from_secs(20),
+    unlisted_creation: Duration::from_secs(10),
+    list_horizon: Duration::from_mins(5),
+    clock_skew: jiff::SignedDuration::from_secs(30),
+    dependents_ttl: Duration::from_mins(30),
+    volume_list_ttl: Duration::from_secs(5),
+    server_list_ttl: Duration::from_secs(15),
+    cloud_facts_ttl: Duration::from_secs(30),
+    pools_refusal_ttl: Duration::from_hours(1),
+    settle_timeout: Duration::from_mins(2),
+    name_lookups: [
+        Duration::from_millis(300),
+        Duration::from_secs(1),
+        Duration::from_secs(2),
+        Duration::from_secs(4),
+    ],
+    clean_up_timeout: Duration::from_mins(1),
+    creation_window: Duration::from_mins(15),
+    unseen_server: jiff::SignedDuration::from_mins(5),
+    whole_seconds: Duration::from_secs(2),
+    busy_server_retry: Duration::from_millis(300),
+    stray_grace: Duration::from_secs(5),
+    stale_attachment_recheck: Duration::from_secs(1),
+    detach_volume_poll: Duration::from_secs(3),
+    group_poll_first: Duration::from_millis(50),
+    group_poll_max: Duration::from_secs(3),
+    unshown_recheck: Duration::from_millis(500),
+    deletion_retry: Duration::from_secs(1),
+    expand_retry: Duration::from_millis(500),
+    list_eviction: Duration::from_secs(1),
+};
