@@ -56,7 +56,7 @@ pub fn before_making(status: Status) -> Status {
 
 fn code(act: Act, error: &CloudError) -> Code {
     match error {
-        // The driver's own credentials and configuration, not the request: it can be repeated once they are mended.
+        // The driver's own credentials and configuration, not the request: it can be repeated once they are fixed.
         CloudError::Auth(_)
         | CloudError::NoEndpoint { .. }
         | CloudError::Setup(_)
@@ -222,7 +222,7 @@ pub fn zone_impossible(problem: impl fmt::Display) -> Status {
 /// A new volume that cannot be used could not be removed again: the next try finds it by its name, so nothing is final yet.
 pub fn clean_up(error: &CloudError) -> Status {
     Status::aborted(format!(
-        "a volume that was made in the wrong place is still there: {error}"
+        "the volume was created in an unreachable zone and its clean-up failed: {error}"
     ))
 }
 
@@ -317,8 +317,8 @@ pub fn backup_late(id: &str, limit: Duration) -> Status {
 /// Something that another cluster made.
 pub fn foreign(kind: &str, id: &str, cluster: &str) -> Status {
     Status::failed_precondition(format!(
-        "{kind} {id} bears the mark of cluster {cluster} and stays; delete it from there, or remove \
-         --protect-other-clusters"
+        "{kind} {id} belongs to cluster {cluster} (metadata cinder.csi.openstack.org/cluster) and was not deleted; delete it \
+         from there, or remove --protect-other-clusters"
     ))
 }
 
@@ -355,7 +355,7 @@ pub fn shutting_down(rpc: &str) -> Status {
 /// The call panicked outside of any operation: it changed nothing.
 pub fn panicked(rpc: &str) -> Status {
     Status::internal(format!(
-        "{rpc}: the driver made a mistake and stopped this call; see its log"
+        "{rpc}: internal error: the handler panicked (see the driver's log)"
     ))
 }
 
@@ -363,7 +363,7 @@ pub fn panicked(rpc: &str) -> Status {
 /// and a volume that was made would leak, one that was mounted would be detached.
 pub fn operation_panicked(rpc: &str) -> Status {
     Status::unavailable(format!(
-        "{rpc}: the driver made a mistake and stopped this operation; see its log. The same request goes on from what was done"
+        "{rpc}: internal error: the operation panicked (see the driver's log); the same request goes on from what was done"
     ))
 }
 

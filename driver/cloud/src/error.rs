@@ -27,7 +27,7 @@ pub enum CloudError {
     )]
     Auth(Failure),
     /// The same for credentials that came with the request.
-    #[error("[auth] {0}; the credentials in the request's secrets are refused: mend the Secret that the class names")]
+    #[error("[auth] {0}; the credentials in the request's secrets are refused: fix the Secret that the class names")]
     Unauthenticated(Failure),
     /// The credentials are good, the action is not allowed (policy).
     #[error("[policy] {0}; the role of the driver's user does not allow this action")]

@@ -153,7 +153,7 @@ pub enum FilesystemError {
         fs_type: FsType,
     },
     /// mkfs said that it was done, and the probe finds something else.
-    #[error("{tool} ended well on {} (volume {volume_id}), but the probe finds {found}; see the kernel's log", device.display())]
+    #[error("{tool} exited 0 on {} (volume {volume_id}), but the device holds {found}; see the kernel's log", device.display())]
     NotMade {
         /// The program.
         tool: String,

@@ -83,7 +83,7 @@ impl AdminServer {
         self
     }
 
-    /// What `/readyz` says besides while it passes: something to mend that stops nobody yet.
+    /// What `/readyz` says besides while it passes: something to fix that stops no call yet.
     pub fn readiness_note(mut self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         self.note = Arc::new(note);
         self

@@ -45,7 +45,7 @@ pub enum FilesError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The thread for the system calls was lost.
-    #[error("the driver made a mistake; see its log")]
+    #[error("internal error: a task of the driver panicked (see its log)")]
     Lost,
 }
 
