@@ -98,7 +98,6 @@ struct Waiter<T: Watched> {
 
 impl<T: Watched> Shared<T> {
     fn state(&self) -> MutexGuard<'_, WatchState<T>> {
-        // Nothing panics while it holds the lock; if it did, the table would still be whole.
         self.state.lock()
     }
 }

@@ -113,6 +113,8 @@ fn requests<T: Watched>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec
     });
     // `None` is the list, which comes once, too.
     let due: BTreeSet<Option<T::Id>> = due.collect();
+    // Also those that are left of waiters who have gone.
+    state.next_looks.retain(|_, next| *next > now);
     let mut requests = Vec::new();
     for id in due {
         let Some(id) = id else {

@@ -47,7 +47,7 @@ impl BlockStorage<'_> {
         query: &[Filter],
     ) -> Result<Option<R>, CloudError> {
         let path = [R::COLLECTION, id];
-        let object = format!("{} {id}", R::KEY.replace('_', " "));
+        let object = format!("{} {id}", in_words(R::KEY));
         let mut request = Self::request(R::GET, Method::GET, &path, object);
         request.version = version;
         request.query.extend_from_slice(query);
@@ -70,7 +70,7 @@ impl BlockStorage<'_> {
     ) -> Result<Vec<T>, CloudError> {
         let (mut found, mut marker) = (Vec::new(), None);
         loop {
-            let mut object = R::KEY.replace('_', " ");
+            let mut object = in_words(R::KEY);
             if let [(key, value), ..] = filter {
                 object = format!("{object} with {key} {value}");
             }
@@ -100,12 +100,17 @@ impl BlockStorage<'_> {
         version: Option<MicroVersion>,
     ) -> Result<Answer, CloudError> {
         let path = [R::COLLECTION, id];
-        let object = format!("{} {id}", R::KEY.replace('_', " "));
+        let object = format!("{} {id}", in_words(R::KEY));
         let mut request = Self::request(operation, Method::DELETE, &path, object);
         request.version = version;
         request.may_be_missing = true;
         self.transport.send(request).await
     }
+}
+
+/// A key of a body as it stands in errors.
+fn in_words(key: &str) -> String {
+    key.replace('_', " ")
 }
 
 /// The one that an answer holds.
