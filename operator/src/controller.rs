@@ -61,6 +61,7 @@ const OBSTACLE_PAUSE: Duration = Duration::from_secs(10);
 /// Reconciles one object, within the time that a reconcile has.
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let begun = Instant::now();
+    context.begin(&driver.name_any());
     let limit = context.reconcile_timeout;
     let without_status;
     let readable = match &driver.0 {

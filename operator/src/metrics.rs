@@ -37,6 +37,7 @@ const SECONDS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 pub struct Metrics {
     reconciles: IntCounterVec,
     reconcile_seconds: Histogram,
+    queue_seconds: Histogram,
     reconcile_failures: IntGaugeVec,
     conditions: IntGaugeVec,
     api_writes: IntCounterVec,
@@ -61,6 +62,13 @@ impl Metrics {
                 HistogramOpts::new(
                     format!("{PREFIX}_reconcile_duration_seconds"),
                     "How long one reconcile took",
+                )
+                .buckets(SECONDS.to_vec()),
+            )?,
+            queue_seconds: Histogram::with_opts(
+                HistogramOpts::new(
+                    format!("{PREFIX}_queue_duration_seconds"),
+                    "How long a change waited for the reconcile that it calls for; of several that wait, the first",
                 )
                 .buckets(SECONDS.to_vec()),
             )?,
@@ -145,6 +153,7 @@ impl Metrics {
             Box::new(self.leader.clone()),
             Box::new(self.reconciles.clone()),
             Box::new(self.reconcile_seconds.clone()),
+            Box::new(self.queue_seconds.clone()),
             Box::new(self.reconcile_failures.clone()),
             Box::new(self.conditions.clone()),
             Box::new(self.api_writes.clone()),
@@ -179,6 +188,11 @@ impl Metrics {
     pub fn reconciled(&self, result: &'static str, took: Duration) {
         self.reconciles.with_label_values(&[result]).inc();
         self.reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A reconcile begins for which a change has waited so long.
+    pub fn queued(&self, waited: Duration) {
+        self.queue_seconds.observe(waited.as_secs_f64());
     }
 
     /// How many reconciles of an object have failed in a row.

@@ -16,7 +16,7 @@ use csi_kit::{
     signals, telemetry,
 };
 use csi_sources::Sources;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, Config, ResourceExt,
@@ -27,7 +27,7 @@ use kube::{
         watcher,
     },
 };
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -364,7 +364,11 @@ fn controller(client: &Client, woken: Woken, context: &Arc<Context>, writer: Wri
                 .combine(predicates::finalizers)
                 .combine(predicates::annotations),
             PredicateConfig::default(),
-        );
+        )
+        .inspect_ok({
+            let context = Arc::clone(context);
+            move |driver| context.changed(&driver.name_any(), Instant::now())
+        });
     // Without a debounce: each request would put off the one before it, without end while they come.
     Controller::for_stream(changes, context.drivers.clone())
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
@@ -439,7 +443,7 @@ fn using(drivers: &Store<Watched>, place: &(String, String), name: &str) -> BTre
 /// Turns changes of the cluster into the drivers that they concern.
 fn concerned(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRef<Watched>> {
     futures::stream::unfold(woken, |mut woken| async move { Some((woken.next().await, woken)) }).flat_map(
-        move |Changes { whole, volumes }| {
+        move |(first, Changes { whole, volumes })| {
             let mut concerned = Vec::new();
             for driver in context.drivers.state() {
                 let name = driver.name_any();
@@ -448,6 +452,7 @@ fn concerned(woken: Woken, context: Arc<Context>) -> impl Stream<Item = ObjectRe
                 } else if !volumes.includes(&name) {
                     continue;
                 }
+                context.changed(&name, first);
                 concerned.push(ObjectRef::from_obj(driver.as_ref()));
             }
             futures::stream::iter(concerned)

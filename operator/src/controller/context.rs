@@ -109,6 +109,8 @@ struct Facts {
 #[derive(Debug, Default)]
 struct Memory {
     failures: u32,
+    /// When the first change came that no reconcile has begun for.
+    changed: Option<Instant>,
     unrepairable: Unrepairable,
     takeover: Option<(Takeover, Instant)>,
     /// The wanted objects that have been there; none before the first look of this process.
@@ -279,6 +281,20 @@ impl Context {
         if let Some(memory) = memories.get_mut(driver) {
             memory.failures = 0;
             self.metrics.reconcile_failures(driver, 0);
+        }
+    }
+
+    /// A change came then that calls for a reconcile.
+    pub(crate) fn changed(&self, driver: &str, at: Instant) {
+        self.with_memory(driver, |memory| {
+            memory.changed = Some(memory.changed.map_or(at, |first| first.min(at)));
+        });
+    }
+
+    /// A reconcile begins: how long the first change has waited for it.
+    pub(super) fn begin(&self, driver: &str) {
+        if let Some(first) = self.with_memory(driver, |memory| memory.changed.take()) {
+            self.metrics.queued(first.elapsed());
         }
     }
 

@@ -202,6 +202,7 @@ impl World {
     /// After a change of any object but a volume.
     async fn reconcile(&self) -> Result<Action, ReconcileError> {
         self.context.call_for_whole_look(NAME);
+        self.context.changed(NAME, Instant::now());
         self.look().await
     }
 

@@ -351,7 +351,7 @@ mod tests {
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
         assert!(told.borrow_and_update().volume_attributes_classes);
-        assert_eq!(woken.next().await.whole, Concerns::All);
+        assert_eq!(woken.next().await.1.whole, Concerns::All);
         let next = tokio::time::timeout(LOOK_EVERY * 4, woken.next()).await;
         assert!(next.is_err(), "nothing changed, nobody is woken: {next:?}");
         following.abort();

@@ -26,16 +26,11 @@ pub(crate) struct Changes {
     pub(crate) volumes: Concerns,
 }
 
-impl Changes {
-    fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.volumes.is_empty()
-    }
-}
-
 /// What has changed and was not passed on yet.
 #[derive(Debug, Default)]
 struct Pending {
-    changes: Mutex<Changes>,
+    /// With the time of the first of them.
+    changes: Mutex<Option<(Instant, Changes)>>,
     changed: Notify,
 }
 
@@ -72,6 +67,7 @@ impl Wake {
             return;
         }
         let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, changes) = changes.get_or_insert_with(|| (Instant::now(), Changes::default()));
         let of_scope = match scope {
             Scope::Whole => &mut changes.whole,
             Scope::Volumes => &mut changes.volumes,
@@ -87,14 +83,19 @@ impl Wake {
 }
 
 impl Woken {
-    /// Waits for changes, and for their time. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Changes {
+    /// Waits for changes, and for their time; with when the first of them came. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> (Instant, Changes) {
         if let Some(last) = self.last {
             tokio::time::sleep_until(last + PACE).await;
         }
         loop {
-            let taken = std::mem::take(&mut *self.pending.changes.lock().unwrap_or_else(PoisonError::into_inner));
-            if !taken.is_empty() {
+            let taken = self
+                .pending
+                .changes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some(taken) = taken {
                 self.last = Some(Instant::now());
                 return taken;
             }
@@ -128,7 +129,7 @@ mod tests {
             whole: drivers(&["b"]),
             volumes: drivers(&["a", "c"]),
         };
-        assert_eq!(woken.next().await, changes);
+        assert_eq!(woken.next().await.1, changes);
     }
 
     #[tokio::test(start_paused = true)]
@@ -136,13 +137,15 @@ mod tests {
         let (wake, mut woken) = wake_ups();
         let begun = Instant::now();
         wake.driver("a");
-        assert_eq!(woken.next().await, of(&["a"]));
+        assert_eq!(woken.next().await.1, of(&["a"]));
         assert_eq!(begun.elapsed(), Duration::ZERO);
         wake.driver("b");
         wake.send(Concerns::default());
+        tokio::time::sleep(PACE / 4).await;
         wake.driver("c");
-        assert_eq!(woken.next().await, of(&["b", "c"]));
-        assert_eq!(begun.elapsed(), PACE);
+        let (first, changes) = woken.next().await;
+        assert_eq!(changes, of(&["b", "c"]));
+        assert_eq!((begun.elapsed(), first), (PACE, begun));
     }
 
     #[tokio::test(start_paused = true)]
@@ -156,7 +159,7 @@ mod tests {
             }
         });
         for second in 0..120 {
-            assert_eq!(woken.next().await, of(&["a"]));
+            assert_eq!(woken.next().await.1, of(&["a"]));
             assert!(begun.elapsed() <= PACE * (second + 1), "{:?}", begun.elapsed());
         }
         assert!(begun.elapsed() >= PACE * 119, "{:?}", begun.elapsed());

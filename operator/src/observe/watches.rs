@@ -388,7 +388,7 @@ mod tests {
         };
         names(&["pv1", "pv2"]);
         cluster.wait_until_known().await.expect("a list");
-        assert_eq!(woken.next().await.volumes, Concerns::Drivers(["a".to_owned()].into()));
+        assert_eq!(woken.next().await.1.volumes, Concerns::Drivers(["a".to_owned()].into()));
         assert_eq!(cluster.read(|index| index.count_of("a").volumes), 2);
 
         names(&["pv2"]);

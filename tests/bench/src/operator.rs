@@ -24,10 +24,12 @@ use crate::process::{Memory, memory, processor_time};
 mod audit;
 mod load;
 mod objects;
+mod queue;
 mod table;
 
 use audit::{Count, Write};
 pub(crate) use objects::Scale;
+use queue::Queue;
 pub(crate) use table::render;
 
 const DRIVER: &str = "cinder.csi.openstack.org";
@@ -76,11 +78,12 @@ pub(crate) struct Figures {
 }
 
 /// What the operator uses in a time.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Usage {
     lasts: Duration,
     processor: Duration,
     asked: Count,
+    queue: Queue,
 }
 
 /// A changed spec: from the request to the API server's answer to the first and the last write of an operand.
@@ -286,6 +289,7 @@ impl World {
     /// What the operator uses while it is watched.
     async fn usage(&self, pid: Pid) -> Result<Usage> {
         let (begun, before) = (audit::count(&self.audit)?, processor_time(pid)?.own);
+        let queue = Queue::read(&self.metrics().await?);
         let since = Instant::now();
         tokio::time::sleep(WATCHED).await;
         let asked = audit::count(&self.audit)?;
@@ -296,6 +300,7 @@ impl World {
                 requests: asked.requests - begun.requests,
                 statuses: asked.statuses - begun.statuses,
             },
+            queue: Queue::read(&self.metrics().await?).since(&queue),
         })
     }
 
@@ -389,11 +394,15 @@ impl World {
 
     /// The sum of the operator's samples that begin so.
     async fn metric(&self, begin: &str) -> Result<f64> {
-        let answer = self.http.get(format!("http://{ADDRESS}/metrics")).send().await;
-        let text = answer.context("the operator does not listen")?.text().await;
-        let text = text.context("the metrics are cut")?;
+        let text = self.metrics().await?;
         let samples = text.lines().filter(|line| line.starts_with(begin));
         let values = samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
         Ok(values.sum())
+    }
+    /// The text of the operator's metrics.
+    async fn metrics(&self) -> Result<String> {
+        let answer = self.http.get(format!("http://{ADDRESS}/metrics")).send().await;
+        let text = answer.context("the operator does not listen")?.text().await;
+        text.context("the metrics are cut")
     }
 }

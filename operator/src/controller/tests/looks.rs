@@ -141,3 +141,30 @@ async fn after_a_failed_look_everything_is_looked_at() {
     assert_ne!(world.api.take_reads().len(), 0);
     assert_eq!(world.condition(ConditionType::VolumesHealthy).0, "False/StuckDelete");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_of_a_reconcile_counts_from_the_first_change() {
+    let waits = |world: &World| {
+        let registry = prometheus::Registry::new();
+        world.context.metrics.register(&registry).expect("metrics");
+        let families = registry.gather();
+        let is_queue =
+            |family: &&prometheus::proto::MetricFamily| family.name() == "cinder_csi_operator_queue_duration_seconds";
+        let family = families.iter().find(is_queue).expect("the family");
+        let waits = family.get_metric().first().expect("a series").get_histogram();
+        (waits.get_sample_count(), waits.get_sample_sum())
+    };
+    let world = World::managed();
+    let (second, third) = (Duration::from_secs(2), Duration::from_secs(3));
+    let first = Instant::now();
+    tokio::time::sleep(second).await;
+    world.context.changed(NAME, Instant::now());
+    world.context.changed(NAME, first);
+    tokio::time::sleep(third).await;
+    world.context.changed(NAME, Instant::now());
+    world.look().await.expect("looked");
+    assert_eq!(waits(&world), (1, 5.0));
+    // One that time alone calls for has waited for nobody.
+    world.look().await.expect("looked");
+    assert_eq!(waits(&world).0, 1);
+}

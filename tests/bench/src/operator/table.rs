@@ -50,6 +50,15 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     for (when, usage) in [("at rest", &figures.rest), ("under load", &figures.loaded)] {
         let minutes = usage.lasts.as_secs_f64() / 60.0;
         let asked = usage.asked;
+        let waits = [
+            ("queue time in the mean", usage.queue.mean()),
+            ("  in 99 of 100, not above", usage.queue.bound(QUANTILE)),
+        ];
+        for (what, seconds) in waits {
+            if let Some(seconds) = seconds {
+                add(&format!("{what} {when}"), seconds, "s", None);
+            }
+        }
         add(
             &format!("requests in a minute {when}"),
             f64::from(asked.requests) / minutes,
@@ -134,7 +143,7 @@ fn line(text: &mut String, [what, figure, goal, verdict]: [&str; 4]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::{Away, audit::Count};
+    use crate::operator::{Away, Queue, audit::Count};
     use crate::process::Memory;
 
     #[test]
@@ -143,6 +152,7 @@ mod tests {
             lasts: Duration::from_mins(1),
             processor: Duration::from_secs(6),
             asked: Count { requests, statuses: 1 },
+            queue: Queue::default(),
         };
         let change = |last| Change {
             first: Duration::from_secs(1),

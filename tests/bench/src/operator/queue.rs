@@ -1,0 +1,90 @@
+//! How long changes wait for their reconcile, as the operator's metrics tell it.
+
+const FAMILY: &str = "cinder_csi_operator_queue_duration_seconds";
+
+/// Waits so far, or those of a time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Queue {
+    count: f64,
+    /// All together, in seconds.
+    sum: f64,
+    /// Upper bounds in seconds, the least first, with how many waits were not longer.
+    buckets: Vec<(f64, f64)>,
+}
+
+impl Queue {
+    /// Reads the text of `/metrics`. Nothing has waited where it has no such family.
+    pub(super) fn read(text: &str) -> Self {
+        let mut queue = Self::default();
+        for line in text.lines() {
+            let Some(sample) = line.strip_prefix(FAMILY) else {
+                continue;
+            };
+            let Some((series, value)) = sample.rsplit_once(' ') else {
+                continue;
+            };
+            let Ok(value) = value.parse() else { continue };
+            let bound = series
+                .strip_prefix("_bucket{le=\"")
+                .and_then(|le| le.strip_suffix("\"}"));
+            match (series, bound.and_then(|bound| bound.parse().ok())) {
+                ("_count", _) => queue.count = value,
+                ("_sum", _) => queue.sum = value,
+                (_, Some(bound)) => queue.buckets.push((bound, value)),
+                _ => {}
+            }
+        }
+        queue
+    }
+
+    /// What has come since then.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let known = |bound: f64| before.buckets.iter().find(|(other, _)| *other >= bound);
+        let buckets = self.buckets.iter().map(|(bound, count)| {
+            let known = known(*bound).map_or(0.0, |(_, count)| *count);
+            (*bound, count - known)
+        });
+        Self {
+            count: self.count - before.count,
+            sum: self.sum - before.sum,
+            buckets: buckets.collect(),
+        }
+    }
+
+    /// The mean wait in seconds; none where nothing has waited.
+    pub(super) fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+
+    /// A bound in seconds that so many of all waits are not above: that of a bucket, so the real time may be less.
+    pub(super) fn bound(&self, share: f64) -> Option<f64> {
+        let enough = |(_, count): &&(f64, f64)| self.count > 0.0 && *count >= self.count * share;
+        self.buckets.iter().find(enough).map(|(bound, _)| *bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(counts: [u32; 4], sum: f64) -> String {
+        let buckets = ["0.5", "1", "2.5", "+Inf"].iter().zip(counts);
+        let mut text: String = buckets
+            .map(|(le, count)| format!("{FAMILY}_bucket{{le=\"{le}\"}} {count}\n"))
+            .collect();
+        text += &format!("{FAMILY}_sum {sum}\n{FAMILY}_count {}\nother 7\n", counts[3]);
+        text
+    }
+
+    #[test]
+    fn the_waits_of_a_time_are_those_that_have_come_since() {
+        let before = Queue::read(&text([90, 90, 90, 90], 9.0));
+        let now = Queue::read(&text([92, 99, 100, 100], 17.0));
+        let waits = now.since(&before);
+        assert_eq!(waits.mean(), Some(0.8));
+        assert_eq!((waits.bound(0.9), waits.bound(0.99)), (Some(1.0), Some(2.5)));
+        let none = now.since(&now);
+        assert_eq!((none.mean(), none.bound(0.99)), (None, None));
+        assert_eq!(Queue::read("other 7\n"), Queue::default());
+    }
+}
