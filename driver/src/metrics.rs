@@ -48,28 +48,14 @@ impl DriverMetrics {
     /// Registers the families in the process's registry.
     pub fn new(metrics: &Metrics, driver_name: &str) -> Result<Self, MetricsError> {
         let histogram = |name: &str, help: &str, labels: &[&str], buckets: &[f64]| {
-            let family = HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels).map_err(
-                |source| MetricsError::Register {
-                    name: name.to_owned(),
-                    source,
-                },
-            )?;
-            metrics.register(family.clone()).map(|()| family)
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            metrics.registered(HistogramVec::new(options, labels))
         };
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            let family =
-                IntCounterVec::new(Opts::new(name, help), labels).map_err(|source| MetricsError::Register {
-                    name: name.to_owned(),
-                    source,
-                })?;
-            metrics.register(family.clone()).map(|()| family)
+            metrics.registered(IntCounterVec::new(Opts::new(name, help), labels))
         };
         let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let family = IntGaugeVec::new(Opts::new(name, help), labels).map_err(|source| MetricsError::Register {
-                name: name.to_owned(),
-                source,
-            })?;
-            metrics.register(family.clone()).map(|()| family)
+            metrics.registered(IntGaugeVec::new(Opts::new(name, help), labels))
         };
         Ok(Self {
             families: Arc::new(Families {
@@ -163,18 +149,13 @@ impl DriverMetrics {
 
     /// Shows how many operations run, asked at each scrape.
     pub fn watch_operations(metrics: &Metrics, operations: &Operations) -> Result<(), MetricsError> {
-        let name = "cinder_csi_operations_running";
         let operations = operations.clone();
-        let look = Box::new(move || operations.running() as f64);
-        let gauge = PullingGauge::new(
-            name,
+        let running = PullingGauge::new(
+            "cinder_csi_operations_running",
             "Operations that run now, with or without a call that waits.",
-            look,
+            Box::new(move || operations.running() as f64),
         );
-        metrics.register(gauge.map_err(|source| MetricsError::Register {
-            name: name.to_owned(),
-            source,
-        })?)
+        metrics.registered(running).map(drop)
     }
 }
 
@@ -249,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    fn text(use_it: impl FnOnce(&DriverMetrics)) -> String {
+    fn registered() -> (Metrics, DriverMetrics) {
         let build = BuildInfo {
             program: "cinder_csi_driver",
             version: "0.0.0",
@@ -257,19 +238,18 @@ mod tests {
         };
         let registry = Metrics::new(build).expect("a registry");
         let metrics = DriverMetrics::new(&registry, "d").expect("families");
+        (registry, metrics)
+    }
+
+    fn text(use_it: impl FnOnce(&DriverMetrics)) -> String {
+        let (registry, metrics) = registered();
         use_it(&metrics);
         registry.encode().expect("text")
     }
 
     #[test]
     fn the_families_have_the_names_and_labels_that_dashboards_and_alerts_ask_for() {
-        let build = BuildInfo {
-            program: "cinder_csi_driver",
-            version: "0.0.0",
-            revision: "",
-        };
-        let registry = Metrics::new(build).expect("a registry");
-        let metrics = DriverMetrics::new(&registry, "d").expect("families");
+        let (registry, metrics) = registered();
         DriverMetrics::watch_operations(&registry, &Operations::new(crate::operations::Limits::default()))
             .expect("a family");
         metrics.rpc_finished("/csi.v1.Identity/Probe", Code::Ok, Duration::ZERO);

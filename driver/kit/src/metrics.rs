@@ -19,7 +19,7 @@ pub struct BuildInfo<'a> {
 /// Why a metric could not be registered or written.
 #[derive(Debug, Error)]
 pub enum MetricsError {
-    /// Two metrics of one name, or a name that Prometheus does not allow.
+    /// Two metrics of one name.
     #[error("cannot register the metric {name}: {source}")]
     Register {
         /// Its name.
@@ -27,6 +27,9 @@ pub enum MetricsError {
         /// The registry's reason.
         source: prometheus::Error,
     },
+    /// A name or label that Prometheus does not allow.
+    #[error("cannot make a metric: {0}")]
+    Make(#[source] prometheus::Error),
     /// The registry could not be written as text.
     #[error("cannot write the metrics: {0}")]
     Encode(#[source] prometheus::Error),
@@ -53,9 +56,7 @@ impl Metrics {
         let opts = Opts::new(name.as_str(), "Version and revision of the program; always 1.")
             .const_label("version", build.version)
             .const_label("revision", build.revision);
-        let info = IntGauge::with_opts(opts).map_err(|source| MetricsError::Register { name, source })?;
-        info.set(1);
-        metrics.register(info)?;
+        metrics.registered(IntGauge::with_opts(opts))?.set(1);
         Ok(metrics)
     }
 
@@ -66,6 +67,15 @@ impl Metrics {
         self.registry
             .register(Box::new(metric))
             .map_err(|source| MetricsError::Register { name, source })
+    }
+
+    /// Adds a family that was made just now, and gives it back to count with.
+    pub fn registered<C: Collector + Clone + 'static>(
+        &self,
+        family: Result<C, prometheus::Error>,
+    ) -> Result<C, MetricsError> {
+        let family = family.map_err(MetricsError::Make)?;
+        self.register(family.clone()).map(|()| family)
     }
 
     /// The registry itself.

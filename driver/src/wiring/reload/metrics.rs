@@ -39,21 +39,16 @@ pub(in crate::wiring) struct ReloadMetrics {
 impl ReloadMetrics {
     /// Registers the families in the process's registry.
     pub(in crate::wiring) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
-        const RELOADS: &str = "cinder_csi_config_reloads_total";
-        const LOADED: &str = "cinder_csi_config_loaded_info";
-        let failed = |name: &'static str| {
-            move |source| MetricsError::Register {
-                name: name.to_owned(),
-                source,
-            }
-        };
-        let help = "Changed configurations by what became of them; all but `applied` leave the last good one in use.";
-        let reloads = IntCounterVec::new(Opts::new(RELOADS, help), &["outcome"]).map_err(failed(RELOADS))?;
-        let help =
-            "The configuration in use, by the beginning of the hash that the operator shows for the credentials.";
-        let loaded = IntGaugeVec::new(Opts::new(LOADED, help), &["hash"]).map_err(failed(LOADED))?;
-        metrics.register(reloads.clone())?;
-        metrics.register(loaded.clone())?;
+        let reloads = Opts::new(
+            "cinder_csi_config_reloads_total",
+            "Changed configurations by what became of them; all but `applied` leave the last good one in use.",
+        );
+        let reloads = metrics.registered(IntCounterVec::new(reloads, &["outcome"]))?;
+        let loaded = Opts::new(
+            "cinder_csi_config_loaded_info",
+            "The configuration in use, by the beginning of the hash that the operator shows for the credentials.",
+        );
+        let loaded = metrics.registered(IntGaugeVec::new(loaded, &["hash"]))?;
         for outcome in ReloadOutcome::ALL {
             reloads.with_label_values(&[outcome.name()]);
         }
