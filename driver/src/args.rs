@@ -13,7 +13,7 @@ use csi_host::FsType;
 pub use csi_kit::telemetry::LogFormat;
 pub use csi_kit::tls::{CipherSuite, TlsVersion};
 
-use crate::switches::Switchable;
+use crate::disabled_capabilities::AlphaCapability;
 use crate::timing::TIMING;
 use crate::topology::ZoneLabels;
 
@@ -198,7 +198,7 @@ pub struct Args {
 
     /// Turn off a capability that CSI calls alpha and that is served by default, such as GET_VOLUME_HEALTH; repeatable
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub disable_capability: Vec<Switchable>,
+    pub disable_capability: Vec<AlphaCapability>,
 
     /// Refuse to delete volumes and snapshots that bear the mark of another cluster than --cluster; what bears none was imported by
     /// hand and can be deleted

@@ -24,11 +24,11 @@ use csi_proto::csi::v1::{
 use csi_sources::Sources;
 use tonic::{Request, Response, Status};
 
-use crate::claims::Claims;
 use crate::clouds::Clouds;
-use crate::layers::call;
+use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
+use crate::layers::traced_rpc;
 use crate::operations::{Operations, Progress};
-use crate::switches::{Switchable, Switches};
+use crate::pvc_annotations::PvcAnnotations;
 use crate::topology::{ZoneLabels, ZoneNames};
 use walk::Walks;
 
@@ -60,11 +60,11 @@ pub struct Settings {
     /// Metadata of every volume, by templates.
     pub volume_metadata: Vec<(String, String)>,
     /// Where claims are read for their annotations; they are not read when absent.
-    pub claims: Option<Claims>,
+    pub claims: Option<PvcAnnotations>,
     /// How nodes name their zones.
     pub zone_labels: ZoneLabels,
     /// What is turned off.
-    pub switches: Switches,
+    pub disabled: DisabledCapabilities,
     /// Whether volumes and snapshots that bear the mark of another cluster are refused to be deleted.
     pub protect_other_clusters: bool,
     /// How long a call waits for a volume to be attached; as long as its caller when absent.
@@ -139,7 +139,7 @@ impl ControllerService {
         if self.settings.single_node_multi_writer {
             capabilities.push(rpc::Type::SingleNodeMultiWriter);
         }
-        capabilities.retain(|kind| self.settings.switches.claims(kind.as_str_name()));
+        capabilities.retain(|kind| self.settings.disabled.advertises(kind.as_str_name()));
         capabilities
     }
 }
@@ -165,7 +165,7 @@ impl Controller for ControllerService {
         request: Request<CreateVolumeRequest>,
     ) -> Result<Response<CreateVolumeResponse>, Status> {
         let handler = |request, deadline| create::create(self, request, deadline);
-        call(&self.operations, "CreateVolume", request, |of| &of.name, handler).await
+        traced_rpc(&self.operations, "CreateVolume", request, |of| &of.name, handler).await
     }
 
     async fn delete_volume(
@@ -173,7 +173,7 @@ impl Controller for ControllerService {
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let handler = |request, deadline| delete::delete(self, request, deadline);
-        call(&self.operations, "DeleteVolume", request, |of| &of.volume_id, handler).await
+        traced_rpc(&self.operations, "DeleteVolume", request, |of| &of.volume_id, handler).await
     }
 
     async fn controller_publish_volume(
@@ -181,7 +181,7 @@ impl Controller for ControllerService {
         request: Request<ControllerPublishVolumeRequest>,
     ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
         let handler = |request, deadline| publish::publish(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ControllerPublishVolume",
             request,
@@ -196,7 +196,7 @@ impl Controller for ControllerService {
         request: Request<ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
         let handler = |request, deadline| publish::unpublish(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ControllerUnpublishVolume",
             request,
@@ -211,7 +211,7 @@ impl Controller for ControllerService {
         request: Request<ControllerExpandVolumeRequest>,
     ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
         let handler = |request, deadline| expand::expand(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ControllerExpandVolume",
             request,
@@ -226,7 +226,7 @@ impl Controller for ControllerService {
         request: Request<CreateSnapshotRequest>,
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
         let handler = |request, deadline| snapshots::create(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "CreateSnapshot",
             request,
@@ -241,7 +241,7 @@ impl Controller for ControllerService {
         request: Request<DeleteSnapshotRequest>,
     ) -> Result<Response<DeleteSnapshotResponse>, Status> {
         let handler = |request, deadline| snapshots::delete(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "DeleteSnapshot",
             request,
@@ -256,7 +256,7 @@ impl Controller for ControllerService {
         request: Request<ListSnapshotsRequest>,
     ) -> Result<Response<ListSnapshotsResponse>, Status> {
         let handler = |request, deadline| snapshots::read::list(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ListSnapshots",
             request,
@@ -270,9 +270,9 @@ impl Controller for ControllerService {
         &self,
         request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
-        self.settings.switches.serve(Switchable::GetSnapshot)?;
+        self.settings.disabled.check(AlphaCapability::GetSnapshot)?;
         let handler = |request, deadline| snapshots::read::get(self, request, deadline);
-        call(&self.operations, "GetSnapshot", request, |of| &of.snapshot_id, handler).await
+        traced_rpc(&self.operations, "GetSnapshot", request, |of| &of.snapshot_id, handler).await
     }
 
     async fn validate_volume_capabilities(
@@ -280,7 +280,7 @@ impl Controller for ControllerService {
         request: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
         let handler = |request, deadline| read::validate(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ValidateVolumeCapabilities",
             request,
@@ -295,16 +295,16 @@ impl Controller for ControllerService {
         request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
         let handler = |request, deadline| read::list(self, request, deadline);
-        call(&self.operations, "ListVolumes", request, |_| "", handler).await
+        traced_rpc(&self.operations, "ListVolumes", request, |_| "", handler).await
     }
 
     async fn controller_get_volume(
         &self,
         request: Request<ControllerGetVolumeRequest>,
     ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
-        self.settings.switches.serve(Switchable::GetVolume)?;
+        self.settings.disabled.check(AlphaCapability::GetVolume)?;
         let handler = |request, deadline| read::get(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ControllerGetVolume",
             request,
@@ -319,7 +319,7 @@ impl Controller for ControllerService {
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let handler = |request, deadline| capacity::capacity(self, request, deadline);
-        call(&self.operations, "GetCapacity", request, |_| "", handler).await
+        traced_rpc(&self.operations, "GetCapacity", request, |_| "", handler).await
     }
 
     async fn controller_modify_volume(
@@ -327,7 +327,7 @@ impl Controller for ControllerService {
         request: Request<ControllerModifyVolumeRequest>,
     ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
         let handler = |request, deadline| modify::modify(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ControllerModifyVolume",
             request,
@@ -341,9 +341,9 @@ impl Controller for ControllerService {
         &self,
         request: Request<ControllerGetVolumeHealthRequest>,
     ) -> Result<Response<ControllerGetVolumeHealthResponse>, Status> {
-        self.settings.switches.serve(Switchable::GetVolumeHealth)?;
+        self.settings.disabled.check(AlphaCapability::GetVolumeHealth)?;
         let handler = |request, deadline| health::get(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "ControllerGetVolumeHealth",
             request,
@@ -357,9 +357,9 @@ impl Controller for ControllerService {
         &self,
         request: Request<ControllerListVolumeHealthRequest>,
     ) -> Result<Response<ControllerListVolumeHealthResponse>, Status> {
-        self.settings.switches.serve(Switchable::ListVolumeHealth)?;
+        self.settings.disabled.check(AlphaCapability::ListVolumeHealth)?;
         let handler = |request, deadline| health::list(self, request, deadline);
-        call(&self.operations, "ControllerListVolumeHealth", request, |_| "", handler).await
+        traced_rpc(&self.operations, "ControllerListVolumeHealth", request, |_| "", handler).await
     }
 
     async fn controller_get_capabilities(

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 use crate::clouds::Clouds;
 use crate::controller::ControllerService;
-use crate::layers::call;
+use crate::layers::traced_rpc;
 use crate::operations::{Deadline, Target, with_deadline};
 use crate::parameters::GroupParameters;
 use crate::status::Act;
@@ -250,7 +250,7 @@ impl GroupController for GroupControllerService {
         request: Request<CreateVolumeGroupSnapshotRequest>,
     ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
         let handler = |request, deadline| self.create(request, deadline);
-        call(
+        traced_rpc(
             self.controller.operations(),
             "CreateVolumeGroupSnapshot",
             request,
@@ -265,7 +265,7 @@ impl GroupController for GroupControllerService {
         request: Request<DeleteVolumeGroupSnapshotRequest>,
     ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
         let handler = |request, deadline| self.delete(request, deadline);
-        call(
+        traced_rpc(
             self.controller.operations(),
             "DeleteVolumeGroupSnapshot",
             request,
@@ -280,7 +280,7 @@ impl GroupController for GroupControllerService {
         request: Request<GetVolumeGroupSnapshotRequest>,
     ) -> Result<Response<GetVolumeGroupSnapshotResponse>, Status> {
         let handler = |request, deadline| self.get(request, deadline);
-        call(
+        traced_rpc(
             self.controller.operations(),
             "GetVolumeGroupSnapshot",
             request,

@@ -10,7 +10,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::switches::{Switchable, Switches};
+use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
 
 /// The service of one process.
 #[derive(Debug, Clone)]
@@ -22,11 +22,11 @@ pub struct IdentityService {
 
 impl IdentityService {
     /// `topology` tells whether zones are told; of snapshots, too, unless that is turned off.
-    pub fn new(driver_name: impl Into<String>, topology: bool, switches: &Switches) -> Self {
+    pub fn new(driver_name: impl Into<String>, topology: bool, disabled: &DisabledCapabilities) -> Self {
         Self {
             driver_name: driver_name.into(),
             topology,
-            snapshot_topology: topology && switches.on(Switchable::SnapshotAccessibilityConstraints),
+            snapshot_topology: topology && disabled.allows(AlphaCapability::SnapshotAccessibilityConstraints),
         }
     }
 }

@@ -137,7 +137,7 @@ fn short_id(sources: &Sources) -> String {
 /// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request
 /// shows no secret), and writes one line about its end. `volume` is the volume's id, or its name before it has one. The handler has to
 /// answer by the deadline of [`Operations::deadline`].
-pub async fn call<Q, R, F>(
+pub async fn traced_rpc<Q, R, F>(
     operations: &Operations,
     rpc: &'static str,
     request: Request<Q>,

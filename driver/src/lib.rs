@@ -13,9 +13,9 @@
 
 pub mod args;
 pub mod capability;
-pub mod claims;
 pub mod clouds;
 pub mod controller;
+pub mod disabled_capabilities;
 pub mod fields;
 pub mod group_controller;
 pub mod identity;
@@ -26,9 +26,9 @@ pub mod node;
 pub mod node_error;
 pub mod operations;
 pub mod parameters;
+pub mod pvc_annotations;
 pub mod registration;
 pub mod status;
-pub mod switches;
 mod timing;
 pub mod topology;
 

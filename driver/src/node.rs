@@ -23,11 +23,11 @@ use csi_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::args::Args;
-use crate::layers::call;
+use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
+use crate::layers::traced_rpc;
 use crate::metrics::DriverMetrics;
 use crate::operations::Operations;
 use crate::status;
-use crate::switches::{Switchable, Switches};
 use crate::topology::ZoneLabels;
 
 mod expand;
@@ -67,7 +67,7 @@ pub struct NodeConfig {
     /// How a zone's name becomes a label.
     pub zone_labels: ZoneLabels,
     /// What is turned off.
-    pub switches: Switches,
+    pub disabled: DisabledCapabilities,
     /// Whether Kubernetes is told the zone.
     pub topology: bool,
     /// More segments to tell.
@@ -91,7 +91,7 @@ impl NodeConfig {
             metadata_url: args.metadata_url.clone(),
             cloud_init_dir: CLOUD_INIT_DIR.into(),
             zone_labels: args.zone_labels,
-            switches: Switches::without(args.disable_capability.iter().copied()),
+            disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
             topology: args.with_topology,
             additional_topology: args.additional_topology.iter().cloned().collect(),
             max_volumes: args.max_volumes_per_node.or(max_volumes),
@@ -232,7 +232,7 @@ impl Node for NodeService {
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
         let handler = |request, deadline| stage::stage(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "NodeStageVolume",
             request,
@@ -247,7 +247,7 @@ impl Node for NodeService {
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
         let handler = |request, deadline| unstage::unstage(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "NodeUnstageVolume",
             request,
@@ -262,7 +262,7 @@ impl Node for NodeService {
         request: Request<NodePublishVolumeRequest>,
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
         let handler = |request, deadline| publish::publish(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "NodePublishVolume",
             request,
@@ -277,7 +277,7 @@ impl Node for NodeService {
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
         let handler = |request, deadline| publish::unpublish(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "NodeUnpublishVolume",
             request,
@@ -292,7 +292,7 @@ impl Node for NodeService {
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
         let handler = |request, _| stats::stats(self, request);
-        call(
+        traced_rpc(
             &self.operations,
             "NodeGetVolumeStats",
             request,
@@ -307,7 +307,7 @@ impl Node for NodeService {
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
         let handler = |request, deadline| expand::expand(self, request, deadline);
-        call(
+        traced_rpc(
             &self.operations,
             "NodeExpandVolume",
             request,
@@ -321,9 +321,9 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetVolumeHealthRequest>,
     ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
-        self.instance.switches().serve(Switchable::GetVolumeHealth)?;
+        self.instance.disabled().check(AlphaCapability::GetVolumeHealth)?;
         let handler = |request, _| health::volume(self, request);
-        call(
+        traced_rpc(
             &self.operations,
             "NodeGetVolumeHealth",
             request,
@@ -337,9 +337,9 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetStorageHealthRequest>,
     ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
-        self.instance.switches().serve(Switchable::GetStorageHealth)?;
+        self.instance.disabled().check(AlphaCapability::GetStorageHealth)?;
         let handler = |_, _| health::storage(self);
-        call(&self.operations, "NodeGetStorageHealth", request, |_| "", handler).await
+        traced_rpc(&self.operations, "NodeGetStorageHealth", request, |_| "", handler).await
     }
 
     async fn node_get_capabilities(
@@ -356,7 +356,7 @@ impl Node for NodeService {
         if SINGLE_NODE_MULTI_WRITER {
             kinds.push(rpc::Type::SingleNodeMultiWriter);
         }
-        kinds.retain(|kind| self.instance.switches().claims(kind.as_str_name()));
+        kinds.retain(|kind| self.instance.disabled().advertises(kind.as_str_name()));
         let capability = |kind: rpc::Type| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
         };

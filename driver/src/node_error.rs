@@ -174,5 +174,5 @@ pub enum InstanceError {
     #[error(
         "it is not known how many volumes fit on this node: {0}; it is asked again, or say it by --max-volumes-per-node"
     )]
-    Room(#[source] MountError),
+    Slots(#[source] MountError),
 }

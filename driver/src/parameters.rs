@@ -14,7 +14,7 @@ use serde::de::value::{Error as DecodeError, MapDeserializer};
 use mutable::METADATA_PREFIX;
 use templates::Values;
 
-pub use cinder_cloud::marks;
+pub use cinder_cloud::metadata_keys;
 pub use group::GroupParameters;
 pub use mutable::MutableParameters;
 pub use snapshot::{SnapshotKind, SnapshotParameters};
@@ -35,7 +35,7 @@ pub const RESIZE_REQUIRED: &str = "cinder.csi.openstack.org/resizeRequired";
 /// StorageClass parameter and volume context: what mkfs is told beside the driver's own defaults.
 pub const MKFS_OPTIONS: &str = "mkfsOptions";
 /// Volume metadata: the value of `--cluster`.
-pub const METADATA_CLUSTER: &str = marks::CLUSTER;
+pub const METADATA_CLUSTER: &str = metadata_keys::CLUSTER;
 /// Secrets: the name of the cloud to work on.
 pub const SECRET_CLOUD: &str = "cloud";
 /// Description of every volume, snapshot and backup that is made here.

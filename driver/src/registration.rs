@@ -218,7 +218,7 @@ impl Registration {
                     // An earlier process's registration stands.
                     Ok(files::Link::Stands) => self.linked(RegistrationState::Accepted),
                     Ok(files::Link::SocketLost) => {
-                        tracing::warn!("somebody removed the registration socket; it is made anew");
+                        tracing::warn!("another process removed the registration socket; creating it again");
                         lost.cancel();
                         return;
                     }

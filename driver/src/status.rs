@@ -14,7 +14,7 @@ use std::time::Duration;
 use cinder_cloud::{CloudError, Failure, LastFailure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
-use crate::claims::{ClaimError, HintError};
+use crate::pvc_annotations::{HintError, PvcAnnotationError};
 
 pub use node::{instance, node, node_while_mounted, not_staged};
 
@@ -246,7 +246,7 @@ pub fn bad_token(token: &str) -> Status {
 }
 
 /// The claim of a new volume could not be read: nothing was made, and it can be tried again.
-pub fn claim_unread(error: &ClaimError) -> Status {
+pub fn claim_unread(error: &PvcAnnotationError) -> Status {
     Status::unavailable(error.to_string())
 }
 

@@ -1,43 +1,34 @@
 //! How the parts are put together: from the flags to a process that serves, and back to a clean end.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use cinder_cloud::{CloudError, ConfigError};
-use csi_kit::admin::AdminServer;
 use csi_kit::endpoint::{Endpoint, EndpointError};
 use csi_kit::metrics::MetricsError;
 use csi_kit::socket::SocketError;
 use csi_kit::telemetry::TelemetryError;
-use csi_kit::tls::{Certificate, CertificateError, TlsOptions};
+use csi_kit::tls::CertificateError;
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
 
+mod http_endpoint;
+mod listener;
 mod login;
 mod plan;
 mod process;
 mod reload;
-mod turn;
+mod socket_handover;
 
+use listener::Listener;
 use plan::Plan;
 pub use process::{Environment, Process, Rpcs};
 
 use crate::args::Args;
-use crate::claims::ClaimError;
-use crate::liveness::Liveness;
 use crate::operations::Operations;
-use crate::registration::{FilesError, Registration, RegistrationError};
+use crate::pvc_annotations::PvcAnnotationError;
+use crate::registration::{FilesError, RegistrationError};
 use crate::timing::TIMING;
-
-/// Who may open the CSI socket: the kubelet and the sidecars run as root or in our group.
-const SOCKET_MODE: u32 = 0o660;
-/// The directory of the CSI socket, where the node has to make it: root and our group.
-const SOCKET_DIR_MODE: u32 = 0o750;
 
 /// Why the driver did not start, or ended early. One line; exit status 1.
 #[derive(Debug, Error)]
@@ -78,7 +69,7 @@ pub enum RunError {
     VolumeMetadata(String),
     /// Annotations of claims are asked for and cannot be read.
     #[error(transparent)]
-    Claims(#[from] ClaimError),
+    PvcAnnotations(#[from] PvcAnnotationError),
     /// A kubeconfig is asked for.
     #[error(
         "--pvc-annotations reads claims with the pod's service account and not with --kubeconfig; leave --kubeconfig (and KUBECONFIG) away, or give --pvc-annotations=false"
@@ -141,50 +132,46 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
     }
 
     let mut process = Process::assemble(&args, &plan, Environment::default(), &shutdown)?;
-    if args.provide_node_service {
-        make_socket_directory(&plan.endpoint)?;
-    }
     if let Some(address) = &plan.http_endpoint {
-        let liveness = Liveness::new(&plan.endpoint)?;
-        let registration = plan.registration.clone().filter(|_| args.register);
-        let (logins, notes) = (process.logins.clone(), process.logins.clone());
-        let mut server = AdminServer::new(process.registry.clone());
-        if args.secure_metrics {
-            let options = TlsOptions {
-                min_version: args.tls_min_version,
-                cipher_suites: args.tls_cipher_suites.clone(),
-            };
-            let certificate = Certificate::self_signed(&args.driver_name)?;
-            server = server.secure_metrics(options.server_config(certificate)?);
-        }
-        let server = server
-            .liveness(move || liveness.clone().check())
-            .readiness(move || {
-                let registered = registration.as_ref().and_then(Registration::problem);
-                std::future::ready(logins.problem().or(registered).map_or(Ok(()), Err))
-            })
-            .readiness_note(move || notes.note())
-            .bind(address)
-            .await
-            .map_err(RunError::Listen)?;
-        let shutdown = shutdown.clone();
-        process.beside.spawn(async move {
-            if let Err(error) = server.serve(shutdown).await {
-                tracing::error!(%error, "the HTTP endpoint ended");
-            }
-        });
+        let server = http_endpoint::bind(&args, &plan, &process, address).await?;
+        process.beside.spawn(http_endpoint::serve(server, shutdown.clone()));
     }
-
-    let listener = match &plan.endpoint {
-        Endpoint::Unix(path) if args.register => {
-            let Some(()) = turn::wait(path, &shutdown).await else {
-                return Ok(());
-            };
-            Listener::bind(&plan.endpoint).await?
-        }
-        endpoint => Listener::bind(endpoint).await?,
+    let Some(listener) = listen(&args, &plan.endpoint, &shutdown).await? else {
+        return Ok(());
     };
     // From here on clients queue up.
+    register(&args, &plan, &mut process, &shutdown).await?;
+    let serving = listener.serve(process.rpcs(), shutdown.clone());
+    tracing::info!("serving");
+    let outcome = drain(serving, &process.operations, &shutdown).await;
+    // Whatever ended the server ends the rest.
+    shutdown.cancel();
+    process.beside.shutdown().await;
+    tracing::info!("ended");
+    Ok(outcome?)
+}
+
+/// Opens the CSI socket; `None` when the shutdown comes first. A node makes the socket's directory, and one that registers itself
+/// waits for the process before it.
+async fn listen(args: &Args, endpoint: &Endpoint, shutdown: &CancellationToken) -> Result<Option<Listener>, RunError> {
+    if args.provide_node_service {
+        listener::make_socket_directory(endpoint)?;
+    }
+    if let (Endpoint::Unix(path), true) = (endpoint, args.register)
+        && socket_handover::wait(path, shutdown).await.is_none()
+    {
+        return Ok(None);
+    }
+    Listener::bind(endpoint).await.map(Some)
+}
+
+/// Registers a node with its kubelet as long as the process runs, or takes an earlier registration away.
+async fn register(
+    args: &Args,
+    plan: &Plan,
+    process: &mut Process,
+    shutdown: &CancellationToken,
+) -> Result<(), RunError> {
     match (&plan.registration, process.node.clone()) {
         (Some(registration), _) if args.unregister => registration.withdraw().await?,
         (Some(registration), Some(node)) => {
@@ -193,27 +180,7 @@ pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunErr
         }
         _ => {}
     }
-    let (server, rpcs) = (Server::builder(), process.rpcs());
-    let stopped = shutdown.clone().cancelled_owned();
-    let serving = async move {
-        match listener {
-            Listener::Unix(socket) => {
-                let incoming = UnixListenerStream::new(socket);
-                server.serve_with_incoming_shutdown(rpcs, incoming, stopped).await
-            }
-            Listener::Tcp(socket) => {
-                let incoming = TcpListenerStream::new(socket);
-                server.serve_with_incoming_shutdown(rpcs, incoming, stopped).await
-            }
-        }
-    };
-    tracing::info!("serving");
-    let outcome = drain(serving, &process.operations, &shutdown).await;
-    // Whatever ended the server ends the rest.
-    shutdown.cancel();
-    process.beside.shutdown().await;
-    tracing::info!("ended");
-    Ok(outcome?)
+    Ok(())
 }
 
 /// Runs the server to its end. After the shutdown began, calls and operations have `drain_timeout` to finish.
@@ -239,36 +206,4 @@ async fn drain<E>(
         );
     }
     outcome.unwrap_or(Ok(()))
-}
-
-/// A node's socket is in a directory of the kubelet's that nobody else makes.
-fn make_socket_directory(endpoint: &Endpoint) -> Result<(), RunError> {
-    let Endpoint::Unix(path) = endpoint else { return Ok(()) };
-    let Some(directory) = path.parent() else { return Ok(()) };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(SOCKET_DIR_MODE)
-        .create(directory)
-        .map_err(|source| RunError::SocketDirectory {
-            path: directory.to_owned(),
-            source,
-        })
-}
-
-/// Where gRPC is served.
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    async fn bind(endpoint: &Endpoint) -> Result<Self, RunError> {
-        match endpoint {
-            Endpoint::Unix(path) => Ok(Self::Unix(csi_kit::socket::bind(path, SOCKET_MODE)?)),
-            Endpoint::Tcp(address) => {
-                tracing::warn!(%address, "CSI over TCP has neither encryption nor authentication; use a unix socket");
-                address.bind().await.map(Self::Tcp).map_err(RunError::Listen)
-            }
-        }
-    }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::api::block_storage::{BlockStorage, Created, NewVolume, Volume};
+use crate::api::block_storage::{BlockStorage, CreatedVolume, NewVolume, Volume};
 use crate::api::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::context::Context;
@@ -22,7 +22,7 @@ use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::access_mode::attach_in_mode;
-use crate::operations::attachments::{AttachOptions, Attached, detach};
+use crate::operations::attachments::{AttachOptions, AttachOutcome, detach};
 use crate::operations::volumes::create::create_volume;
 use crate::operations::volumes::delete::delete_volume;
 use crate::poll::Progress;
@@ -92,7 +92,7 @@ impl Cloud {
         let connection = Arc::new(Connection::new(&config, &self.inner.options)?);
         let before = self.inner.transport.connection();
         let token = connection.keystone().token().await;
-        let token = token.map_err(|error| self.inner.transport.told(error))?;
+        let token = token.map_err(|error| self.inner.transport.for_caller(error))?;
         let other = |what: &str, old: &str, new: &str| {
             CloudError::Setup(format!(
                 "the new configuration is for {what} {new}, and {old} is in use; the volumes there would be taken for deleted. If \
@@ -133,7 +133,7 @@ impl Cloud {
         let token = connection.keystone().token().await;
         token
             .map(|token| Login::of(&token, &connection))
-            .map_err(|error| transport.told(error))
+            .map_err(|error| transport.for_caller(error))
     }
 
     /// The project worked in. Logs in where no token is at hand.
@@ -142,7 +142,7 @@ impl Cloud {
         let token = transport.keystone().token().await;
         token
             .map(|token| token.project_id.clone())
-            .map_err(|error| transport.told(error))
+            .map_err(|error| transport.for_caller(error))
     }
 
     /// How far the operation on a volume has come that is under way in this process, by the volume's id or, for a creation, by
@@ -173,14 +173,14 @@ impl Cloud {
     /// several equal ones the oldest complete one is taken, and none is removed. The request is never repeated blindly: after an
     /// uncertain answer the name is looked up again. A volume in `error` is removed only if it carries the name and all of the
     /// metadata; then [`CloudError::VolumeFailed`] tells Cinder's message.
-    pub async fn create_volume(&self, new: NewVolume) -> Result<Created, CloudError> {
-        self.inner.then_list_anew(create_volume(&self.inner, &new)).await
+    pub async fn create_volume(&self, new: NewVolume) -> Result<CreatedVolume, CloudError> {
+        self.inner.then_forget_lists(create_volume(&self.inner, &new)).await
     }
 
     /// Deletes a volume, by its id, and waits until Cinder no longer knows it. A volume that is not there is deleted. An attached
     /// one is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
     pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
-        self.inner.then_list_anew(delete_volume(&self.inner, volume)).await
+        self.inner.then_forget_lists(delete_volume(&self.inner, volume)).await
     }
 
     /// Attaches a volume and waits until it has arrived. Does nothing for one that is there. A volume on its way from or to a
@@ -190,14 +190,14 @@ impl Cloud {
         volume: &VolumeId,
         server: &ServerId,
         options: AttachOptions,
-    ) -> Result<Attached, CloudError> {
+    ) -> Result<AttachOutcome, CloudError> {
         let attachment = attach_in_mode(&self.inner, volume, server, options);
-        self.inner.then_list_anew(attachment).await
+        self.inner.then_forget_lists(attachment).await
     }
 
     /// Detaches a volume from a server, or from all with `None`, and waits until Cinder and Nova agree on it. A volume or a server
     /// that is not there, or not together, is detached. What a deleted server left behind in Cinder is cleared away.
     pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        self.inner.then_list_anew(detach(&self.inner, volume, server)).await
+        self.inner.then_forget_lists(detach(&self.inner, volume, server)).await
     }
 }

@@ -1,10 +1,10 @@
 //! What every operation on one cloud works with: the session, the polls, what is remembered for a while.
 
-pub(crate) mod cached;
+pub(crate) mod cached_answer;
+pub(crate) mod cloud_facts;
 pub(crate) mod expiring;
-pub(crate) mod kept;
-pub(crate) mod known;
-pub(crate) mod per_server;
+pub(crate) mod list_cache;
+pub(crate) mod server_queue;
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::http::transport::Transport;
 use crate::ids::{ServerId, VolumeId};
 use crate::poll::{ServerRecords, Watch};
 use crate::timing::TIMING;
+use cloud_facts::CloudFactsCache;
 use expiring::ExpiringMap;
-use kept::Listing;
-use known::Known;
-use per_server::Turns;
+use list_cache::ListCache;
+use server_queue::ServerQueues;
 
 /// How many refusals are remembered; more are listed at each repeat.
 const MOST_DEPENDENTS: usize = 256;
@@ -39,11 +39,11 @@ pub(crate) struct Context {
     pub(crate) servers: Watch<ServerRecords>,
     pub(crate) snapshots: Watch<Snapshot>,
     pub(crate) backups: Watch<Backup>,
-    pub(crate) turns: Turns,
+    pub(crate) server_queues: ServerQueues,
     /// What refused deletions named as built on a thing, by its id: sidecars repeat a refused deletion for ever.
     pub(crate) dependents: ExpiringMap<String, String>,
-    pub(crate) known: Known,
-    pub(crate) listing: Listing,
+    pub(crate) cloud_facts: CloudFactsCache,
+    pub(crate) list_cache: ListCache,
     /// The detachments that this process saw the end of a moment ago. An API node whose database lags still shows what was before, so
     /// for that time an attachment is not believed because it is shown.
     pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
@@ -69,10 +69,10 @@ impl Context {
             servers,
             snapshots,
             backups,
-            turns: Turns::default(),
+            server_queues: ServerQueues::default(),
             dependents: ExpiringMap::new(TIMING.dependents_ttl, MOST_DEPENDENTS),
-            known: Known::default(),
-            listing: Listing::default(),
+            cloud_facts: CloudFactsCache::default(),
+            list_cache: ListCache::default(),
             detached: ExpiringMap::new(TIMING.database_lag, MOST_DETACHED),
         })
     }
@@ -84,9 +84,9 @@ impl Context {
     }
 
     /// Does what makes, removes, attaches, detaches or changes a volume. The next list is a new one, whatever came of it.
-    pub(crate) async fn then_list_anew<T>(&self, change: impl Future<Output = T>) -> T {
+    pub(crate) async fn then_forget_lists<T>(&self, change: impl Future<Output = T>) -> T {
         let changed = change.await;
-        self.listing.volumes.forget();
+        self.list_cache.volumes.forget();
         changed
     }
 }

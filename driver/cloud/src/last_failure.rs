@@ -19,12 +19,12 @@ pub struct LastFailure(Arc<Mutex<FailureState>>);
 
 #[derive(Debug, Default)]
 struct FailureState {
-    failure: Option<Met>,
+    failure: Option<FailureSeen>,
     absence: Option<Absence>,
 }
 
 #[derive(Debug)]
-struct Met {
+struct FailureSeen {
     operation: &'static str,
     text: String,
 }
@@ -45,8 +45,11 @@ impl LastFailure {
     /// The request by which the work of this task was told last that there is no such thing; `None` where that was not asked.
     pub fn request_that_missed(id: &str) -> Option<String> {
         let mut found = None;
-        Self::change(|kept| {
-            let absence = kept.absence.as_ref().filter(|absence| absence.object.contains(id));
+        Self::change(|list_cache| {
+            let absence = list_cache
+                .absence
+                .as_ref()
+                .filter(|absence| absence.object.contains(id));
             found = absence.map(|absence| absence.request_id.clone());
         });
         found
@@ -54,7 +57,7 @@ impl LastFailure {
 
     fn change(change: impl FnOnce(&mut FailureState)) {
         // Work that nobody keeps book of has nowhere to leave it.
-        let _ = OF_TASK.try_with(|kept| change(&mut kept.0.lock()));
+        let _ = OF_TASK.try_with(|list_cache| change(&mut list_cache.0.lock()));
     }
 }
 
@@ -70,8 +73,8 @@ impl fmt::Display for LastFailure {
 
 /// A request for this operation, or a look on behalf of this work, has failed.
 pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
-    LastFailure::change(|kept| {
-        kept.failure = Some(Met {
+    LastFailure::change(|list_cache| {
+        list_cache.failure = Some(FailureSeen {
             operation,
             text: error.to_string(),
         });
@@ -80,16 +83,16 @@ pub(crate) fn met(operation: &'static str, error: &impl fmt::Display) {
 
 /// A request for this operation was answered: what an earlier one met is over.
 pub(crate) fn answered(operation: &'static str) {
-    LastFailure::change(|kept| {
-        kept.failure.take_if(|met| met.operation == operation);
+    LastFailure::change(|list_cache| {
+        list_cache.failure.take_if(|met| met.operation == operation);
     });
 }
 
 /// A request was answered by the service's word that it does not know the object.
 pub(crate) fn missed(object: &str, request_id: Option<&str>) {
     if let Some(request_id) = request_id {
-        LastFailure::change(|kept| {
-            kept.absence = Some(Absence {
+        LastFailure::change(|list_cache| {
+            list_cache.absence = Some(Absence {
                 object: object.to_owned(),
                 request_id: request_id.to_owned(),
             });
@@ -115,20 +118,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_kept_until_the_same_operation_is_answered() {
-        let kept = LastFailure::default();
-        assert_eq!(kept.to_string(), "");
-        kept.during(async {
-            met("volume_create", &failure("volume_create"));
-            answered("volume_list");
-        })
-        .await;
-        let text = kept.to_string();
+        let list_cache = LastFailure::default();
+        assert_eq!(list_cache.to_string(), "");
+        list_cache
+            .during(async {
+                met("volume_create", &failure("volume_create"));
+                answered("volume_list");
+            })
+            .await;
+        let text = list_cache.to_string();
         assert!(
             text.contains("volume_create of volume v: HTTP 500: boom") && text.contains("req-1"),
             "{text}"
         );
-        kept.during(async { answered("volume_create") }).await;
-        assert_eq!(kept.to_string(), "");
+        list_cache.during(async { answered("volume_create") }).await;
+        assert_eq!(list_cache.to_string(), "");
     }
 
     #[tokio::test]
@@ -146,8 +150,8 @@ mod tests {
     #[tokio::test]
     async fn what_nobody_keeps_book_of_is_nowhere() {
         met("volume_create", &failure("volume_create"));
-        let kept = LastFailure::default();
-        kept.during(async {}).await;
-        assert_eq!(kept.to_string(), "");
+        let list_cache = LastFailure::default();
+        list_cache.during(async {}).await;
+        assert_eq!(list_cache.to_string(), "");
     }
 }

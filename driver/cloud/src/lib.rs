@@ -20,8 +20,8 @@ mod error;
 mod http;
 mod ids;
 mod last_failure;
-pub mod marks;
 mod metadata;
+pub mod metadata_keys;
 mod migration;
 mod operations;
 mod poll;
@@ -35,19 +35,19 @@ pub use crate::http::observer::{Observer, Unobserved};
 pub use crate::http::options::CloudOptions;
 pub use crate::last_failure::LastFailure;
 pub use api::block_storage::{
-    Backup, BackupStatus, Created, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source, Volume,
-    VolumeAttachment, VolumeStatus, VolumeType,
+    Backup, BackupStatus, CreatedVolume, NewBackup, NewSnapshot, NewVolume, Quota, Snapshot, SnapshotStatus, Source,
+    Volume, VolumeAttachment, VolumeStatus, VolumeType,
 };
 pub use api::compute::Server;
 pub use cloud::{Cloud, CloudService, Login};
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Interface, TopologyOptions};
-pub use context::kept::ListedVolume;
+pub use context::list_cache::ListedVolume;
 pub use error::{CloudError, Failure, ObjectKind, Obstacle};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;
-pub use operations::attachments::{AttachOptions, Attached};
-pub use operations::capacity::Room;
+pub use operations::attachments::{AttachOptions, AttachOutcome};
+pub use operations::capacity::FreeCapacity;
 pub use operations::groups::{GroupSnapshot, NewGroupSnapshot};
 pub use operations::health::{Severity, Trouble};
 pub use operations::modify::Changes;

@@ -4,9 +4,9 @@
 //! them, whatever was asked for: polling costs by time and not by number. A Cinder that cannot list changes is asked directly. The
 //! task lives while there are waiters.
 
-pub(crate) mod pace;
+mod pollable;
+pub(crate) mod schedule;
 mod task;
-mod watched;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,60 +20,60 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::CloudError;
 use crate::http::transport::Transport;
 use crate::last_failure;
-use crate::poll::pace::{Kind, Pace};
+use crate::poll::schedule::{Kind, PollSchedule};
 use crate::timing::TIMING;
 
-pub(crate) use watched::{ServerRecords, Watched, timestamp};
+pub(crate) use pollable::{Pollable, ServerRecords, timestamp};
 
-type Look<T> = Result<Option<T>, CloudError>;
+type PollResult<T> = Result<Option<T>, CloudError>;
 
 /// The looks on behalf of those who wait, as an operation.
-const LOOK: &str = "look";
+const POLL_OPERATION: &str = "look";
 
 /// The watch of one cloud over one kind of thing.
 #[derive(Debug)]
-pub(crate) struct Watch<T: Watched> {
+pub(crate) struct Watch<T: Pollable> {
     shared: Arc<Shared<T>>,
 }
 
 #[derive(Debug)]
-struct Shared<T: Watched> {
+struct Shared<T: Pollable> {
     transport: Arc<Transport>,
     state: Mutex<WatchState<T>>,
     wake: Notify,
 }
 
 #[derive(Debug)]
-struct WatchState<T: Watched> {
+struct WatchState<T: Pollable> {
     /// In the order in which they came, which is the order of the looks for them.
     waiters: BTreeMap<u64, Waiter<T>>,
     next_id: u64,
     running: bool,
     /// Before then no thing is looked at again that was looked at for several waiters, or is being looked at.
-    next_looks: HashMap<T::Id, Instant>,
+    next_polls: HashMap<T::Id, Instant>,
     /// Before then no list of changes is asked for.
     next_list: Option<Instant>,
-    pace: Pace,
+    schedule: PollSchedule,
     /// Whether a list of changes was refused.
     no_changes: bool,
 }
 
-impl<T: Watched> Default for WatchState<T> {
+impl<T: Pollable> Default for WatchState<T> {
     fn default() -> Self {
         Self {
             waiters: BTreeMap::new(),
             next_id: 0,
             running: false,
-            next_looks: HashMap::new(),
+            next_polls: HashMap::new(),
             next_list: None,
-            pace: Pace::default(),
+            schedule: PollSchedule::default(),
             no_changes: false,
         }
     }
 }
 
 #[derive(Debug)]
-struct Waiter<T: Watched> {
+struct Waiter<T: Pollable> {
     id: T::Id,
     name: Option<String>,
     kind: Kind,
@@ -85,18 +85,18 @@ struct Waiter<T: Watched> {
     since: Timestamp,
     due: Instant,
     at_most_every: Option<Duration>,
-    looks: u32,
+    polls: u32,
     /// When something was last seen of it, or it began.
-    told: Instant,
+    reported: Instant,
     last_look: Option<Duration>,
     /// Whether a list has told of it: that happens when others are due, and says nothing about how long the operation takes.
     listed: bool,
     /// Whether it is due and the last list did not show it: then it is looked at directly.
     unlisted: bool,
-    looks_out: mpsc::UnboundedSender<Look<T>>,
+    polls_out: mpsc::UnboundedSender<PollResult<T>>,
 }
 
-impl<T: Watched> Shared<T> {
+impl<T: Pollable> Shared<T> {
     fn state(&self) -> MutexGuard<'_, WatchState<T>> {
         self.state.lock()
     }
@@ -117,7 +117,7 @@ pub struct Progress {
 
 /// What to wait for.
 #[derive(Debug)]
-pub(crate) struct Wait<'a, T: Watched> {
+pub(crate) struct Wait<'a, T: Pollable> {
     pub(crate) kind: Kind,
     pub(crate) id: &'a T::Id,
     /// The name by which a progress report can be asked for besides the id.
@@ -134,7 +134,7 @@ pub(crate) struct Wait<'a, T: Watched> {
     pub(crate) what: String,
 }
 
-impl<T: Watched> Watch<T> {
+impl<T: Pollable> Watch<T> {
     pub(crate) fn new(transport: Arc<Transport>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -160,7 +160,7 @@ impl<T: Watched> Watch<T> {
         let mut last_error = String::new();
         let mut seen = false;
         loop {
-            let Ok(Some(look)) = timeout_at(wait.deadline, registration.looks.recv()).await else {
+            let Ok(Some(result)) = timeout_at(wait.deadline, registration.polls.recv()).await else {
                 return Err(CloudError::Timeout {
                     what: format!("{} of {}", wait.kind.name(), wait.what),
                     last_status,
@@ -168,7 +168,7 @@ impl<T: Watched> Watch<T> {
                     elapsed: wait.started.elapsed(),
                 });
             };
-            match look {
+            match result {
                 // A 404 from an API node whose database lags. What was never seen cannot have gone.
                 Ok(None) if wait.kind == Kind::Create && !seen && wait.started.elapsed() < TIMING.database_lag => {
                     "not shown yet".clone_into(&mut last_status);
@@ -182,12 +182,12 @@ impl<T: Watched> Watch<T> {
                     last_status =
                         thing.map_or_else(|| "unknown to the cloud".to_owned(), |thing| thing.status().to_string());
                     last_error.clear();
-                    last_failure::answered(LOOK);
+                    last_failure::answered(POLL_OPERATION);
                 }
                 Err(error) if error.is_transient() => {
                     last_error = error.to_string();
                     // The request was made by the watch's own task, for all who wait.
-                    last_failure::met(LOOK, &error);
+                    last_failure::met(POLL_OPERATION, &error);
                 }
                 Err(error) => return Err(error),
             }
@@ -210,7 +210,7 @@ impl<T: Watched> Watch<T> {
     }
 
     fn register(&self, wait: &Wait<'_, T>) -> Registration<T> {
-        let (looks_out, looks) = mpsc::unbounded_channel();
+        let (polls_out, polls) = mpsc::unbounded_channel();
         let registered = Instant::now();
         let age = wait.started.elapsed();
         let mut state = self.shared.state();
@@ -218,8 +218,8 @@ impl<T: Watched> Watch<T> {
         state.next_id += 1;
         // A wait that is short is worth a look before its end.
         let longest = wait.deadline.saturating_duration_since(wait.started) / 2;
-        let first_look = state.pace.first_look(wait.kind).min(longest);
-        let first_look = wait.at_most_every.unwrap_or(first_look);
+        let first_poll = state.schedule.first_poll(wait.kind).min(longest);
+        let first_poll = wait.at_most_every.unwrap_or(first_poll);
         let waiter = Waiter {
             id: wait.id.clone(),
             name: wait.name.map(str::to_owned),
@@ -230,14 +230,14 @@ impl<T: Watched> Watch<T> {
             since: (self.shared.transport.sources().now())
                 .checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::ZERO))
                 .unwrap_or(Timestamp::MIN),
-            due: wait.started + first_look,
+            due: wait.started + first_poll,
             at_most_every: wait.at_most_every,
-            looks: 0,
-            told: registered,
+            polls: 0,
+            reported: registered,
             last_look: None,
             listed: false,
             unlisted: false,
-            looks_out,
+            polls_out,
         };
         state.waiters.insert(id, waiter);
         self.shared.transport.observer().queue_changed("wait", 1);
@@ -251,31 +251,31 @@ impl<T: Watched> Watch<T> {
         Registration {
             id,
             shared: Arc::clone(&self.shared),
-            looks,
+            polls,
         }
     }
 }
 
-struct Registration<T: Watched> {
+struct Registration<T: Pollable> {
     id: u64,
     shared: Arc<Shared<T>>,
-    looks: mpsc::UnboundedReceiver<Look<T>>,
+    polls: mpsc::UnboundedReceiver<PollResult<T>>,
 }
 
-impl<T: Watched> Registration<T> {
+impl<T: Pollable> Registration<T> {
     /// Teaches the pace how long this took. A failure teaches nothing.
     fn learn(&self, succeeded: bool) {
         let mut state = self.shared.state();
-        let WatchState { waiters, pace, .. } = &mut *state;
+        let WatchState { waiters, schedule, .. } = &mut *state;
         let waiter =
             (waiters.get(&self.id)).filter(|waiter| succeeded && waiter.at_most_every.is_none() && !waiter.listed);
         if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_look?))) {
-            pace.finished(waiter.kind, waiter.looks, found);
+            schedule.finished(waiter.kind, waiter.polls, found);
         }
     }
 }
 
-impl<T: Watched> Drop for Registration<T> {
+impl<T: Pollable> Drop for Registration<T> {
     fn drop(&mut self) {
         let waiter = self.shared.state().waiters.remove(&self.id);
         let observer = self.shared.transport.observer();
@@ -284,7 +284,7 @@ impl<T: Watched> Drop for Registration<T> {
         }
         // A wait that serves another one is not counted besides it.
         if let Some(waiter) = waiter.filter(|waiter| waiter.at_most_every.is_none()) {
-            observer.wait_finished(T::operation(waiter.kind), waiter.started.elapsed(), waiter.looks);
+            observer.wait_finished(T::operation(waiter.kind), waiter.started.elapsed(), waiter.polls);
         }
         self.shared.wake.notify_one();
     }

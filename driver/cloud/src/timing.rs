@@ -6,9 +6,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// No first look comes sooner than this after a request.
-    pub(crate) first_look_min: Duration,
+    pub(crate) first_poll_min: Duration,
     /// No first look comes later: one slow operation must not make the next, quick one late.
-    pub(crate) first_look_max: Duration,
+    pub(crate) first_poll_max: Duration,
     /// The shortest gap between looks at one thing.
     pub(crate) poll_gap_min: Duration,
     /// The longest gap between looks in the first minute.
@@ -74,7 +74,7 @@ pub(crate) struct Timing {
     /// The pause before a request to a busy server is made anew, growing by the round.
     pub(crate) busy_server_retry: Duration,
     /// How long what looks left over is left alone before it is looked at again: Nova may be cleaning up.
-    pub(crate) stray_grace: Duration,
+    pub(crate) orphan_grace: Duration,
     /// Between looks at an attachment that is shown and may be past.
     pub(crate) stale_attachment_recheck: Duration,
     /// How often a detachment is looked at in Cinder: only there it shows that Nova has given it up, or that the volume has
@@ -96,8 +96,8 @@ pub(crate) struct Timing {
 
 /// What holds in the product and in tests alike.
 pub(crate) const TIMING: Timing = Timing {
-    first_look_min: Duration::from_millis(20),
-    first_look_max: Duration::from_secs(3),
+    first_poll_min: Duration::from_millis(20),
+    first_poll_max: Duration::from_secs(3),
     poll_gap_min: Duration::from_millis(100),
     poll_gap_max: Duration::from_secs(2),
     poll_gap_old_max: Duration::from_secs(10),
@@ -134,7 +134,7 @@ pub(crate) const TIMING: Timing = Timing {
     unseen_server: jiff::SignedDuration::from_mins(5),
     whole_seconds: Duration::from_secs(2),
     busy_server_retry: Duration::from_millis(300),
-    stray_grace: Duration::from_secs(5),
+    orphan_grace: Duration::from_secs(5),
     stale_attachment_recheck: Duration::from_secs(1),
     detach_volume_poll: Duration::from_secs(3),
     group_poll_first: Duration::from_millis(50),

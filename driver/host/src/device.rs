@@ -8,9 +8,9 @@
 //! virtio and NVMe cut a serial at 20 characters, so a cut serial stands for every id that begins with it. Where that, or
 //! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
 
-mod held;
 mod holders;
 mod identity;
+mod pin;
 mod read_only;
 
 use std::io;
@@ -20,9 +20,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
-pub use self::held::Held;
 pub use self::holders::{Holder, Holders, Layer};
 pub(crate) use self::identity::{StaleLinks, is_named, serials, upper};
+pub use self::pin::PinnedDevice;
 
 use crate::machine::{Disk, Open};
 use crate::offload::OffloadError;
@@ -68,7 +68,7 @@ pub enum DeviceError {
     /// A link for the volume leads to a disk of another volume, and nothing else leads to a disk of this one.
     #[error(
         "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale; nothing was \
-         touched. `udevadm trigger {device}` on the node makes it anew", link.display()
+         touched. `udevadm trigger {device}` on the node recreates it", link.display()
     )]
     Stale {
         /// The volume.
@@ -183,8 +183,8 @@ impl Host {
         let start = Instant::now();
         let deadline = start + timeout;
         // Before the first look, so that nothing happens unseen after it.
-        let arrivals = (!timeout.is_zero())
-            .then(|| self.inner.machine.arrivals(&self.inner.paths))
+        let device_watch = (!timeout.is_zero())
+            .then(|| self.inner.machine.device_watch(&self.inner.paths))
             .flatten();
         let mut pause = TIMING.device_look_first;
         let mut next_rescan = start;
@@ -222,8 +222,8 @@ impl Host {
             }
             let clock = sleep_until((now + pause).min(deadline));
             let woken = async {
-                match &arrivals {
-                    Some(arrivals) if arrivals.happen().await.is_ok() => {
+                match &device_watch {
+                    Some(device_watch) if device_watch.happen().await.is_ok() => {
                         sleep_until(now + TIMING.device_look_min).await;
                     }
                     _ => std::future::pending().await,

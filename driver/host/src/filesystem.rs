@@ -3,7 +3,7 @@
 //! # When a device is formatted
 //!
 //! Only when all of this holds: the device is the volume (serial or link, size, device number on the open file), and who
-//! asks holds it ([`crate::Held`]), so that its name means no other disk meanwhile; nobody else has it open exclusively;
+//! asks holds it ([`crate::PinnedDevice`]), so that its name means no other disk meanwhile; nobody else has it open exclusively;
 //! blkid's low-level probe finds neither a file system nor RAID, encryption or a partition table; and its beginning, its end
 //! and samples in between, read back, are zero. Anything else that is not a file system is an error that says so, and the
 //! device stays as it is.
@@ -99,7 +99,7 @@ pub enum FilesystemError {
     /// The volume holds another file system than the one asked for.
     #[error(
         "{} (volume {volume_id}) holds {found} and {wanted} is asked for: ask for {found} in the volume's fsType; \
-         it is not formatted anew", device.display()
+         it is not formatted again", device.display()
     )]
     OtherType {
         /// The device.
@@ -293,7 +293,7 @@ impl Host {
             tracing::warn!(
                 volume = device.volume_id,
                 device = %device.path.display(),
-                "the volume holds {found}: an earlier format was cut short; it is made anew"
+                "the volume holds {found}: an earlier format was cut short; formatting it again"
             );
         }
         if !marked {

@@ -237,9 +237,9 @@ fn shrunk(device: &Device, head: &[u8]) -> Option<Finding> {
 /// Reads as much of the beginning as there is, up to [`size::HEAD`], from the device and not from memory.
 fn read_directly(machine: &dyn Machine, path: &Path) -> io::Result<Vec<u8>> {
     let disk = machine.open_disk(path, Open::ReadDirectly)?;
-    let mut room = vec![0; size::HEAD + ALIGNMENT];
-    let start = room.as_ptr().align_offset(ALIGNMENT);
-    let buffer = room
+    let mut slots = vec![0; size::HEAD + ALIGNMENT];
+    let start = slots.as_ptr().align_offset(ALIGNMENT);
+    let buffer = slots
         .get_mut(start..start + size::HEAD)
         .ok_or(io::ErrorKind::OutOfMemory)?;
     let mut filled = 0;

@@ -45,7 +45,7 @@ mod timing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use device::{Device, DeviceError, Held};
+pub use device::{Device, DeviceError, PinnedDevice};
 pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
 pub use machine::{Linux, Machine};
 pub use mount::{MountError, MountOptions};

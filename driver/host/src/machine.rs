@@ -16,7 +16,7 @@ use rustix::mount::MountFlags;
 
 pub use linux::Linux;
 
-use crate::tool::{Ended, TimeUp, ToolError};
+use crate::tool::{TimeUp, ToolError, ToolExit};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
 /// A blocking call, which brings its answer to whoever waits for it.
@@ -159,10 +159,10 @@ pub trait Machine: fmt::Debug + Send + Sync {
         device: &'a Path,
         limit: Duration,
         time_up: TimeUp,
-    ) -> BoxFuture<'a, Result<Ended, ToolError>>;
+    ) -> BoxFuture<'a, Result<ToolExit, ToolError>>;
 
     /// Watches from now on where new disks show up. Nothing where the kernel cannot: then only the clock wakes.
-    fn arrivals(&self, paths: &HostPaths) -> Option<Box<dyn Arrivals>> {
+    fn device_watch(&self, paths: &HostPaths) -> Option<Box<dyn DeviceWatch>> {
         let _ = paths;
         None
     }
@@ -215,7 +215,7 @@ pub trait Disk: fmt::Debug + Send {
 }
 
 /// A watch over the places where new disks show up.
-pub trait Arrivals: fmt::Debug + Send + Sync {
+pub trait DeviceWatch: fmt::Debug + Send + Sync {
     /// Ends when something has happened since the last call. May be cancelled.
     fn happen(&self) -> BoxFuture<'_, io::Result<()>>;
 }

@@ -26,7 +26,7 @@ pub enum Bus {
 
 /// Room for volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct VolumeSlots {
     /// How volumes reach this machine; nothing where no disk tells.
     pub bus: Option<Bus>,
     /// Volumes that are attached now and may be CSI's: disks with a UUID for a serial. One that has partitions, is mounted or is
@@ -37,7 +37,7 @@ pub struct Room {
     pub free: u32,
 }
 
-impl Room {
+impl VolumeSlots {
     /// How many volumes there can be in all; never more than [`MOST_VOLUMES`].
     pub fn volumes(self) -> u32 {
         self.attached.saturating_add(self.free).min(MOST_VOLUMES)
@@ -46,7 +46,7 @@ impl Room {
 
 impl Host {
     /// Counts. Bounded by 10 s, and by as much for the list of mounts. Dropping the future changes nothing.
-    pub async fn room_for_volumes(&self) -> Result<Room, MountError> {
+    pub async fn volume_slots(&self) -> Result<VolumeSlots, MountError> {
         let mounts = self.mounts().await?;
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
         let count = move || count(&*machine, &sys, &mounts);
@@ -63,7 +63,7 @@ struct CountedDisk {
     is_volume: bool,
 }
 
-fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> Room {
+fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> VolumeSlots {
     let disks: Vec<CountedDisk> = names(machine, &sys.join("block"))
         .into_iter()
         .filter_map(|name| disk(machine, sys, mounts, &name))
@@ -77,7 +77,7 @@ fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> Room {
         Some(bus @ (Bus::Scsi | Bus::Nvme)) => Some((MOST_VOLUMES as usize).saturating_sub(on(bus))),
         None => None,
     };
-    Room {
+    VolumeSlots {
         bus,
         attached: u32::try_from(volumes().count()).unwrap_or(MOST_VOLUMES),
         free: free.map_or(MOST_VOLUMES, |free| u32::try_from(free).unwrap_or(MOST_VOLUMES)),
@@ -255,12 +255,12 @@ mod tests {
             self
         }
 
-        fn room(&self) -> Room {
-            self.room_with("")
+        fn slots(&self) -> VolumeSlots {
+            self.slots_with("")
         }
 
         /// The same where this is mounted, as `/proc/self/mountinfo` has it.
-        fn room_with(&self, mounts: &str) -> Room {
+        fn slots_with(&self, mounts: &str) -> VolumeSlots {
             let mounts = MountTable::parse(mounts.as_bytes()).expect("it is well-formed");
             count(&Linux, self.0.path(), &mounts)
         }
@@ -276,9 +276,9 @@ mod tests {
         for slot in ["00.0", "01.0", "01.1", "01.3", "02.0", "03.0", "04.0", "05.0"] {
             machine.pci(&format!("0000:00:{slot}"), "0x010000");
         }
-        let room = machine.room();
-        assert_eq!((room.bus, room.attached, room.free), (Some(Bus::Virtio), 1, 26));
-        assert_eq!(room.volumes(), 27);
+        let slots = machine.slots();
+        assert_eq!((slots.bus, slots.attached, slots.free), (Some(Bus::Virtio), 1, 26));
+        assert_eq!(slots.volumes(), 27);
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
                 machine.pci(&format!("{place}/0000:0{}:00.0", port + 1), "0x010000");
             }
         }
-        assert_eq!(machine.room().volumes(), 13);
+        assert_eq!(machine.slots().volumes(), 13);
     }
 
     #[test]
@@ -303,8 +303,8 @@ mod tests {
         machine.file("block/sda/sda1/partition", "1");
         machine.file("block/sdb/device/vpd_pg80", &format!("\0\u{1}\0\u{24}{VOLUME}"));
         machine.file("block/sdc/device/vpd_pg80", "\0\u{1}\0\u{4}disk");
-        let room = machine.room();
-        assert_eq!((room.bus, room.attached, room.volumes()), (Some(Bus::Scsi), 1, 254));
+        let slots = machine.slots();
+        assert_eq!((slots.bus, slots.attached, slots.volumes()), (Some(Bus::Scsi), 1, 254));
     }
 
     const STAGED: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/cinder.csi.openstack.org/1/globalmount";
@@ -338,12 +338,12 @@ mod tests {
     #[case(&["block/vdb/vdb1/partition"], "")]
     fn a_volume_that_is_used_for_something_else_is_no_room(#[case] files: &[&str], #[case] mounts: &str) {
         let machine = with_a_volume();
-        assert_eq!(machine.room().volumes(), 3, "it may be about to be staged");
+        assert_eq!(machine.slots().volumes(), 3, "it may be about to be staged");
         for file in files {
             machine.file(file, "1");
         }
-        let room = machine.room_with(mounts);
-        assert_eq!((room.attached, room.volumes()), (0, 2));
+        let slots = machine.slots_with(mounts);
+        assert_eq!((slots.attached, slots.volumes()), (0, 2));
     }
 
     #[rstest]
@@ -359,7 +359,7 @@ mod tests {
         for file in files {
             machine.file(file, "1");
         }
-        assert_eq!(machine.room_with(mounts).volumes(), 3);
+        assert_eq!(machine.slots_with(mounts).volumes(), 3);
     }
 
     #[test]
@@ -369,15 +369,15 @@ mod tests {
             .file("block/vdb/holders/dm-0", "")
             .file("block/dm-0/dm/uuid", "mpath-3600\n");
         machine.file("block/dm-0/dev", "253:0\n");
-        assert_eq!(machine.room().volumes(), 3, "it is not in use");
+        assert_eq!(machine.slots().volumes(), 3, "it is not in use");
         machine.file("fs/ext4/dm-0/errors_count", "0");
-        assert_eq!(machine.room().volumes(), 2);
+        assert_eq!(machine.slots().volumes(), 2);
         let staged = format!("1 0 253:0 / {STAGED} rw - ext4 /dev/mapper/mpatha rw\n");
-        assert_eq!(machine.room_with(&staged).volumes(), 3);
+        assert_eq!(machine.slots_with(&staged).volumes(), 3);
     }
 
     #[test]
     fn where_nothing_tells_the_limit_is_the_documented_one_and_not_none_issue_594() {
-        assert_eq!(Machine::new().room().volumes(), MOST_VOLUMES);
+        assert_eq!(Machine::new().slots().volumes(), MOST_VOLUMES);
     }
 }

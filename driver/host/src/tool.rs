@@ -104,7 +104,7 @@ pub enum TimeUp {
 
 /// How a program ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ToolExit {
     /// The exit status, unless a signal ended it.
     pub code: Option<i32>,
     /// `exit status: 1`, `signal: 9 (SIGKILL)`.
@@ -115,7 +115,7 @@ pub struct Ended {
     pub stderr: String,
 }
 
-impl Ended {
+impl ToolExit {
     /// The failure that this end is.
     pub(crate) fn failed(self, tool: &Path, device: &Path) -> ToolError {
         let said = if self.stderr.trim().is_empty() {

@@ -20,11 +20,11 @@ pub struct Sources(Kind);
 enum Kind {
     #[default]
     System,
-    Seeded(Arc<Seeded>),
+    SeededSource(Arc<SeededSource>),
 }
 
 #[derive(Debug)]
-struct Seeded {
+struct SeededSource {
     start: Timestamp,
     began: Instant,
     state: AtomicU64,
@@ -39,7 +39,7 @@ impl Sources {
     /// The sequence that `seed` decides, and a wall time that is `start` now and follows tokio's clock. To be called in the
     /// runtime whose clock is meant.
     pub fn seeded(seed: u64, start: Timestamp) -> Self {
-        Self(Kind::Seeded(Arc::new(Seeded {
+        Self(Kind::SeededSource(Arc::new(SeededSource {
             start,
             began: Instant::now(),
             state: AtomicU64::new(seed),
@@ -52,7 +52,7 @@ impl Sources {
         match &self.0 {
             Kind::System => Timestamp::now(),
             // An end of the calendar that no test comes near.
-            Kind::Seeded(seeded) => (seeded.start.checked_add(seeded.began.elapsed())).unwrap_or(Timestamp::MAX),
+            Kind::SeededSource(seeded) => (seeded.start.checked_add(seeded.began.elapsed())).unwrap_or(Timestamp::MAX),
         }
     }
 
@@ -62,7 +62,7 @@ impl Sources {
         match &self.0 {
             // Each is keyed at random, which is enough for jitter.
             Kind::System => RandomState::new().build_hasher().finish(),
-            Kind::Seeded(seeded) => seeded.next(),
+            Kind::SeededSource(seeded) => seeded.next(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Sources {
     pub fn uuid(&self) -> Uuid {
         match &self.0 {
             Kind::System => Uuid::new_v4(),
-            Kind::Seeded(seeded) => {
+            Kind::SeededSource(seeded) => {
                 let (high, low) = (seeded.next(), seeded.next());
                 let bytes = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
                 uuid::Builder::from_random_bytes(bytes).into_uuid()
@@ -80,7 +80,7 @@ impl Sources {
     }
 }
 
-impl Seeded {
+impl SeededSource {
     /// SplitMix64, the generator of Java's `SplittableRandom` (Steele, Lea and Flood, OOPSLA 2014), with the constants of
     /// Vigna's public-domain `splitmix64.c`.
     fn next(&self) -> u64 {

@@ -43,7 +43,7 @@ fn everything_changed() -> Args {
         default_fs_type: FsType::Xfs,
         volume_metadata: vec![("owner".into(), "${pvc.namespace}, ${pvc.name}".into())],
         zone_labels: ZoneLabels::Sanitised,
-        disable_capability: vec![Switchable::GetVolumeHealth, Switchable::GetSnapshot],
+        disable_capability: vec![AlphaCapability::GetVolumeHealth, AlphaCapability::GetSnapshot],
         protect_other_clusters: true,
         register: true,
         unregister: true,

@@ -10,7 +10,7 @@ use tonic::Status;
 use crate::status;
 
 /// The most sessions; the one that was not used for longest makes room.
-const LIMIT: usize = 32;
+const MAX_SESSIONS: usize = 32;
 
 /// The sessions, by a salted hash of the secrets. Neither is ever shown.
 pub(super) struct Sessions {
@@ -57,7 +57,7 @@ impl Sessions {
                     "no session can be set up with the credentials; check auth-url and ca-cert",
                 )
             })?;
-            if sessions.len() >= LIMIT {
+            if sessions.len() >= MAX_SESSIONS {
                 sessions.remove(0);
             }
             (hash, cloud)

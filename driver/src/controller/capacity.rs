@@ -1,6 +1,6 @@
 //! GetCapacity: what still fits.
 
-use cinder_cloud::{Cloud, CloudError, GiB, Room};
+use cinder_cloud::{Cloud, CloudError, FreeCapacity, GiB};
 use csi_proto::csi::v1::{GetCapacityRequest, GetCapacityResponse, Topology};
 use tonic::Status;
 
@@ -25,7 +25,7 @@ pub(super) async fn capacity(
         CreateParameters::decode(request.parameters).map_err(|error| status::invalid("parameters", error))?;
     let accesses: Result<Vec<Access>, _> = request.volume_capabilities.iter().map(Access::read).collect();
     let Ok(accesses) = accesses else {
-        return Ok(answer(Room::NONE));
+        return Ok(answer(FreeCapacity::NONE));
     };
     // The request has no secrets: where there are several clouds, this is about the one that is used without any.
     let cloud = service.clouds.of_topology(request.accessible_topology.as_ref())?;
@@ -41,21 +41,21 @@ pub(super) async fn capacity(
         };
         let several = accesses.iter().any(|access| access.multi_node);
         if several && volume_type.as_ref().is_some_and(|found| !found.multiattach()) {
-            return Ok(Room::NONE);
+            return Ok(FreeCapacity::NONE);
         }
         let zone = match wanted_zone(service, &cloud, &parameters, request.accessible_topology.as_ref()).await? {
             Zone::Any => None,
             Zone::One(zone) => Some(zone),
-            Zone::Impossible => return Ok(Room::NONE),
+            Zone::Impossible => return Ok(FreeCapacity::NONE),
         };
         if let (Some(volume_type), Some(zone)) = (&volume_type, &zone)
             && !volume_type.allows_zone(zone)
         {
-            return Ok(Room::NONE);
+            return Ok(FreeCapacity::NONE);
         }
         let volume_type = volume_type.map(|found| found.name);
         cloud
-            .room(volume_type.as_deref(), zone.as_deref())
+            .free_capacity(volume_type.as_deref(), zone.as_deref())
             .await
             .map_err(|error| looked(&error))
     };
@@ -106,13 +106,13 @@ async fn wanted_zone(
         .map_or(Zone::Impossible, |zone| Zone::One(zone.clone())))
 }
 
-fn answer(room: Room) -> GetCapacityResponse {
+fn answer(free: FreeCapacity) -> GetCapacityResponse {
     let smallest = GiB::from_bytes_rounded_up(0).map(encode::bytes);
     GetCapacityResponse {
-        available_capacity: room
+        available_capacity: free
             .available
             .map_or(UNLIMITED, |size| encode::bytes(size).min(UNLIMITED)),
-        maximum_volume_size: room.largest.map(|size| encode::bytes(size).min(UNLIMITED)),
+        maximum_volume_size: free.largest.map(|size| encode::bytes(size).min(UNLIMITED)),
         minimum_volume_size: smallest,
     }
 }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_nothing_limits_is_large_and_finite() {
-        let told = answer(Room {
+        let told = answer(FreeCapacity {
             available: None,
             largest: None,
         });
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn no_size_overflows() {
-        let told = answer(Room {
+        let told = answer(FreeCapacity {
             available: Some(GiB::MAX),
             largest: Some(GiB::MAX),
         });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, Created, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus};
+use cinder_cloud::{Cloud, CreatedVolume, ListedVolume, NewVolume, Source, Volume, VolumeId, VolumeStatus};
 use csi_host::{FsType, MkfsOptionError, MkfsOptions};
 use csi_proto::csi::v1::volume_capability::AccessType;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
@@ -11,10 +11,10 @@ use tonic::Status;
 
 use super::{ControllerService, encode, follow, size};
 use crate::capability::Access;
-use crate::claims::HintError;
 use crate::clouds::CloudChoice;
 use crate::operations::{Deadline, Target, with_deadline};
 use crate::parameters::{CreateParameters, DESCRIPTION, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters};
+use crate::pvc_annotations::HintError;
 use crate::status::Act;
 use crate::topology::Zones;
 use crate::{fields, status};
@@ -177,8 +177,8 @@ async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: WantedVo
     match hints.find(cloud).await {
         Ok(found) => {
             wanted.context.extend(found.context());
-            wanted.new.same_host = found.beside;
-            wanted.new.different_host = found.away;
+            wanted.new.same_host = found.affinity;
+            wanted.new.different_host = found.anti_affinity;
             Ok(wanted)
         }
         Err(HintError::Cloud(error)) => Err(status::cloud(Act::Create, &error)),
@@ -223,9 +223,9 @@ async fn answer(
     service: &ControllerService,
     cloud: &Cloud,
     wanted: &WantedVolume,
-    created: Created,
+    created: CreatedVolume,
 ) -> Result<CreateVolumeResponse, Status> {
-    let Created { volume, adopted } = created;
+    let CreatedVolume { volume, adopted } = created;
     let misplaced = volume.availability_zone.as_deref().and_then(|zone| {
         let what = format!("volume {}", volume.id);
         if !reachable(cloud, &wanted.zones, zone) {

@@ -16,10 +16,10 @@ use jiff::tz::TimeZone;
 use tonic::Status;
 
 use super::{ControllerService, encode, follow};
+use crate::disabled_capabilities::AlphaCapability;
 use crate::operations::{Deadline, Target};
-use crate::parameters::{DESCRIPTION, METADATA_CLUSTER, SnapshotKind, SnapshotParameters, marks};
+use crate::parameters::{DESCRIPTION, METADATA_CLUSTER, SnapshotKind, SnapshotParameters, metadata_keys};
 use crate::status::Act;
-use crate::switches::Switchable;
 use crate::topology::Zones;
 use crate::{fields, status};
 
@@ -107,7 +107,7 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnap
                     zones.required().join(", ")
                 )));
             }
-            metadata.insert(marks::ZONE.to_owned(), zone);
+            metadata.insert(metadata_keys::ZONE.to_owned(), zone);
         }
     }
     let new = NewSnapshot {
@@ -197,8 +197,8 @@ fn tells_zones(service: &ControllerService) -> bool {
     service.settings.topology
         && service
             .settings
-            .switches
-            .on(Switchable::SnapshotAccessibilityConstraints)
+            .disabled
+            .allows(AlphaCapability::SnapshotAccessibilityConstraints)
 }
 
 /// Whether they do in this cloud.
@@ -219,7 +219,7 @@ pub(super) fn topology(service: &ControllerService, cloud: &Cloud, zone: Option<
 impl ControllerService {
     /// A snapshot as CSI shows it, with the zone that it tells itself.
     pub(crate) fn encode_snapshot(&self, cloud: &Cloud, snapshot: &Snapshot) -> csi::Snapshot {
-        let zone = snapshot.metadata.get(marks::ZONE).map(String::as_str);
+        let zone = snapshot.metadata.get(metadata_keys::ZONE).map(String::as_str);
         encode::point_in_time(&PointInTime::Snapshot(snapshot.clone()), topology(self, cloud, zone))
     }
 

@@ -15,7 +15,7 @@ use super::token::{List, PagePosition};
 use crate::timing::TIMING;
 
 /// How many walks are kept; the next page of an older one begins with new lists.
-const MOST: usize = 3;
+const MAX_WALKS: usize = 3;
 
 /// What a list has of each cloud, by the clouds' names.
 pub(super) type Lists<E> = Vec<ListOfCloud<E>>;
@@ -131,7 +131,7 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
     fn keep(&self, sources: &Sources, lists: &Arc<Lists<E>>) -> u32 {
         let number = (sources.random() >> 32) as u32;
         let mut kept = self.kept();
-        kept.truncate(MOST - 1);
+        kept.truncate(MAX_WALKS - 1);
         kept.push_front(Walk {
             number,
             used: Instant::now(),
@@ -236,10 +236,10 @@ mod tests {
     async fn of_many_walks_the_latest_are_kept_and_an_older_one_goes_on_with_lists_of_its_own() {
         let stage = Stage::new();
         let mut tokens = Vec::new();
-        for _ in 0..=MOST {
+        for _ in 0..=MAX_WALKS {
             tokens.push(stage.next("").await.1);
         }
-        assert_eq!(stage.walks.kept().len(), MOST);
+        assert_eq!(stage.walks.kept().len(), MAX_WALKS);
         let fetched = stage.fetched.get();
         stage.next(&tokens[1]).await;
         assert_eq!(stage.fetched.get(), fetched);

@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 
 use super::NodeConfig;
 use super::identity::Sources;
+use crate::disabled_capabilities::DisabledCapabilities;
 use crate::node_error::InstanceError;
 use crate::parameters::TOPOLOGY_ZONE;
-use crate::switches::Switches;
 
 /// What is known about this instance.
 #[derive(Debug, Clone)]
@@ -44,8 +44,8 @@ impl Instance {
         }
     }
 
-    pub(super) fn switches(&self) -> &Switches {
-        &self.inner.config.switches
+    pub(super) fn disabled(&self) -> &DisabledCapabilities {
+        &self.inner.config.disabled
     }
 
     pub(super) async fn describe(&self, host: &Host) -> Result<NodeGetInfoResponse, InstanceError> {
@@ -75,10 +75,10 @@ impl Instance {
         if let Some(limit) = self.inner.config.max_volumes {
             return Ok(limit.into());
         }
-        let room = host.room_for_volumes().await.map_err(InstanceError::Room)?;
+        let slots = host.volume_slots().await.map_err(InstanceError::Slots)?;
         let reserved = self.inner.config.reserved_volumes;
-        tracing::debug!(bus = ?room.bus, attached = room.attached, free = room.free, reserved, "room for volumes");
-        Ok(room.volumes().saturating_sub(reserved).max(1).into())
+        tracing::debug!(bus = ?slots.bus, attached = slots.attached, free = slots.free, reserved, "room for volumes");
+        Ok(slots.volumes().saturating_sub(reserved).max(1).into())
     }
 
     async fn segments(&self, host: &Host) -> Result<BTreeMap<String, String>, InstanceError> {
@@ -144,7 +144,7 @@ mod tests {
             // Nobody listens on port 1: what asks fails.
             metadata_url: "http://127.0.0.1:1".into(),
             zone_labels: ZoneLabels::default(),
-            switches: Switches::default(),
+            disabled: DisabledCapabilities::default(),
             topology: true,
             additional_topology: BTreeMap::from([("example.com/rack".into(), "r1".into())]),
             max_volumes: Some(26),
@@ -221,7 +221,7 @@ mod tests {
             ..config()
         };
         let error = Instance::new(config).describe(&host).await.expect_err("nobody answers");
-        assert!(matches!(error, InstanceError::Room(_)), "{error}");
+        assert!(matches!(error, InstanceError::Slots(_)), "{error}");
     }
 
     #[tokio::test]

@@ -143,7 +143,7 @@ impl PublishRequest {
             return self.check_published(mount, same);
         }
         // From here on things are done to it by name.
-        let _held = host.hold(device).await?;
+        let _pinned = host.pin(device).await?;
         let actual = host.device_number(&device.path).await?;
         if actual != Some(device.number) {
             return Err(NodeError::Device(DeviceError::WrongNode {

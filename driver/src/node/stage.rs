@@ -140,7 +140,7 @@ impl Stage {
             return self.grow_mounted(host, device, fs_type, options, &path, progress).await;
         }
         // From here on things are done to it by name, a format among them.
-        let _held = host.hold(device).await?;
+        let _pinned = host.pin(device).await?;
         let fs_type = if let Some(elsewhere) = mounts.of_device(device).next() {
             // Mounted at another place, such as the staging path of an earlier kubelet: it is complete and in use, so
             // it is neither checked nor repaired.

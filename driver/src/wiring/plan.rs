@@ -8,8 +8,8 @@ use csi_kit::endpoint::{Endpoint, TcpAddress};
 
 use super::RunError;
 use crate::args::Args;
-use crate::claims::Claims;
 use crate::parameters::check_templates;
+use crate::pvc_annotations::PvcAnnotations;
 use crate::registration::{Registration, RegistrationConfig};
 
 /// A plan that can be carried out.
@@ -22,7 +22,7 @@ pub(super) struct Plan {
     pub(super) node: NodeShare,
     pub(super) registration: Option<Registration>,
     /// Where claims are read for their annotations.
-    pub(super) claims: Option<Claims>,
+    pub(super) claims: Option<PvcAnnotations>,
 }
 
 /// The values of cloud.conf that are for nodes. None of them is secret.
@@ -76,11 +76,11 @@ impl Plan {
     }
 }
 
-fn claims(args: &Args) -> Result<Claims, RunError> {
+fn claims(args: &Args) -> Result<PvcAnnotations, RunError> {
     if !args.kubeconfig.is_empty() {
         return Err(RunError::Kubeconfig);
     }
-    Ok(Claims::new(&args.master)?)
+    Ok(PvcAnnotations::new(&args.master)?)
 }
 
 fn registration(args: &Args, endpoint: &Endpoint) -> Result<Registration, RunError> {

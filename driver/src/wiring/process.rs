@@ -23,16 +23,16 @@ use super::login::Logins;
 use super::plan::{NodeShare, Plan};
 use super::reload::{ConfigSource, Reload, ReloadMetrics};
 use crate::args::Args;
-use crate::claims::Claims;
 use crate::clouds::Clouds;
 use crate::controller::{ControllerService, Settings};
+use crate::disabled_capabilities::DisabledCapabilities;
 use crate::group_controller::GroupControllerService;
 use crate::identity::IdentityService;
 use crate::layers::{self, RpcLayer};
 use crate::metrics::DriverMetrics;
 use crate::node::{self, NodeConfig, NodeService};
 use crate::operations::{Limits, Operations};
-use crate::switches::Switches;
+use crate::pvc_annotations::PvcAnnotations;
 
 /// What metrics call all clouds together whose credentials come in secrets.
 const CLOUD_OF_SECRETS: &str = "(secrets)";
@@ -118,7 +118,7 @@ impl Process {
         let identity = IdentityService::new(
             &args.driver_name,
             args.with_topology,
-            &Switches::without(args.disable_capability.iter().copied()),
+            &DisabledCapabilities::of(args.disable_capability.iter().copied()),
         );
         let mut routes = Routes::builder();
         routes.add_service(IdentityServer::new(identity));
@@ -228,7 +228,7 @@ impl Connector {
 fn controller(
     args: &Args,
     clouds: Clouds,
-    claims: Option<Claims>,
+    claims: Option<PvcAnnotations>,
     operations: Operations,
     sources: Sources,
 ) -> ControllerService {
@@ -239,7 +239,7 @@ fn controller(
         volume_metadata: args.volume_metadata.clone(),
         claims,
         zone_labels: args.zone_labels,
-        switches: Switches::without(args.disable_capability.iter().copied()),
+        disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
         protect_other_clusters: args.protect_other_clusters,
         attach_timeout: Some(args.attach_timeout),
         single_node_multi_writer: node::SINGLE_NODE_MULTI_WRITER,

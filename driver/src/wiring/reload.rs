@@ -147,7 +147,7 @@ impl Reload {
                     self.metrics.count(ReloadOutcome::Malformed);
                 }
                 self.malformed = Some(why);
-                self.tell();
+                self.report();
                 return None;
             }
         };
@@ -199,7 +199,7 @@ impl Reload {
         if self.trials.is_empty() {
             self.show(&configuration);
         }
-        self.tell();
+        self.report();
         Some(configuration.files.into_iter().collect())
     }
 
@@ -253,7 +253,7 @@ impl Reload {
         self.trials.insert(name.to_owned(), trial);
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         let refused = self.trials.iter().map(|(name, trial)| match name.as_str() {
             "" => trial.why.clone(),
             name => format!("cloud {name}: {}", trial.why),

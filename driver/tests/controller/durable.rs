@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cinder_cloud::{CloudConfig, CloudError, CloudOptions, Connect, HttpClient, SendError, marks};
+use cinder_cloud::{CloudConfig, CloudError, CloudOptions, Connect, HttpClient, SendError, metadata_keys};
 use cinder_csi_driver::args::Args;
 use clap::CommandFactory;
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
@@ -253,14 +253,14 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
 /// Marks that are read, and written on ways that the test above does not go or by earlier versions only.
 #[test]
 fn marks_that_are_read_are_those_that_were_written() {
-    let marks = [
-        marks::FAILURE_SEEN,
-        marks::GROUP_SNAPSHOT,
-        marks::GROUP_SNAPSHOT_MEMBERS,
-        marks::CINDERS_SOURCE_BACKUP,
+    let metadata_keys = [
+        metadata_keys::FAILURE_SEEN,
+        metadata_keys::GROUP_SNAPSHOT,
+        metadata_keys::GROUP_SNAPSHOT_MEMBERS,
+        metadata_keys::CINDERS_SOURCE_BACKUP,
     ];
     assert_eq!(
-        marks,
+        metadata_keys,
         [
             "cinder.csi.openstack.org/failure-seen",
             "cinder.csi.openstack.org/group-snapshot",

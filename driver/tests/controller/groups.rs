@@ -47,12 +47,12 @@ async fn one_by_one(driver: &Driver, sim: &Sim, volumes: &[&String]) {
             .await
             .expect("made");
         let id = made.into_inner().snapshot.expect("a snapshot").snapshot_id;
-        let marks = [
+        let metadata_keys = [
             ("group-snapshot", ONE_BY_ONE.to_owned()),
             ("group-snapshot-members", volumes.len().to_string()),
         ];
-        let marks = marks.map(|(key, value)| (format!("cinder.csi.openstack.org/{key}"), value));
-        assert!(sim.set_snapshot(&id, |snapshot| snapshot.metadata.extend(marks)));
+        let metadata_keys = metadata_keys.map(|(key, value)| (format!("cinder.csi.openstack.org/{key}"), value));
+        assert!(sim.set_snapshot(&id, |snapshot| snapshot.metadata.extend(metadata_keys)));
     }
 }
 

@@ -5,7 +5,7 @@ mod snapshots;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cinder_cloud::marks;
+use cinder_cloud::metadata_keys;
 use cinder_csi_driver::parameters::PUBLISH_SIZE;
 use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Sim, Snapshot, VolumeStatus};
 use tonic::Code;
@@ -307,7 +307,7 @@ impl Judge {
 
 /// Whether a snapshot only freezes the data for the backup of its name.
 fn freezes(snapshot: &Snapshot) -> bool {
-    snapshot.metadata.contains_key(marks::TEMPORARY_FOR)
+    snapshot.metadata.contains_key(metadata_keys::TEMPORARY_FOR)
 }
 
 /// Whether Nova and Cinder agree that a volume is attached to a server.

@@ -28,7 +28,7 @@ pub use status::VolumeStatus;
 pub use types::VolumeType;
 pub(crate) use types::is_true;
 pub(crate) use volumes::Filling;
-pub use volumes::{Created, NewVolume, Source, Volume, VolumeAttachment};
+pub use volumes::{CreatedVolume, NewVolume, Source, Volume, VolumeAttachment};
 
 /// The calls to Cinder.
 #[derive(Debug, Clone, Copy)]

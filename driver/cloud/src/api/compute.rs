@@ -100,7 +100,7 @@ fn pair(server: &ServerId, volume: &VolumeId) -> String {
 
 /// An attachment that Nova accepted.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedAttachment {
     pub(crate) device: Option<String>,
     pub(crate) request_id: Option<String>,
 }
@@ -135,7 +135,7 @@ impl<'a> Compute<'a> {
         server: &ServerId,
         volume: &VolumeId,
         version: Option<MicroVersion>,
-    ) -> Result<Result<Accepted, Failure>, CloudError> {
+    ) -> Result<Result<AcceptedAttachment, Failure>, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments"];
         let mut request = Request::new(
             Service::Compute,
@@ -153,7 +153,7 @@ impl<'a> Compute<'a> {
             return Ok(Err(answer.into_failure()));
         }
         let request_id = answer.request_id().map(str::to_owned);
-        Ok(Ok(Accepted {
+        Ok(Ok(AcceptedAttachment {
             device: answer.json::<AttachmentBody>()?.attachment.device,
             request_id,
         }))

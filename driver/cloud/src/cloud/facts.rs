@@ -100,7 +100,7 @@ impl Cloud {
         };
         match found {
             Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => Ok(None),
-            found => found.map_err(|error| self.inner.transport.told(error)),
+            found => found.map_err(|error| self.inner.transport.for_caller(error)),
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Cloud;
 use crate::api::block_storage::{BlockStorage, Volume, VolumeType};
 use crate::api::compute::Server;
-use crate::context::kept::ListedVolume;
+use crate::context::list_cache::ListedVolume;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-use crate::operations::capacity::{Room, room, type_named, zones};
+use crate::operations::capacity::{FreeCapacity, free_capacity, type_named, zones};
 use crate::operations::listing::{listed_servers, listed_volumes};
 use crate::operations::modify::{Changes, modify_volume};
 
@@ -24,13 +24,17 @@ impl Cloud {
     /// of type that Cinder gave up is [`CloudError::RetypeFailed`].
     pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
         let change = Box::pin(modify_volume(&self.inner, volume, changes));
-        self.inner.then_list_anew(change).await
+        self.inner.then_forget_lists(change).await
     }
 
     /// What fits into the cloud, as far as the project may know: volumes of a type (by its name) in a zone of Cinder's. Kept for half
     /// a minute.
-    pub async fn room(&self, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
-        room(&self.inner, volume_type, zone).await
+    pub async fn free_capacity(
+        &self,
+        volume_type: Option<&str>,
+        zone: Option<&str>,
+    ) -> Result<FreeCapacity, CloudError> {
+        free_capacity(&self.inner, volume_type, zone).await
     }
 
     /// The zones that take volumes. Kept for half a minute.

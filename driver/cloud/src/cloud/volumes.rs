@@ -12,7 +12,7 @@ impl Cloud {
     /// [`CloudError::OnlineExpansion`]; a growth that ended without the size is [`CloudError::ExpandFailed`].
     pub async fn expand_volume(&self, volume: &VolumeId, size: GiB) -> Result<Volume, CloudError> {
         self.inner
-            .then_list_anew(expand_volume(&self.inner, volume, size))
+            .then_forget_lists(expand_volume(&self.inner, volume, size))
             .await
     }
 }

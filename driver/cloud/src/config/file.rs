@@ -74,13 +74,13 @@ impl Configuration {
 
     /// What concerns all clouds is told once, with the first.
     fn warn_once<'a>(&mut self, not_served: impl Iterator<Item = &'a &'a str>) {
-        let mut told = BTreeSet::new();
+        let mut logged = BTreeSet::new();
         let mut idle: Vec<String> = not_served
             .map(|name| format!("section [Global {name:?}] is not served; name it by --cloud-name"))
             .collect();
         for cloud in self.clouds.values_mut() {
             cloud.warnings.append(&mut idle);
-            cloud.warnings.retain(|warning| told.insert(warning.clone()));
+            cloud.warnings.retain(|warning| logged.insert(warning.clone()));
         }
     }
 }

@@ -167,7 +167,7 @@ impl Keystone {
         let mut retry = Retry::within(self.request_timeout, &self.sources);
         loop {
             // A login changes nothing, so it may be repeated whatever went wrong on the way.
-            let (error, wish) = match self.ask(started).await {
+            let (error, desired) = match self.ask(started).await {
                 Ok(token) => return Ok(token),
                 Err(CloudError::Throttled { failure, retry_after }) => {
                     (CloudError::Throttled { failure, retry_after }, retry_after)
@@ -175,7 +175,7 @@ impl Keystone {
                 Err(error) if error.is_transient() => (error, None),
                 Err(error) => return Err(error),
             };
-            match retry.next(wish) {
+            match retry.next(desired) {
                 Some(delay) => tokio::time::sleep(delay).await,
                 None => return Err(error),
             }
@@ -303,14 +303,14 @@ struct TokenBody {
 struct TokenDocument {
     issued_at: Timestamp,
     expires_at: Timestamp,
-    user: Named,
-    project: Named,
+    user: NamedRef,
+    project: NamedRef,
     #[serde(default)]
     catalog: Vec<CatalogEntry>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedRef {
     id: String,
     #[serde(default)]
     name: String,

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 32;
 
 /// Why a request is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum NotSent {
     /// The service asked for a pause that outlasts the caller's patience.
     Paused {
         /// So long is left of it.
@@ -55,18 +55,18 @@ impl Throttle {
     }
 
     /// Waits for the service's pause to end and for a slot, until `deadline` at most.
-    pub(crate) async fn turn(&self, service: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, Held> {
+    pub(crate) async fn acquire(&self, service: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, NotSent> {
         if let Some(Pause { end, answer }) = self.pause_of(service) {
             if end >= deadline {
                 let left = end.saturating_duration_since(Instant::now());
-                return Err(Held::Paused { left, answer });
+                return Err(NotSent::Paused { left, answer });
             }
             sleep_until((end + jitter(TIMING.throttle_spread, &self.sources)).min(deadline)).await;
         }
         match timeout_at(deadline, self.slots.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(Held::Crowded),
+            Ok(Err(_)) | Err(_) => Err(NotSent::Crowded),
         }
     }
 
@@ -112,15 +112,15 @@ mod tests {
         let started = Instant::now();
         throttle.pause(0, Duration::from_secs(5), String::new());
         let deadline = started + Duration::from_secs(30);
-        drop(throttle.turn(1, deadline).await.expect("the other service"));
+        drop(throttle.acquire(1, deadline).await.expect("the other service"));
         assert_eq!(started.elapsed(), Duration::ZERO);
-        drop(throttle.turn(0, deadline).await.expect("after the pause"));
+        drop(throttle.acquire(0, deadline).await.expect("after the pause"));
         let waited = started.elapsed();
         assert!(
             waited >= Duration::from_secs(5) && waited <= Duration::from_secs(6),
             "{waited:?}"
         );
-        drop(throttle.turn(0, deadline).await.expect("at once"));
+        drop(throttle.acquire(0, deadline).await.expect("at once"));
         assert_eq!(started.elapsed(), waited);
     }
 
@@ -132,8 +132,8 @@ mod tests {
         pause(Duration::from_mins(5), "five minutes");
         pause(Duration::from_secs(1), "one second");
         pause(Duration::MAX, "for ever");
-        let held = throttle.turn(0, Instant::now() + Duration::from_mins(1)).await.err();
-        let longest = Held::Paused {
+        let held = throttle.acquire(0, Instant::now() + Duration::from_mins(1)).await.err();
+        let longest = NotSent::Paused {
             left: Duration::from_mins(5),
             answer: "five minutes".to_owned(),
         };
@@ -146,10 +146,15 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut taken = Vec::new();
         for _ in 0..AT_ONCE {
-            taken.push(throttle.turn(0, deadline).await.expect("free"));
+            taken.push(throttle.acquire(0, deadline).await.expect("free"));
         }
-        assert_eq!(throttle.turn(0, deadline).await.err(), Some(Held::Crowded));
+        assert_eq!(throttle.acquire(0, deadline).await.err(), Some(NotSent::Crowded));
         taken.pop();
-        assert!(throttle.turn(0, Instant::now() + Duration::from_secs(1)).await.is_ok());
+        assert!(
+            throttle
+                .acquire(0, Instant::now() + Duration::from_secs(1))
+                .await
+                .is_ok()
+        );
     }
 }

@@ -22,7 +22,7 @@ use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
 use crate::http::service::{MicroVersion, Service};
-use crate::http::throttle::{Held, Throttle};
+use crate::http::throttle::{NotSent, Throttle};
 use crate::http::{catalog, fault};
 use crate::last_failure;
 
@@ -160,7 +160,7 @@ impl Transport {
     }
 
     /// The error as callers are to see it: who brought the credentials is told that they are refused.
-    pub(crate) fn told(&self, error: CloudError) -> CloudError {
+    pub(crate) fn for_caller(&self, error: CloudError) -> CloudError {
         match error {
             CloudError::Auth(failure) if self.of_request => CloudError::Unauthenticated(failure),
             error => error,
@@ -198,7 +198,7 @@ impl Transport {
                 Ok(answer)
             }
             Err(error) => {
-                let error = self.told(error);
+                let error = self.for_caller(error);
                 last_failure::met(request.operation, &error);
                 Err(error)
             }
@@ -213,7 +213,7 @@ impl Transport {
         loop {
             let connection = self.connection();
             let token = connection.keystone().token().await?;
-            let slot = self.throttle.turn(request.service.index(), deadline).await;
+            let slot = self.throttle.acquire(request.service.index(), deadline).await;
             let slot = slot.map_err(|held| held_back(held, request, started))?;
             if request.makes && !Awaited::is_work_of_task() {
                 return Err(unawaited(request, started));
@@ -365,16 +365,16 @@ impl Transport {
 }
 
 /// What a request would have met that was not sent.
-fn held_back(held: Held, request: &Request<'_>, started: Instant) -> CloudError {
+fn held_back(held: NotSent, request: &Request<'_>, started: Instant) -> CloudError {
     let (fault, retry_after) = match held {
-        Held::Paused { left, answer } => {
+        NotSent::Paused { left, answer } => {
             let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
             (
                 format!("not asked: {service} wants no request for another {seconds} s, since {answer}"),
                 Some(left),
             )
         }
-        Held::Crowded => (
+        NotSent::Crowded => (
             "not asked: too many requests to the cloud are waiting for an answer".to_owned(),
             None,
         ),

@@ -11,8 +11,8 @@ use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
-use crate::marks::{READ_ONLY_AT, READ_ONLY_AT_BEFORE};
-use crate::operations::attachments::{AttachOptions, Attached, attach};
+use crate::metadata_keys::{READ_ONLY_AT, READ_ONLY_AT_BEFORE};
+use crate::operations::attachments::{AttachOptions, AttachOutcome, attach};
 
 /// The mark before the attachment has an id.
 const PENDING: &str = "pending";
@@ -55,7 +55,7 @@ pub(crate) async fn attach_in_mode(
     volume: &VolumeId,
     server: &ServerId,
     options: AttachOptions,
-) -> Result<Attached, CloudError> {
+) -> Result<AttachOutcome, CloudError> {
     if options.read_only {
         prepare_read_only(cx, volume, server).await?;
     }
@@ -121,8 +121,10 @@ async fn look(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
 }
 
 async fn write_mark(cx: &Context, volume: &VolumeId, server: &ServerId, mark: &str) -> Result<(), CloudError> {
-    let marks = BTreeMap::from([(key(server), mark.to_owned())]);
-    let written = BlockStorage::new(&cx.transport).merge_metadata(volume, &marks).await?;
+    let metadata_keys = BTreeMap::from([(key(server), mark.to_owned())]);
+    let written = BlockStorage::new(&cx.transport)
+        .merge_metadata(volume, &metadata_keys)
+        .await?;
     if written {
         Ok(())
     } else {

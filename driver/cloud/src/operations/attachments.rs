@@ -9,9 +9,9 @@
 //! only then are all views taken.
 
 mod attach;
-mod case;
 mod detach;
 mod remedy;
+mod state_machine;
 mod step;
 
 use std::time::Duration;
@@ -28,12 +28,12 @@ use crate::operations::access_mode::forget_mode;
 use crate::operations::attachments::attach::check_room;
 use crate::poll::timestamp;
 use crate::timing::TIMING;
-use case::Case;
-use step::Wish;
+use state_machine::AttachmentStateMachine;
+use step::DesiredAttachment;
 
 /// A volume that is attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachOutcome {
     /// The device name that Nova thought of; the guest may see another one.
     pub device: Option<String>,
     /// The volume as it was seen attached.
@@ -70,7 +70,7 @@ pub(crate) async fn attach(
     volume: &VolumeId,
     server: &ServerId,
     options: &AttachOptions,
-) -> Result<Attached, CloudError> {
+) -> Result<AttachOutcome, CloudError> {
     if !volume.is_uuid() {
         return Err(CloudError::no_volume(volume));
     }
@@ -81,10 +81,10 @@ pub(crate) async fn attach(
         check_room(cx, volume, server, limit).await?;
     }
     let deadline = Instant::now() + cx.options.operation_timeout;
-    let wish = Wish::Attach {
+    let desired = DesiredAttachment::Attach {
         exclusive: options.exclusive,
     };
-    let case = Case::new(cx, volume, server, wish, deadline);
+    let case = AttachmentStateMachine::new(cx, volume, server, desired, deadline);
     let attached = case.until(&options.withdrawn).run().await?;
     cx.detached.remove(&(volume.clone(), server.clone()));
     Ok(attached)
@@ -102,7 +102,9 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
     };
     for server in servers.iter().filter(|server| server.is_uuid()) {
         // Of an id that is none: no server has it, so none has the volume by it.
-        let gone = Case::new(cx, volume, server, Wish::Detach, deadline).run().await?;
+        let gone = AttachmentStateMachine::new(cx, volume, server, DesiredAttachment::Detach, deadline)
+            .run()
+            .await?;
         cx.detached.insert((volume.clone(), server.clone()), ());
         forget_mode(cx, volume, server, gone.volume.as_ref()).await;
     }
@@ -112,9 +114,13 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
 /// Those of the incomplete attachments that were listed just now which no server stands behind. Nova records an attachment before it
 /// asks Cinder for it, but for the volumes of a new server: their attachments come before the server can be seen, and the records
 /// when its scheduler has found a host.
-async fn strays_of(cx: &Context, volume: &VolumeId, listed: &[Attachment]) -> Result<Vec<AttachmentId>, CloudError> {
+async fn orphaned_attachments(
+    cx: &Context,
+    volume: &VolumeId,
+    listed: &[Attachment],
+) -> Result<Vec<AttachmentId>, CloudError> {
     let nova = Compute::new(&cx.transport);
-    let (mut strays, mut unknown) = (Vec::new(), Vec::new());
+    let (mut orphans, mut unknown) = (Vec::new(), Vec::new());
     for attachment in listed.iter().filter(|attachment| !attachment.is_complete()) {
         let Some(server) = &attachment.instance else { continue };
         if nova.attachment(server, volume).await?.is_some() {
@@ -122,14 +128,14 @@ async fn strays_of(cx: &Context, volume: &VolumeId, listed: &[Attachment]) -> Re
         }
         match nova.server(server).await? {
             Some(found) if found.status == BUILDING => {}
-            Some(_) => strays.push(attachment.id.clone()),
+            Some(_) => orphans.push(attachment.id.clone()),
             None => unknown.push(attachment.id.clone()),
         }
     }
     if !unknown.is_empty() && !changed_lately(cx, volume).await? {
-        strays.append(&mut unknown);
+        orphans.append(&mut unknown);
     }
-    Ok(strays)
+    Ok(orphans)
 }
 
 /// Whether an attachment of the volume may be as young as a server that cannot be seen yet. Cinder shows no time for an attachment
@@ -143,19 +149,19 @@ async fn changed_lately(cx: &Context, volume: &VolumeId) -> Result<bool, CloudEr
 
 /// Removes the half-made attachments of a volume that is not attached to anything and that nobody stands behind, so that it can
 /// be deleted. True when there was one. Takes a few seconds then: they are looked at twice.
-pub(crate) async fn clear_strays(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
+pub(crate) async fn delete_orphaned_attachments(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
     let look = async || -> Result<Vec<AttachmentId>, CloudError> {
         let listed = cinder.attachments(volume).await?.unwrap_or_default();
-        strays_of(cx, volume, &listed).await
+        orphaned_attachments(cx, volume, &listed).await
     };
-    let suspects = look().await?;
-    if suspects.is_empty() {
+    let stale_candidates = look().await?;
+    if stale_candidates.is_empty() {
         return Ok(false);
     }
-    sleep(TIMING.stray_grace).await;
+    sleep(TIMING.orphan_grace).await;
     let mut cleared = false;
-    for attachment in look().await?.iter().filter(|id| suspects.contains(id)) {
+    for attachment in look().await?.iter().filter(|id| stale_candidates.contains(id)) {
         tracing::warn!(%volume, %attachment, "removing an attachment that was left over: Nova has no record of it");
         cinder
             .delete_attachment(attachment, &format!("volume {volume}"))

@@ -33,7 +33,7 @@ pub(crate) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Res
     for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
         // One that is still read is in another status.
         if snapshot.status == crate::api::block_storage::SnapshotStatus::Available || snapshot.status.is_error() {
-            tracing::warn!(snapshot = %snapshot.id, volume = %snapshot.volume_id, "removing the snapshot of a backup that nobody waits for any more");
+            tracing::warn!(snapshot = %snapshot.id, volume = %snapshot.volume_id, "removing the temporary snapshot of a backup that has ended or was given up");
             delete_snapshot(cx, &snapshot.id).await?;
             cleared = true;
         }

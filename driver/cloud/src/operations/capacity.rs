@@ -14,14 +14,14 @@ use crate::ids::GiB;
 
 /// What fits. `None` means that nothing limits it as far as the project is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeCapacity {
     /// For all new volumes together.
     pub available: Option<GiB>,
     /// For the largest single new volume.
     pub largest: Option<GiB>,
 }
 
-impl Room {
+impl FreeCapacity {
     /// There is none.
     pub const NONE: Self = Self {
         available: Some(GiB::ZERO),
@@ -31,7 +31,7 @@ impl Room {
 
 /// The zones that take volumes, of a few seconds ago.
 pub(crate) async fn zones(cx: &Context) -> Result<Arc<Vec<String>>, CloudError> {
-    let zones = &cx.known.zones;
+    let zones = &cx.cloud_facts.zones;
     zones
         .get(|| async { BlockStorage::new(&cx.transport).zones().await })
         .await
@@ -39,7 +39,7 @@ pub(crate) async fn zones(cx: &Context) -> Result<Arc<Vec<String>>, CloudError> 
 
 /// The types that the project may use, of a few seconds ago.
 pub(crate) async fn known_types(cx: &Context) -> Result<Arc<Vec<VolumeType>>, CloudError> {
-    let types = &cx.known.types;
+    let types = &cx.cloud_facts.types;
     types
         .get(|| async { BlockStorage::new(&cx.transport).types().await })
         .await
@@ -51,14 +51,18 @@ pub(crate) async fn type_named(cx: &Context, wanted: &str) -> Result<Option<Volu
     if let Some(found) = find(&known_types(cx).await?) {
         return Ok(Some(found));
     }
-    cx.known.types.forget();
+    cx.cloud_facts.types.forget();
     Ok(find(&known_types(cx).await?))
 }
 
-/// See [`crate::Cloud::room`].
-pub(crate) async fn room(cx: &Context, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
+/// See [`crate::Cloud::free`].
+pub(crate) async fn free_capacity(
+    cx: &Context,
+    volume_type: Option<&str>,
+    zone: Option<&str>,
+) -> Result<FreeCapacity, CloudError> {
     let quotas = cx
-        .known
+        .cloud_facts
         .quotas
         .get(|| async {
             let cinder = BlockStorage::new(&cx.transport);
@@ -78,12 +82,12 @@ pub(crate) async fn room(cx: &Context, volume_type: Option<&str>, zone: Option<&
 }
 
 /// What the pools have; unlimited for a project that may not see them.
-async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str>) -> Result<Room, CloudError> {
-    let unlimited = Room {
+async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str>) -> Result<FreeCapacity, CloudError> {
+    let unlimited = FreeCapacity {
         available: None,
         largest: None,
     };
-    if cx.known.is_refused() {
+    if cx.cloud_facts.is_refused() {
         return Ok(unlimited);
     }
     let cinder = BlockStorage::new(&cx.transport);
@@ -91,11 +95,11 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
         return Ok(unlimited);
     }
     let look = async {
-        let pools = cx.known.pools_of(volume_type);
+        let pools = cx.cloud_facts.pools_of(volume_type);
         let pools = pools.get(|| cinder.pools(volume_type)).await?;
         let zones = match zone {
             Some(_) => {
-                let backends = &cx.known.backends;
+                let backends = &cx.cloud_facts.backends;
                 Some(backends.get(|| async { cinder.backends().await.map(zones_of) }).await?)
             }
             None => None,
@@ -116,7 +120,7 @@ async fn within_pools(cx: &Context, volume_type: Option<&str>, zone: Option<&str
                 %failure,
                 "this project may not see the scheduler's pools; capacity is told from its quotas"
             );
-            cx.known.remember_refusal();
+            cx.cloud_facts.remember_refusal();
             Ok(unlimited)
         }
         Err(error) => Err(error),
@@ -135,23 +139,23 @@ fn backend_of(pool: &str) -> &str {
     pool.split_once('#').map_or(pool, |(backend, _)| backend)
 }
 
-fn within_quotas(quotas: &Quotas, volume_type: Option<&str>) -> Room {
+fn within_quotas(quotas: &Quotas, volume_type: Option<&str>) -> FreeCapacity {
     let quota = |name: &str| quotas.get(name).copied();
     let of_type = |name: &str| volume_type.and_then(|volume_type| quota(&format!("{name}_{volume_type}")));
     let left = |quotas: [Option<Quota>; 2]| quotas.into_iter().flatten().filter_map(Quota::left).min();
     if left([quota("volumes"), of_type("volumes")]) == Some(0) {
-        return Room::NONE;
+        return FreeCapacity::NONE;
     }
     let available = left([quota("gigabytes"), of_type("gigabytes")]);
     let single = quota("per_volume_gigabytes").and_then(Quota::limit);
-    Room {
+    FreeCapacity {
         available: available.map(gib),
         largest: least(available, single).map(gib),
     }
 }
 
 /// The room of several pools: all together, and the most that one of them has. Without any pool there is none.
-fn within<'a>(pools: impl Iterator<Item = &'a PoolCapabilities>) -> Room {
+fn within<'a>(pools: impl Iterator<Item = &'a PoolCapabilities>) -> FreeCapacity {
     let mut total = Some(0_u64);
     let mut largest = Some(0_u64);
     for pool in pools {
@@ -159,7 +163,7 @@ fn within<'a>(pools: impl Iterator<Item = &'a PoolCapabilities>) -> Room {
         total = total.zip(free).map(|(total, free)| total.saturating_add(free));
         largest = largest.zip(free).map(|(largest, free)| largest.max(free));
     }
-    Room {
+    FreeCapacity {
         available: total.map(gib),
         largest: largest.map(gib),
     }
@@ -208,9 +212,9 @@ fn is_yes(value: &Value) -> bool {
     }
 }
 
-fn smaller(one: Room, other: Room) -> Room {
+fn smaller(one: FreeCapacity, other: FreeCapacity) -> FreeCapacity {
     let available = least(one.available, other.available);
-    Room {
+    FreeCapacity {
         available,
         // No volume is larger than the room for all of them.
         largest: least(least(one.largest, other.largest), available),

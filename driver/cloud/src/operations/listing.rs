@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::api::compute::{Compute, Server};
 use crate::context::Context;
-use crate::context::kept::ListedVolume;
+use crate::context::list_cache::ListedVolume;
 use crate::error::CloudError;
 use crate::ids::ServerId;
 
@@ -28,18 +28,18 @@ pub(crate) async fn listed_volumes(cx: &Context) -> Result<Arc<Vec<ListedVolume>
         let mut all = BlockStorage::new(&cx.transport).map_all(slim).await?;
         all.sort_unstable_by(|one, other| one.id.cmp(&other.id));
         all.shrink_to_fit();
-        cx.listing.evict_volumes_later();
+        cx.list_cache.evict_volumes_later();
         Ok(all)
     };
-    cx.listing.volumes.get(ask).await
+    cx.list_cache.volumes.get(ask).await
 }
 
 /// See [`crate::Cloud::listed_servers`].
 pub(crate) async fn listed_servers(cx: &Context) -> Result<Arc<BTreeMap<ServerId, Server>>, CloudError> {
     let ask = || async {
         let all = Compute::new(&cx.transport).servers().await?;
-        cx.listing.evict_servers_later();
+        cx.list_cache.evict_servers_later();
         Ok(all.into_iter().map(|server| (server.id.clone(), server)).collect())
     };
-    cx.listing.servers.get(ask).await
+    cx.list_cache.servers.get(ask).await
 }

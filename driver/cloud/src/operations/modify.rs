@@ -17,7 +17,7 @@ use crate::operations::capacity::type_named;
 use crate::operations::groups::own::leave_own_group;
 use crate::operations::volumes::{message, passing, passing_unseen, settle};
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 
 /// How often a change is asked for anew after an obstacle to it has gone.
 const ROUNDS: u32 = 5;

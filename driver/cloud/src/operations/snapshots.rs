@@ -9,9 +9,9 @@ use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot, Sn
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{BackupId, SnapshotId, VolumeId};
-use crate::marks;
+use crate::metadata_keys;
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 
 /// How often a request is made anew after the obstacle to it has gone.
 pub(crate) const ROUNDS: u32 = 5;
@@ -69,7 +69,7 @@ impl PointInTime {
 
 /// Whether a snapshot only freezes the data for a backup.
 pub(crate) fn is_temporary(snapshot: &Snapshot) -> bool {
-    snapshot.metadata.contains_key(marks::TEMPORARY_FOR)
+    snapshot.metadata.contains_key(metadata_keys::TEMPORARY_FOR)
 }
 
 /// The snapshot or the backup of this id.

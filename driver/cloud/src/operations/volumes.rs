@@ -1,9 +1,9 @@
 //! Creation and deletion, each to its end.
 
+pub(crate) mod classify;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod expand;
-pub(crate) mod judge;
 pub(crate) mod source;
 
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::{CloudError, Failure};
 use crate::ids::VolumeId;
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// How often a request is made anew after the obstacle to it has gone.

@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::watched::Watched;
-use super::{Look, Shared, Waiter, WatchState};
+use super::pollable::Pollable;
+use super::{PollResult, Shared, Waiter, WatchState};
 use crate::error::{CloudError, Failure};
-use crate::poll::pace::{Kind, next_gap};
+use crate::poll::schedule::{Kind, poll_interval};
 use crate::timing::TIMING;
 
 /// So many things are looked at directly; more by one list.
@@ -31,16 +31,16 @@ enum PollRequest<I> {
 }
 
 /// Polls until the last waiter has left. A look under way ends with it: no waiter is left for its answer.
-pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
+pub(super) async fn run<T: Pollable>(shared: Arc<Shared<T>>) {
     let direct = Arc::new(Semaphore::new(PARALLEL));
-    let mut looks = JoinSet::new();
+    let mut polls = JoinSet::new();
     loop {
         let due = {
             let mut state = shared.state();
             let Some(due) = next_due(&state) else {
                 state.running = false;
                 state.next_list = None;
-                state.next_looks.clear();
+                state.next_polls.clear();
                 return;
             };
             due
@@ -51,12 +51,12 @@ pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
             () = tokio::time::sleep_until(due) => {}
         }
         // Those that have ended.
-        while looks.try_join_next().is_some() {}
+        while polls.try_join_next().is_some() {}
         let ahead = shared.transport.cinder_is_ahead();
         for request in requests(&mut shared.state(), ahead) {
             // On its own, so that an answer that does not come delays no other.
             let (shared, direct) = (Arc::clone(&shared), Arc::clone(&direct));
-            looks.spawn(async move {
+            polls.spawn(async move {
                 match request {
                     PollRequest::One(id) => look_at(&shared, &direct, &id).await,
                     PollRequest::ChangedSince(since) => list(&shared, since).await,
@@ -67,13 +67,13 @@ pub(super) async fn run<T: Watched>(shared: Arc<Shared<T>>) {
 }
 
 /// Whether a list of changes serves the waiters that are young.
-fn lists<T: Watched>(state: &WatchState<T>, now: Instant) -> bool {
+fn lists<T: Pollable>(state: &WatchState<T>, now: Instant) -> bool {
     let young = || state.waiters.values().filter(|waiter| is_young(waiter, now));
     T::LISTS && !state.no_changes && young().map(|waiter| &waiter.id).collect::<BTreeSet<_>>().len() > FEW
 }
 
 /// How long a request that serves all of these is good for.
-fn shared_gap<'a, T: Watched>(mut waiters: impl Iterator<Item = &'a Waiter<T>>) -> Duration {
+fn shared_gap<'a, T: Pollable>(mut waiters: impl Iterator<Item = &'a Waiter<T>>) -> Duration {
     if waiters.any(|waiter| waiter.kind == Kind::Attach) {
         TIMING.shared_poll_interval_attach
     } else {
@@ -81,22 +81,22 @@ fn shared_gap<'a, T: Watched>(mut waiters: impl Iterator<Item = &'a Waiter<T>>) 
     }
 }
 
-fn is_young<T: Watched>(waiter: &Waiter<T>, now: Instant) -> bool {
+fn is_young<T: Pollable>(waiter: &Waiter<T>, now: Instant) -> bool {
     waiter.started + TIMING.list_horizon > now
 }
 
 /// When the waiter is to be served, and whether by a list.
-fn turn<T: Watched>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
+fn turn<T: Pollable>(state: &WatchState<T>, waiter: &Waiter<T>, lists: bool, now: Instant) -> (Instant, bool) {
     let by_list = lists && !waiter.unlisted && is_young(waiter, now);
     let not_before = if by_list {
         state.next_list
     } else {
-        state.next_looks.get(&waiter.id).copied()
+        state.next_polls.get(&waiter.id).copied()
     };
     (not_before.map_or(waiter.due, |next| next.max(waiter.due)), by_list)
 }
 
-fn next_due<T: Watched>(state: &WatchState<T>) -> Option<Instant> {
+fn next_due<T: Pollable>(state: &WatchState<T>) -> Option<Instant> {
     let now = Instant::now();
     let lists = lists(state, now);
     let waiters = state.waiters.values();
@@ -104,7 +104,7 @@ fn next_due<T: Watched>(state: &WatchState<T>) -> Option<Instant> {
 }
 
 /// The requests to make now; none is made again before it has ended. `ahead` is by how much Cinder's clock is ahead of ours.
-fn requests<T: Watched>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
+fn requests<T: Pollable>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec<PollRequest<T::Id>> {
     let now = Instant::now();
     let lists = lists(state, now);
     let due = state.waiters.values().filter_map(|waiter| {
@@ -114,7 +114,7 @@ fn requests<T: Watched>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec
     // `None` is the list, which comes once, too.
     let due: BTreeSet<Option<T::Id>> = due.collect();
     // Also those that are left of waiters who have gone.
-    state.next_looks.retain(|_, next| *next > now);
+    state.next_polls.retain(|_, next| *next > now);
     let mut requests = Vec::new();
     for id in due {
         let Some(id) = id else {
@@ -129,14 +129,14 @@ fn requests<T: Watched>(state: &mut WatchState<T>, ahead: SignedDuration) -> Vec
             requests.push(PollRequest::ChangedSince(since.min().unwrap_or(Timestamp::MIN)));
             continue;
         };
-        state.next_looks.insert(id.clone(), now + TIMING.poll_timeout);
+        state.next_polls.insert(id.clone(), now + TIMING.poll_timeout);
         requests.push(PollRequest::One(id));
     }
     requests
 }
 
-async fn look_at<T: Watched>(shared: &Shared<T>, direct: &Semaphore, id: &T::Id) {
-    let (asked, look) = within_time(&format!("look at {id}"), async {
+async fn look_at<T: Pollable>(shared: &Shared<T>, direct: &Semaphore, id: &T::Id) {
+    let (asked, result) = within_time(&format!("look at {id}"), async {
         // Never closed. Its place in the queue is part of the time.
         let _permit = direct.acquire().await;
         (Instant::now(), T::get(&shared.transport, id).await)
@@ -149,19 +149,19 @@ async fn look_at<T: Watched>(shared: &Shared<T>, direct: &Semaphore, id: &T::Id)
         .collect();
     if waiters.len() > 1 {
         let gap = shared_gap(waiters.iter().filter_map(|number| state.waiters.get(number)));
-        state.next_looks.insert(id.clone(), asked + gap);
+        state.next_polls.insert(id.clone(), asked + gap);
     } else {
-        state.next_looks.remove(id);
+        state.next_polls.remove(id);
     }
     for number in waiters {
-        deliver(&mut state, number, look.clone(), false);
+        deliver(&mut state, number, result.clone(), false);
     }
     drop(state);
     shared.wake.notify_one();
 }
 
 /// One list tells about all that have changed since their requests.
-async fn list<T: Watched>(shared: &Shared<T>, since: Timestamp) {
+async fn list<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
     let (asked, listed) = within_time("list of changes", async {
         (Instant::now(), T::changed_since(&shared.transport, since).await)
     })
@@ -182,8 +182,8 @@ async fn list<T: Watched>(shared: &Shared<T>, since: Timestamp) {
                     // All who wait are told, also those that are not due.
                     Some(thing) => deliver(&mut state, number, Ok(Some(thing.clone())), true),
                     None if waiter.due > asked => {}
-                    None if waiter.kind == Kind::Create && waiter.told.elapsed() < TIMING.unlisted_creation => {
-                        waiter.due = now + next_gap(waiter.started.elapsed());
+                    None if waiter.kind == Kind::Create && waiter.reported.elapsed() < TIMING.unlisted_creation => {
+                        waiter.due = now + poll_interval(waiter.started.elapsed());
                     }
                     None => waiter.unlisted = true,
                 }
@@ -213,10 +213,10 @@ async fn list<T: Watched>(shared: &Shared<T>, since: Timestamp) {
 /// The look, with the time at which it was asked for; an error when it takes longer than `poll_timeout`.
 async fn within_time<R>(
     what: &str,
-    look: impl Future<Output = (Instant, Result<R, CloudError>)>,
+    result: impl Future<Output = (Instant, Result<R, CloudError>)>,
 ) -> (Instant, Result<R, CloudError>) {
     let begun = Instant::now();
-    timeout(TIMING.poll_timeout, look).await.unwrap_or_else(|_| {
+    timeout(TIMING.poll_timeout, result).await.unwrap_or_else(|_| {
         let failure = Failure {
             operation: "look",
             object: what.to_owned(),
@@ -229,22 +229,22 @@ async fn within_time<R>(
     })
 }
 
-fn deliver<T: Watched>(state: &mut WatchState<T>, number: u64, look: Look<T>, by_list: bool) {
+fn deliver<T: Pollable>(state: &mut WatchState<T>, number: u64, result: PollResult<T>, by_list: bool) {
     let Some(waiter) = state.waiters.get_mut(&number) else {
         return;
     };
     let elapsed = waiter.started.elapsed();
-    let gap = next_gap(elapsed);
+    let gap = poll_interval(elapsed);
     let gap = waiter.at_most_every.map_or(gap, |least| least.max(gap));
     waiter.due = waiter.due.max(Instant::now() + gap);
-    waiter.looks += 1;
-    waiter.told = Instant::now();
+    waiter.polls += 1;
+    waiter.reported = Instant::now();
     waiter.last_look = Some(elapsed);
     waiter.unlisted = false;
     waiter.listed |= by_list;
-    if let Ok(Some(thing)) = &look {
+    if let Ok(Some(thing)) = &result {
         waiter.status = thing.status().clone();
     }
     // The other end is gone only when its registration is about to be.
-    let _ = waiter.looks_out.send(look);
+    let _ = waiter.polls_out.send(result);
 }

@@ -45,7 +45,7 @@ fn world<R>(with: impl FnOnce(&mut World) -> R) -> R {
 }
 
 impl World {
-    fn look(&self, id: u32) -> Option<Thing> {
+    fn result(&self, id: u32) -> Option<Thing> {
         let end = *self.ends.get(&id)?;
         let status = if end.is_some_and(|end| end <= Instant::now()) {
             self.ended?
@@ -60,7 +60,7 @@ impl World {
     }
 }
 
-impl Watched for Thing {
+impl Pollable for Thing {
     type Id = u32;
     type Status = &'static str;
 
@@ -81,7 +81,7 @@ impl Watched for Thing {
     async fn get(_: &Transport, id: &u32) -> Result<Option<Self>, CloudError> {
         Ok(world(|world| {
             world.gets += 1;
-            world.look(*id)
+            world.result(*id)
         }))
     }
 
@@ -93,10 +93,10 @@ impl Watched for Thing {
             world.lists += 1;
             world.since.push(since);
             let forgotten = world.forgets && world.lists.is_multiple_of(2);
-            let all = world.ends.keys().filter_map(|id| world.look(*id));
-            let told =
+            let all = world.ends.keys().filter_map(|id| world.result(*id));
+            let reported =
                 |thing: &Thing| thing.changed >= since && !(world.unplaced && thing.status == "busy") && !forgotten;
-            Some(all.filter(told).collect())
+            Some(all.filter(reported).collect())
         }))
     }
 }
@@ -194,8 +194,8 @@ async fn what_comes_one_after_the_other_costs_little_more_than_one_look_each_and
         free += takes;
     }
     let (median, worst) = summary(join_all(waits).await);
-    let looks = world(|world| world.lists + world.gets);
-    assert!(looks <= 175, "{looks}");
+    let polls = world(|world| world.lists + world.gets);
+    assert!(polls <= 175, "{polls}");
     assert!(median <= Duration::from_millis(200), "{median:?}");
     assert!(worst <= Duration::from_secs(1), "{worst:?}");
 }
@@ -278,9 +278,9 @@ async fn attachments_are_noticed_in_time_among_many_that_have_waited_for_long() 
     });
     let (_, late) = tokio::join!(join_all(creations), join_all(attachments));
     let (median, worst) = summary(late);
-    let looks = world(|world| world.lists + world.gets);
+    let polls = world(|world| world.lists + world.gets);
     assert!(worst <= Duration::from_secs(1), "{median:?} {worst:?}");
-    assert!(looks <= 110, "{looks}");
+    assert!(polls <= 110, "{polls}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,13 +331,13 @@ async fn a_wait_that_wants_few_looks_gets_few_of_its_own_and_all_of_the_others()
         at_most_every: Some(Duration::from_secs(3)),
         what: "thing 1000".to_owned(),
     };
-    let mut looks = 0;
+    let mut polls = 0;
     watch
         .until(rare, |thing| {
-            looks += 1;
+            polls += 1;
             thing.filter(|thing| thing.status == "done").map(|_| Ok(()))
         })
         .await
         .expect("it ends");
-    assert!((6..=7).contains(&looks), "{looks}");
+    assert!((6..=7).contains(&polls), "{polls}");
 }

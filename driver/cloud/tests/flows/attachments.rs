@@ -7,7 +7,7 @@ use openstack_sim::{Effect, Fault, SimConfig, VolumeType, When};
 
 use crate::support::{NOTHING, ONE, Stage, TWO, latencies, new, stage, stage_with, tick};
 
-async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder_cloud::Attached, CloudError> {
+async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<cinder_cloud::AttachOutcome, CloudError> {
     stage
         .cloud
         .attach(volume, &ServerId::new(server), AttachOptions::default())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cinder_cloud::{
-    Backup, BackupStatus, CloudError, NewBackup, NewVolume, PointInTime, Source, Volume, VolumeStatus, marks,
+    Backup, BackupStatus, CloudError, NewBackup, NewVolume, PointInTime, Source, Volume, VolumeStatus, metadata_keys,
 };
 use openstack_sim::{Effect, Fault, SimConfig, When};
 
@@ -119,7 +119,7 @@ async fn a_volume_restored_from_a_backup_tells_its_source_on_every_call() {
     assert!(second.adopted);
     for volume in [first.volume, second.volume] {
         assert_eq!(
-            volume.metadata.get(marks::SOURCE_BACKUP).map(String::as_str),
+            volume.metadata.get(metadata_keys::SOURCE_BACKUP).map(String::as_str),
             Some(made.id.as_str())
         );
     }
@@ -377,12 +377,12 @@ async fn a_restoration_elsewhere_that_was_cut_short_keeps_its_name_and_stays() {
         .volume;
     // As Cinder leaves it until its marks are written again.
     let bare = |volume: &mut openstack_sim::Volume| {
-        volume.metadata.remove(marks::SOURCE_BACKUP);
-        volume.metadata.remove(marks::REQUESTED_ZONES);
+        volume.metadata.remove(metadata_keys::SOURCE_BACKUP);
+        volume.metadata.remove(metadata_keys::REQUESTED_ZONES);
         let restored = made.id.to_string();
         volume
             .metadata
-            .insert(marks::CINDERS_SOURCE_BACKUP.to_owned(), restored);
+            .insert(metadata_keys::CINDERS_SOURCE_BACKUP.to_owned(), restored);
     };
     assert!(stage.sim.set_volume(left.id.as_str(), bare));
     let error = stage.cloud.create_volume(wanted("east")).await.expect_err("elsewhere");

@@ -249,11 +249,22 @@ async fn room_is_what_quotas_leave_and_members_see_no_pools() {
     .await;
     stage.create("pvc-1").await;
     stage.sim.clear_log();
-    let room = stage.cloud.room(Some("fast"), Some("nova")).await.expect("room");
+    let free = stage
+        .cloud
+        .free_capacity(Some("fast"), Some("nova"))
+        .await
+        .expect("room");
     let gib = |size: Option<cinder_cloud::GiB>| size.map(cinder_cloud::GiB::get);
-    assert_eq!((gib(room.available), gib(room.largest)), (Some(9), Some(4)));
+    assert_eq!((gib(free.available), gib(free.largest)), (Some(9), Some(4)));
     let asked = stage.calls();
-    assert_eq!(stage.cloud.room(Some("fast"), Some("nova")).await.expect("room"), room);
-    stage.cloud.room(Some("slow"), None).await.expect("room");
+    assert_eq!(
+        stage
+            .cloud
+            .free_capacity(Some("fast"), Some("nova"))
+            .await
+            .expect("room"),
+        free
+    );
+    stage.cloud.free_capacity(Some("slow"), None).await.expect("room");
     assert_eq!(stage.calls(), asked, "all of it is remembered, the refusal included");
 }

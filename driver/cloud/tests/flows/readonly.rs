@@ -1,10 +1,10 @@
-use cinder_cloud::{AttachOptions, Attached, CloudError, ServerId, Volume};
+use cinder_cloud::{AttachOptions, AttachOutcome, CloudError, ServerId, Volume};
 use openstack_sim::{Effect, Fault, When};
 
 use crate::support::{ONE, Stage, stage};
 
 impl Stage {
-    async fn attach_as(&self, volume: &Volume, read_only: bool) -> Result<Attached, CloudError> {
+    async fn attach_as(&self, volume: &Volume, read_only: bool) -> Result<AttachOutcome, CloudError> {
         let options = AttachOptions {
             read_only,
             ..AttachOptions::default()
@@ -65,15 +65,15 @@ async fn an_attachment_for_writing_costs_no_request_more() {
 
 impl Stage {
     /// What the volume's metadata holds besides what it was made with.
-    fn marks(&self, volume: &Volume) -> Vec<String> {
+    fn metadata_keys(&self, volume: &Volume) -> Vec<String> {
         let state = self.sim.state();
         let found = state
             .volumes
             .iter()
             .find(|found| found.id == volume.id.as_str())
             .expect("it is there");
-        let marks = found.metadata.keys().filter(|key| key.contains("read-only-at"));
-        marks.cloned().collect()
+        let metadata_keys = found.metadata.keys().filter(|key| key.contains("read-only-at"));
+        metadata_keys.cloned().collect()
     }
 }
 
@@ -83,9 +83,9 @@ async fn the_mark_goes_with_the_attachment() {
     let volume = stage.create("pvc-1").await;
     for server in [Some(&ServerId::new(ONE)), None] {
         stage.attach_as(&volume, true).await.expect("attached");
-        assert_eq!(stage.marks(&volume).len(), 1);
+        assert_eq!(stage.metadata_keys(&volume).len(), 1);
         stage.cloud.detach(&volume.id, server).await.expect("detached");
-        assert_eq!(stage.marks(&volume), Vec::<String>::new());
+        assert_eq!(stage.metadata_keys(&volume), Vec::<String>::new());
     }
 }
 
@@ -104,10 +104,10 @@ async fn a_mark_that_could_not_be_removed_means_nothing_and_goes_with_the_next_d
         .detach(&volume.id, Some(&server))
         .await
         .expect("detached all the same");
-    assert_eq!(stage.marks(&volume).len(), 1);
+    assert_eq!(stage.metadata_keys(&volume).len(), 1);
     stage.attach_as(&volume, false).await.expect("attached for writing");
     stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
-    assert_eq!(stage.marks(&volume), Vec::<String>::new());
+    assert_eq!(stage.metadata_keys(&volume), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn another_process_removes_the_mark_and_nothing_is_written_after_an_attach
     stage.attach_as(&volume, true).await.expect("attached");
     let another = stage.another();
     another.detach(&volume.id, Some(&server)).await.expect("detached");
-    assert_eq!(stage.marks(&volume), Vec::<String>::new());
+    assert_eq!(stage.metadata_keys(&volume), Vec::<String>::new());
 
     stage.attach_as(&volume, false).await.expect("attached");
     stage.cloud.detach(&volume.id, Some(&server)).await.expect("detached");
@@ -131,9 +131,9 @@ async fn a_read_only_attachment_of_an_earlier_version_is_known_until_it_ends() {
     let volume = stage.create("pvc-1").await;
     stage.attach_as(&volume, true).await.expect("attached");
     let renamed = stage.sim.set_volume(volume.id.as_str(), |volume| {
-        let marks = std::mem::take(&mut volume.metadata).into_iter();
+        let metadata_keys = std::mem::take(&mut volume.metadata).into_iter();
         let former = |key: String| key.replace("openstack.org.read-only-at", "openstack.org/read-only-at");
-        volume.metadata = marks.map(|(key, mark)| (former(key), mark)).collect();
+        volume.metadata = metadata_keys.map(|(key, mark)| (former(key), mark)).collect();
     });
     assert!(renamed);
     stage.attach_as(&volume, true).await.expect("attached already");

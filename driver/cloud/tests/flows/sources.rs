@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, GiB, NewSnapshot, NewVolume, Source, VolumeStatus, marks};
+use cinder_cloud::{CloudError, GiB, NewSnapshot, NewVolume, Source, VolumeStatus, metadata_keys};
 use openstack_sim::{Effect, Fault, SimConfig};
 
 use crate::support::{NOTHING, Stage, latencies, new, stage, stage_with, tick};
@@ -179,7 +179,7 @@ async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_nex
     let error = stage.cloud.create_volume(shared()).await.expect_err("it is left");
     assert!(matches!(error, CloudError::Forbidden(_)), "{error:?}");
     let left = &stage.sim.state().volumes[0];
-    assert_eq!(left.metadata[marks::REQUESTED_MULTIATTACH], "true");
+    assert_eq!(left.metadata[metadata_keys::REQUESTED_MULTIATTACH], "true");
     let error = stage
         .cloud
         .create_volume(shared())
@@ -248,7 +248,7 @@ async fn a_volume_that_cinder_put_elsewhere_and_that_could_not_be_removed_is_rem
     let mut misplaced = new("pvc-1");
     misplaced
         .metadata
-        .insert(marks::REQUESTED_ZONES.to_owned(), "east,west".to_owned());
+        .insert(metadata_keys::REQUESTED_ZONES.to_owned(), "east,west".to_owned());
     let left = stage.cloud.create_volume(misplaced).await.expect("in nova").volume;
     let wanted = NewVolume {
         acceptable_zones: vec!["west".to_owned()],
@@ -264,16 +264,16 @@ async fn a_volume_in_another_zone_that_was_once_right_is_never_removed_and_its_n
     let stage = stage().await;
     for (name, requested) in [("pvc-1", Some("nova,east")), ("pvc-2", None)] {
         let mut earlier = new(name);
-        let mark = requested.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones.to_owned()));
+        let mark = requested.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones.to_owned()));
         earlier.metadata.extend(mark);
-        let kept = stage.cloud.create_volume(earlier).await.expect("in nova").volume;
+        let list_cache = stage.cloud.create_volume(earlier).await.expect("in nova").volume;
         let wanted = NewVolume {
             acceptable_zones: vec!["west".to_owned()],
             ..new(name)
         };
         let error = stage.cloud.create_volume(wanted).await.expect_err("elsewhere");
         assert!(matches!(error, CloudError::Busy { .. }), "{error:?}");
-        assert!(stage.cloud.volume(&kept.id).await.expect("a look").is_some());
+        assert!(stage.cloud.volume(&list_cache.id).await.expect("a look").is_some());
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use cinder_cloud::{AttachOptions, Attached, CloudError, CloudOptions, Obstacle, ServerId, VolumeId, VolumeStatus};
+use cinder_cloud::{
+    AttachOptions, AttachOutcome, CloudError, CloudOptions, Obstacle, ServerId, VolumeId, VolumeStatus,
+};
 use openstack_sim::{AttachmentStatus, Effect, Fault, SimConfig, VolumeStatus as SimStatus};
 use serde_json::{Value, json};
 
 use crate::support::{NOTHING, ONE, Stage, TWO, latencies, stage, stage_with, tick};
 
-async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<Attached, CloudError> {
+async fn attach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<AttachOutcome, CloudError> {
     stage
         .cloud
         .attach(volume, &ServerId::new(server), AttachOptions::default())

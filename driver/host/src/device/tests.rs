@@ -289,9 +289,11 @@ async fn a_new_link_wakes_even_where_its_directory_is_new_too() {
     let machine = Machine::new();
     machine.disk("sdb", 1);
     fs::remove_dir_all(machine.dir.path().join("dev/disk")).expect("udev has not made it yet");
-    let arrivals = Linux.arrivals(machine.host().paths()).expect("this kernel has inotify");
+    let device_watch = Linux
+        .device_watch(machine.host().paths())
+        .expect("this kernel has inotify");
     let happens = async || {
-        tokio::time::timeout(Duration::from_secs(10), arrivals.happen())
+        tokio::time::timeout(Duration::from_secs(10), device_watch.happen())
             .await
             .expect("it is noticed")
             .expect("it can be read");

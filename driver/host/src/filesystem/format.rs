@@ -3,7 +3,7 @@
 use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};
 use crate::machine::Open;
 use crate::timing::TIMING;
-use crate::tool::{Ended, TimeUp};
+use crate::tool::{TimeUp, ToolExit};
 use crate::{Device, Host};
 
 /// Exit status of e2fsck: a sum of these.
@@ -107,7 +107,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(ended: &Ended) -> Self {
+    fn of(ended: &ToolExit) -> Self {
         match ended.code {
             Some(0) => Self::Clean,
             // 1: repaired; 2: repaired, and a mounted root would need a reboot, which this is not.
@@ -138,7 +138,7 @@ mod tests {
     #[case(Some(132), Verdict::Failed)]
     #[case(None, Verdict::Failed)]
     fn the_exit_status_of_e2fsck_is_understood(#[case] code: Option<i32>, #[case] verdict: Verdict) {
-        let ended = Ended {
+        let ended = ToolExit {
             code,
             how: String::new(),
             stdout: String::new(),

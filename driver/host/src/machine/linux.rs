@@ -5,7 +5,7 @@
     reason = "this is the one place where the crate asks the kernel"
 )]
 
-mod arrivals;
+mod device_watch;
 mod mounts;
 mod programs;
 
@@ -21,8 +21,8 @@ use rustix::fs::{Mode, OFlags, StatVfs, major, minor};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::CapabilitySet;
 
-use super::{Arrivals, BoxFuture, Disk, Job, Kind, Machine, Open, Refusal, Stat};
-use crate::tool::{Ended, TimeUp, ToolError};
+use super::{BoxFuture, DeviceWatch, Disk, Job, Kind, Machine, Open, Refusal, Stat};
+use crate::tool::{TimeUp, ToolError, ToolExit};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
 /// The kernel and the programs of this node.
@@ -137,12 +137,12 @@ impl Machine for Linux {
         device: &'a Path,
         limit: Duration,
         time_up: TimeUp,
-    ) -> BoxFuture<'a, Result<Ended, ToolError>> {
+    ) -> BoxFuture<'a, Result<ToolExit, ToolError>> {
         Box::pin(programs::run(tool, args, device, limit, time_up))
     }
 
-    fn arrivals(&self, paths: &HostPaths) -> Option<Box<dyn Arrivals>> {
-        arrivals::Inotify::watch(paths).map(|arrivals| Box::new(arrivals) as Box<dyn Arrivals>)
+    fn device_watch(&self, paths: &HostPaths) -> Option<Box<dyn DeviceWatch>> {
+        device_watch::InotifyWatch::watch(paths).map(|device_watch| Box::new(device_watch) as Box<dyn DeviceWatch>)
     }
 
     fn may_grow_mounted_ext(&self) -> bool {

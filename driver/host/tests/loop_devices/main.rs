@@ -12,7 +12,7 @@ mod flaky;
 mod format;
 mod grow;
 mod health;
-mod held;
 mod lab;
 mod mounts;
+mod pin;
 mod unfinished;

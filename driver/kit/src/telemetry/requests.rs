@@ -11,7 +11,7 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 /// The field of an event that holds the id of a request.
 pub const REQUEST_FIELD: &str = "openstack_request";
 /// More than any call makes; what comes after them is not remembered.
-const MOST: usize = 64;
+const MAX_REQUEST_IDS: usize = 64;
 
 /// Remembers, for each outermost span, the values of [`REQUEST_FIELD`] of the events in it and in the spans below.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,7 +23,7 @@ pub(super) fn concerns(metadata: &Metadata<'_>) -> bool {
 }
 
 #[derive(Debug, Default)]
-struct Remembered(Vec<String>);
+struct RecordedIds(Vec<String>);
 
 #[derive(Default)]
 struct Value(Option<String>);
@@ -46,7 +46,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for RequestIds {
     fn on_new_span(&self, _attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         if span.parent().is_none() {
-            span.extensions_mut().insert(Remembered::default());
+            span.extensions_mut().insert(RecordedIds::default());
         }
     }
 
@@ -57,8 +57,8 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for RequestIds {
             return;
         };
         if let Some(outermost) = scope.from_root().next()
-            && let Some(Remembered(ids)) = outermost.extensions_mut().get_mut::<Remembered>()
-            && ids.len() < MOST
+            && let Some(RecordedIds(ids)) = outermost.extensions_mut().get_mut::<RecordedIds>()
+            && ids.len() < MAX_REQUEST_IDS
         {
             ids.push(id);
         }
@@ -70,7 +70,7 @@ pub fn openstack_requests(span: &Span) -> Vec<String> {
     let ids = span.with_subscriber(|(id, subscriber)| {
         let span = subscriber.downcast_ref::<Registry>()?.span(id)?;
         let extensions = span.extensions();
-        extensions.get::<Remembered>().map(|Remembered(ids)| ids.clone())
+        extensions.get::<RecordedIds>().map(|RecordedIds(ids)| ids.clone())
     });
     ids.flatten().unwrap_or_default()
 }
@@ -110,8 +110,8 @@ mod tests {
     fn no_more_are_remembered_than_a_line_can_hold() {
         with_layer(|| {
             let call = tracing::info_span!("call");
-            call.in_scope(|| (0..2 * MOST).for_each(|_| tracing::debug!(openstack_request = "req")));
-            assert_eq!(openstack_requests(&call).len(), MOST);
+            call.in_scope(|| (0..2 * MAX_REQUEST_IDS).for_each(|_| tracing::debug!(openstack_request = "req")));
+            assert_eq!(openstack_requests(&call).len(), MAX_REQUEST_IDS);
         });
     }
 

@@ -52,7 +52,7 @@ impl Certificate {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
         };
-        let loaded = Loaded {
+        let loaded = LoadedCertificate {
             changed: files.changed(),
             looked: Instant::now(),
             key: files.read()?,
@@ -107,7 +107,7 @@ impl Files {
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedCertificate {
     changed: [Option<SystemTime>; 2],
     looked: Instant,
     key: Arc<CertifiedKey>,
@@ -116,7 +116,7 @@ struct Loaded {
 #[derive(Debug)]
 enum Source {
     Fixed(Arc<CertifiedKey>),
-    Files(Files, Mutex<Loaded>),
+    Files(Files, Mutex<LoadedCertificate>),
 }
 
 impl Source {

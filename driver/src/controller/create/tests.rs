@@ -28,7 +28,7 @@ async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
 }
 
 /// A request for a volume that must be reachable from `zone`, and the volume that the cloud made of it in zone `nova`.
-async fn made(cloud: &Cloud, zone: &str) -> (WantedVolume, Created) {
+async fn made(cloud: &Cloud, zone: &str) -> (WantedVolume, CreatedVolume) {
     let segments = BTreeMap::from([(TOPOLOGY_ZONE.to_owned(), zone.to_owned())]);
     let requirement = TopologyRequirement {
         requisite: vec![Topology { segments }],

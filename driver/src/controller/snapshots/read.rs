@@ -16,7 +16,7 @@ use crate::controller::token::List;
 use crate::controller::walk::{self, Walks};
 use crate::controller::{ControllerService, encode};
 use crate::operations::{Deadline, with_deadline};
-use crate::parameters::marks;
+use crate::parameters::metadata_keys;
 use crate::status::Act;
 use crate::{fields, status};
 
@@ -203,14 +203,14 @@ async fn zones(
 /// The zone that a snapshot tells itself. Backups can be restored anywhere.
 fn own_zone(point: &PointInTime) -> Option<String> {
     match point {
-        PointInTime::Snapshot(snapshot) => snapshot.metadata.get(marks::ZONE).cloned(),
+        PointInTime::Snapshot(snapshot) => snapshot.metadata.get(metadata_keys::ZONE).cloned(),
         PointInTime::Backup(_) => None,
     }
 }
 
 fn is_temporary(point: &PointInTime) -> bool {
     match point {
-        PointInTime::Snapshot(snapshot) => snapshot.metadata.contains_key(marks::TEMPORARY_FOR),
+        PointInTime::Snapshot(snapshot) => snapshot.metadata.contains_key(metadata_keys::TEMPORARY_FOR),
         PointInTime::Backup(_) => false,
     }
 }

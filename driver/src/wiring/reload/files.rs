@@ -54,7 +54,7 @@ impl Changes {
         let Some(inotify) = &self.inotify else {
             return std::future::pending().await;
         };
-        let told = async {
+        let changed = async {
             inotify.readable().await?;
             // Which of the events it is does not matter: one look finds all there is.
             let mut events = [0; 4096];
@@ -67,7 +67,7 @@ impl Changes {
                 }
             }
         };
-        if let Err(error) = told.await {
+        if let Err(error) = changed.await {
             tracing::warn!(%error, "inotify failed: changes of cloud.conf are found by the clock from now on");
             self.inotify = None;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::machine::{BoxFuture, Disk, Job, Kind, Open, Refusal, Stat};
-use csi_host::tool::{Ended, TimeUp};
+use csi_host::tool::{TimeUp, ToolExit};
 use csi_host::{FsType, Machine, MountOptions, ToolError, Usage};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -230,7 +230,7 @@ impl Machine for SimMachine {
         device: &'a Path,
         limit: Duration,
         time_up: TimeUp,
-    ) -> BoxFuture<'a, Result<Ended, ToolError>> {
+    ) -> BoxFuture<'a, Result<ToolExit, ToolError>> {
         Box::pin(async move {
             let name = tool.display().to_string();
             let start = |source| ToolError::Start {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::machine::{Disk as _, Open};
-use csi_host::tool::{Ended, TimeUp};
+use csi_host::tool::{TimeUp, ToolExit};
 use csi_host::{FsType, ToolError};
 use rustix::io::Errno;
 use tokio::time::{sleep, timeout};
@@ -42,7 +42,7 @@ pub(super) async fn run(
     place: &Path,
     limit: Duration,
     time_up: TimeUp,
-) -> Result<Ended, ToolError> {
+) -> Result<ToolExit, ToolError> {
     if !is_known(tool) {
         return Err(ToolError::Missing { tool: tool.to_owned() });
     }
@@ -89,7 +89,7 @@ pub(super) async fn run(
     } else {
         (String::new(), said)
     };
-    Ok(Ended {
+    Ok(ToolExit {
         code: Some(code),
         how: format!("exit status: {code}"),
         stdout,

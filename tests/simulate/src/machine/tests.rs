@@ -232,7 +232,7 @@ async fn a_killed_process_does_nothing_more() {
     let (machine, _, _) = lab();
     let before = host(&machine);
     let device = find(&before, VOLUME).await;
-    let held = before.hold(&device).await.expect("it is there");
+    let held = before.pin(&device).await.expect("it is there");
     let late = machine.process();
     machine.kill_process();
     assert!(machine.node.state().openings.is_empty(), "the kernel closes");
@@ -415,8 +415,8 @@ async fn links_come_and_go_a_moment_late() {
 #[tokio::test(start_paused = true)]
 async fn room_is_counted_in_slots() {
     let (machine, _, _) = lab();
-    let room = host(&machine).room_for_volumes().await.expect("it answers");
-    assert_eq!((room.attached, room.volumes()), (1, 27));
+    let free = host(&machine).volume_slots().await.expect("it answers");
+    assert_eq!((free.attached, free.volumes()), (1, 27));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::resource::{Filter, Listed, Resource, id_of};
+use super::resource::{Filter, ListItem, Resource, id_of};
 use super::status::statuses;
 use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
@@ -106,7 +106,7 @@ impl Resource for Backup {
     const KEY: &'static str = "backup";
 }
 
-impl Listed for Backup {
+impl ListItem for Backup {
     const LIST: &'static str = "backup_list";
     const PATH: &'static [&'static str] = &["backups", "detail"];
     const KEY: &'static str = "backups";

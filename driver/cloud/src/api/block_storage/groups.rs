@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::resource::{Listed, Resource, id_of};
+use super::resource::{ListItem, Resource, id_of};
 use super::{BlockStorage, Volume, is_true, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
@@ -94,7 +94,7 @@ pub(crate) struct GroupedVolume {
     pub(crate) group_id: String,
 }
 
-impl Listed for GroupType {
+impl ListItem for GroupType {
     const LIST: &'static str = "group_type_list";
     const PATH: &'static [&'static str] = &["group_types"];
     const KEY: &'static str = "group_types";
@@ -110,7 +110,7 @@ impl Resource for Group {
     const KEY: &'static str = "group";
 }
 
-impl Listed for Group {
+impl ListItem for Group {
     const LIST: &'static str = "group_list";
     const PATH: &'static [&'static str] = &["groups", "detail"];
     const KEY: &'static str = "groups";
@@ -126,7 +126,7 @@ impl Resource for GroupSnapshotRecord {
     const KEY: &'static str = "group_snapshot";
 }
 
-impl Listed for GroupSnapshotRecord {
+impl ListItem for GroupSnapshotRecord {
     const LIST: &'static str = "group_snapshot_list";
     const PATH: &'static [&'static str] = &["group_snapshots", "detail"];
     const KEY: &'static str = "group_snapshots";

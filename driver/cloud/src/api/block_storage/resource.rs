@@ -26,7 +26,7 @@ pub(super) trait Resource: DeserializeOwned {
 }
 
 /// A kind of thing that Cinder lists.
-pub(super) trait Listed: DeserializeOwned {
+pub(super) trait ListItem: DeserializeOwned {
     /// The name of the request in metrics.
     const LIST: &'static str;
     /// The path of the list.
@@ -62,7 +62,7 @@ impl BlockStorage<'_> {
 
     /// All that match `filter`, page by page, each as `map` makes of it, which leaves out what it makes nothing of. No more than a
     /// page of whole ones is held.
-    pub(super) async fn list<R: Listed, T>(
+    pub(super) async fn list<R: ListItem, T>(
         &self,
         version: Option<MicroVersion>,
         filter: &[Filter],
@@ -170,14 +170,14 @@ struct Page<R> {
     more: bool,
 }
 
-impl<'de, R: Listed> Deserialize<'de> for Page<R> {
+impl<'de, R: ListItem> Deserialize<'de> for Page<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Link {
             rel: String,
         }
         struct Body<R>(PhantomData<R>);
-        impl<'de, R: Listed> Visitor<'de> for Body<R> {
+        impl<'de, R: ListItem> Visitor<'de> for Body<R> {
             type Value = Page<R>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,14 +6,14 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::resource::{Filter, Listed, Resource, one};
+use super::resource::{Filter, ListItem, Resource, one};
 use super::status::statuses;
 use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{GiB, SnapshotId, VolumeId};
-use crate::marks;
+use crate::metadata_keys;
 
 /// The filter by metadata.
 const METADATA: &str = "metadata";
@@ -76,7 +76,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// The group snapshot that it is a member of, whether Cinder cut that or the members were taken one by one.
     pub fn group(&self) -> Option<&str> {
-        let mark = || self.metadata.get(marks::GROUP_SNAPSHOT).map(String::as_str);
+        let mark = || self.metadata.get(metadata_keys::GROUP_SNAPSHOT).map(String::as_str);
         self.group_snapshot_id.as_deref().or_else(mark)
     }
 }
@@ -102,7 +102,7 @@ impl Resource for Snapshot {
     const KEY: &'static str = "snapshot";
 }
 
-impl Listed for Snapshot {
+impl ListItem for Snapshot {
     const LIST: &'static str = "snapshot_list";
     const PATH: &'static [&'static str] = &["snapshots", "detail"];
     const KEY: &'static str = "snapshots";

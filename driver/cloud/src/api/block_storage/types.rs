@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::BlockStorage;
-use super::resource::Listed;
+use super::resource::ListItem;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
@@ -69,7 +69,7 @@ pub(crate) fn is_true(value: &str) -> bool {
         .eq_ignore_ascii_case("true")
 }
 
-impl Listed for VolumeType {
+impl ListItem for VolumeType {
     const LIST: &'static str = "type_list";
     const PATH: &'static [&'static str] = &["types"];
     const KEY: &'static str = "volume_types";

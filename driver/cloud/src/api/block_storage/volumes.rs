@@ -6,13 +6,13 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::resource::{Filter, Listed, Resource, one};
+use super::resource::{Filter, ListItem, Resource, one};
 use super::{BlockStorage, VolumeStatus, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
-use crate::marks;
+use crate::metadata_keys;
 
 /// The status of Cinder's answer in a microversion that it does not have.
 const NO_SUCH_VERSION: u16 = 406;
@@ -107,7 +107,7 @@ impl Volume {
 
     /// The backup that the volume was restored from. Cinder's own word goes first: the mark may be one that the backup held.
     pub fn source_backup(&self) -> Option<&str> {
-        let words = [marks::CINDERS_SOURCE_BACKUP, marks::SOURCE_BACKUP];
+        let words = [metadata_keys::CINDERS_SOURCE_BACKUP, metadata_keys::SOURCE_BACKUP];
         words
             .into_iter()
             .find_map(|key| self.metadata.get(key))
@@ -193,7 +193,7 @@ pub(crate) enum Filling {
 
 /// A volume that is there and complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Created {
+pub struct CreatedVolume {
     /// The volume.
     pub volume: Volume,
     /// Whether it was there before this call.
@@ -206,7 +206,7 @@ impl Resource for Volume {
     const KEY: &'static str = "volume";
 }
 
-impl Listed for Volume {
+impl ListItem for Volume {
     const LIST: &'static str = "volume_list";
     const PATH: &'static [&'static str] = &["volumes", "detail"];
     const KEY: &'static str = "volumes";

@@ -6,19 +6,19 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, timeout_at};
 
-use super::case::{Asked, Case};
 use super::pair;
+use super::state_machine::{AttachmentStateMachine, RequestOutcome};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeAttachment, VolumeStatus};
 use crate::api::compute::{Compute, MULTIATTACH, SHELVED};
 use crate::context::Context;
-use crate::context::per_server::{Crowded, Turn};
+use crate::context::server_queue::{Crowded, ServerPermit};
 use crate::error::{CloudError, Failure};
 use crate::http::observer::Observer;
 use crate::http::service::{MicroVersion, Service};
 use crate::ids::{ServerId, VolumeId};
-use crate::marks;
-use crate::operations::attachments::Attached;
-use crate::poll::pace::Kind;
+use crate::metadata_keys;
+use crate::operations::attachments::AttachOutcome;
+use crate::poll::schedule::Kind;
 use crate::poll::{Wait, timestamp};
 use crate::timing::TIMING;
 
@@ -29,13 +29,13 @@ fn is_full(failure: &Failure) -> bool {
 }
 
 /// A place in a queue that is watched. Ends with its drop.
-struct Queued<'a> {
+struct QueuePlace<'a> {
     observer: &'a dyn Observer,
     queue: &'static str,
     since: Instant,
 }
 
-impl<'a> Queued<'a> {
+impl<'a> QueuePlace<'a> {
     fn new(observer: &'a dyn Observer, queue: &'static str) -> Self {
         observer.queue_changed(queue, 1);
         Self {
@@ -46,7 +46,7 @@ impl<'a> Queued<'a> {
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.observer.queue_changed(self.queue, -1);
     }
@@ -77,7 +77,7 @@ pub(super) async fn check_room(
     }
     // The limit is that of the scheduler, which counts no other volumes, such as the one that the server boots from.
     let counts = |listed: Volume| {
-        let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(marks::CLUSTER);
+        let is_csi = attached.contains(&listed.id) && listed.metadata.contains_key(metadata_keys::CLUSTER);
         is_csi.then_some(())
     };
     let count = BlockStorage::new(&cx.transport).map_all(counts).await?.len();
@@ -97,11 +97,13 @@ pub(super) async fn check_room(
     })
 }
 
-impl Case<'_> {
+impl AttachmentStateMachine<'_> {
     /// Asks Nova to attach, and waits until the volume has arrived.
-    pub(super) async fn ask_to_attach(&mut self) -> Result<Asked, CloudError> {
+    pub(super) async fn ask_to_attach(&mut self) -> Result<RequestOutcome, CloudError> {
         let version = self.version().await?;
-        let turn = self.turn("attach", self.inner.turns.to_attach(self.server)).await?;
+        let turn = self
+            .wait_in_queue("attach", self.inner.server_queues.acquire_attach(self.server))
+            .await?;
         // From here on only a detachment takes it back.
         self.withdrawn = None;
         let started = Instant::now();
@@ -115,7 +117,7 @@ impl Case<'_> {
                 self.check_fresh(&arrived, started, accepted.request_id.as_deref())
                     .await?;
                 let found = arrived.attachment_to(self.server);
-                return Ok(Asked::Done(Attached {
+                return Ok(RequestOutcome::Done(AttachOutcome {
                     device: found.and_then(|found| found.device.clone()).or(accepted.device),
                     volume: Some(arrived),
                     already: false,
@@ -123,7 +125,7 @@ impl Case<'_> {
             }
             Ok(Err(failure)) => {
                 let error = CloudError::Conflict(failure);
-                return Ok(Asked::Refused { unknown: true, error });
+                return Ok(RequestOutcome::Refused { unknown: true, error });
             }
             Err(error) => error,
         };
@@ -132,7 +134,7 @@ impl Case<'_> {
                 server: self.server.clone(),
                 failure: failure.clone(),
             }),
-            None => Ok(Asked::Refused { unknown: false, error }),
+            None => Ok(RequestOutcome::Refused { unknown: false, error }),
         }
     }
 
@@ -172,12 +174,12 @@ impl Case<'_> {
     }
 
     /// Waits for a turn at the server, in the queue of this name.
-    pub(super) async fn turn(
+    pub(super) async fn wait_in_queue(
         &self,
         queue: &'static str,
-        turn: impl Future<Output = Result<Turn, Crowded>>,
-    ) -> Result<Turn, CloudError> {
-        let queued = Queued::new(self.inner.transport.observer(), queue);
+        turn: impl Future<Output = Result<ServerPermit, Crowded>>,
+    ) -> Result<ServerPermit, CloudError> {
+        let queued = QueuePlace::new(self.inner.transport.observer(), queue);
         let withdrawn = async {
             match self.withdrawn {
                 Some(withdrawn) => withdrawn.cancelled().await,

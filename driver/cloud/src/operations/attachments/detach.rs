@@ -2,45 +2,47 @@
 
 use tokio::time::Instant;
 
-use super::case::{Asked, Case};
+use super::state_machine::{AttachmentStateMachine, RequestOutcome};
 use crate::api::block_storage::VolumeStatus;
 use crate::api::compute::Compute;
 use crate::error::{CloudError, Failure};
-use crate::operations::attachments::Attached;
+use crate::operations::attachments::AttachOutcome;
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
-impl Case<'_> {
+impl AttachmentStateMachine<'_> {
     /// Asks Nova to detach, and waits until both have let go.
-    pub(super) async fn ask_to_detach(&mut self) -> Result<Asked, CloudError> {
+    pub(super) async fn ask_to_detach(&mut self) -> Result<RequestOutcome, CloudError> {
         let version = self.shelved_version().await?;
         // Held until the end: Nova detaches one by one what is asked of it, and what waits for its turn there would keep attachments waiting, too.
-        let _turn = self.turn("detach", self.inner.turns.to_detach(self.server)).await?;
+        let _turn = self
+            .wait_in_queue("detach", self.inner.server_queues.acquire_detach(self.server))
+            .await?;
         let started = Instant::now();
         let answer = Compute::new(&self.inner.transport)
             .detach(self.server, self.volume_id, version)
             .await;
         match answer {
-            Ok(answer) if answer.missing() => Ok(Asked::Refused {
+            Ok(answer) if answer.missing() => Ok(RequestOutcome::Refused {
                 unknown: true,
                 error: CloudError::Conflict(answer.into_failure()),
             }),
             Ok(answer) => {
                 let request_id = answer.request_id().map(str::to_owned);
                 if !self.follow_detachment(started, request_id.as_deref()).await? {
-                    return Ok(Asked::Refused {
+                    return Ok(RequestOutcome::Refused {
                         unknown: true,
                         error: CloudError::no_server(self.server),
                     });
                 }
-                Ok(Asked::Done(Attached {
+                Ok(RequestOutcome::Done(AttachOutcome {
                     device: None,
                     volume: None,
                     already: false,
                 }))
             }
-            Err(error) => Ok(Asked::Refused { unknown: false, error }),
+            Err(error) => Ok(RequestOutcome::Refused { unknown: false, error }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What to say and to advise when an attachment or a detachment cannot go on.
 
-use super::step::{Refusal, View, Views, Wish};
+use super::step::{DesiredAttachment, Refusal, View, Views};
 use crate::error::Obstacle;
 
 /// The states on both sides, in words.
@@ -49,28 +49,28 @@ pub(super) fn states(view: &View<'_>) -> String {
 }
 
 /// What to do about it.
-pub(super) fn remedy(obstacle: Obstacle, wish: Wish, view: &View<'_>) -> String {
+pub(super) fn remedy(obstacle: Obstacle, desired: DesiredAttachment, view: &View<'_>) -> String {
     let server = view.server;
     match obstacle {
         Obstacle::Server => match (view.refusal, &view.snapshot.host) {
             (Some(Refusal::Locked), _) => format!("unlock it: openstack server unlock {server}"),
-            (Some(Refusal::HostDown), _) => host_down(wish),
+            (Some(Refusal::HostDown), _) => host_down(desired),
             (_, Some(server)) => for_state(&server.status, server.task_state.as_deref(), server.id.as_str()),
             _ => format!("look at the server: openstack server show {server}"),
         },
         Obstacle::Busy => "the call can be repeated when that is over".to_owned(),
-        Obstacle::Stuck => match (wish, view.snapshot.recorded) {
+        Obstacle::Stuck => match (desired, view.snapshot.recorded) {
             (_, false) => {
                 "nothing tells whose it is: find out who reserved it (openstack volume attachment list), then have an administrator \
                  delete that attachment or set the volume's state"
                     .to_owned()
             }
-            (Wish::Attach { .. }, _) => {
+            (DesiredAttachment::Attach { .. }, _) => {
                 "see the log of nova-compute on the server's host; it goes on when Nova does".to_owned()
             }
-            (Wish::Detach, _) => format!(
+            (DesiredAttachment::Detach, _) => format!(
                 "see the log of nova-compute on the server's host: the guest may hold the device, or the host may be down; {}",
-                host_down(wish)
+                host_down(desired)
             ),
         },
         Obstacle::Disagreement => {
@@ -81,10 +81,12 @@ pub(super) fn remedy(obstacle: Obstacle, wish: Wish, view: &View<'_>) -> String 
     }
 }
 
-fn host_down(wish: Wish) -> String {
-    let node = match wish {
-        Wish::Attach { .. } => "",
-        Wish::Detach => ", and taint the node node.kubernetes.io/out-of-service so that its pods are released",
+fn host_down(desired: DesiredAttachment) -> String {
+    let node = match desired {
+        DesiredAttachment::Attach { .. } => "",
+        DesiredAttachment::Detach => {
+            ", and taint the node node.kubernetes.io/out-of-service so that its pods are released"
+        }
     };
     format!(
         "bring the host's nova-compute back, or, if the machine is certainly off, evacuate or delete the server{node}"

@@ -1,8 +1,8 @@
-//! The next step towards a wish, from a snapshot of the two views: a function of it and nothing else.
+//! The next step towards the desired attachment, from a snapshot of the two views: a function of it and nothing else.
 //!
 //! Two facts carry it. Nova makes its record before Cinder's attachment and destroys it after Cinder's has gone: so an incomplete
 //! attachment to a server at which Nova has no record of the volume belongs to no one, provided that it was seen before Nova was
-//! asked: a stray. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
+//! asked: an orphan. And Cinder lists complete attachments only: so a `reserved` volume tells by itself nothing about whose it is.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::ids::{AttachmentId, ServerId};
 
 /// What is wanted of a volume and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum DesiredAttachment {
     /// The server shall have the volume; alone, if `exclusive`.
     Attach { exclusive: bool },
     /// The server shall not have it.
@@ -64,8 +64,8 @@ pub(super) struct Views {
     pub(super) volume: Option<Volume>,
     /// Cinder's attachments, half-made ones included; `None` where Cinder does not list them.
     pub(super) attachments: Option<Vec<Attachment>>,
-    /// Those of them that are strays.
-    pub(super) strays: Vec<AttachmentId>,
+    /// Those of them that are orphans.
+    pub(super) orphans: Vec<AttachmentId>,
     /// Whether Nova has a record of the volume at the server.
     pub(super) recorded: bool,
     /// The server itself.
@@ -86,7 +86,7 @@ pub(super) struct View<'a> {
     /// Whether that is so long that an administrator has to look after it.
     pub(super) stuck: bool,
     /// The attachments that looked left over some time ago.
-    pub(super) suspects: &'a [AttachmentId],
+    pub(super) stale_candidates: &'a [AttachmentId],
     /// Whether the last request said that the volume may go to several servers.
     pub(super) asked_for_several: bool,
     /// Whether the last request said that the server may be shelved.
@@ -99,16 +99,16 @@ pub(super) enum Step {
     /// Ask Nova.
     Request,
     /// Wait until the volume has left its status.
-    Settle,
-    /// Follow the detachment that is under way.
-    Follow,
+    WaitForTransition,
+    /// Wait for the detachment that is under way.
+    WaitForDetach,
     /// Wait a little, then ask Nova anew.
     Pause,
     /// These attachments look left over: look again after a while.
-    Doubt(Vec<AttachmentId>),
+    RecheckStale(Vec<AttachmentId>),
     /// These attachments are left over: remove them.
-    Clear(Vec<AttachmentId>),
-    /// It is as wished; for an attachment with the device that Nova thought of.
+    DeleteStale(Vec<AttachmentId>),
+    /// It is as desired; for an attachment with the device that Nova thought of.
     Done(Option<String>),
     /// It is not there.
     Missing(ObjectKind),
@@ -122,16 +122,16 @@ pub(super) enum Step {
     Refused,
 }
 
-/// The next step towards `wish`, from what was seen after a refusal.
-pub(super) fn next_step(wish: Wish, view: &View<'_>) -> Step {
+/// The next step towards `desired`, from what was seen after a refusal.
+pub(super) fn next_step(desired: DesiredAttachment, view: &View<'_>) -> Step {
     let Some(refusal) = view.refusal else {
         return Step::Request;
     };
-    match (&view.snapshot.volume, wish) {
-        (None, Wish::Attach { .. }) => Step::Missing(ObjectKind::Volume),
-        (None, Wish::Detach) => Step::Done(None),
-        (Some(volume), Wish::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
-        (Some(volume), Wish::Detach) => match detach(view, refusal, volume) {
+    match (&view.snapshot.volume, desired) {
+        (None, DesiredAttachment::Attach { .. }) => Step::Missing(ObjectKind::Volume),
+        (None, DesiredAttachment::Detach) => Step::Done(None),
+        (Some(volume), DesiredAttachment::Attach { exclusive }) => attach(view, refusal, volume, exclusive),
+        (Some(volume), DesiredAttachment::Detach) => match detach(view, refusal, volume) {
             // An API node whose database lags may not show an attachment of a moment ago. The answer to a request tells; without one, looks
             // that show nothing for a while.
             Step::Done(None) if refusal == Refusal::Uncertain && view.rounds_left > 0 => Step::Pause,
@@ -154,8 +154,8 @@ fn attach(view: &View<'_>, refusal: Refusal, volume: &Volume, exclusive: bool) -
         (status, None) if status.is_error() => Step::Broken,
         (VolumeStatus::Reserved | VolumeStatus::Attaching, None) if recorded => settle(view, Obstacle::Stuck),
         (VolumeStatus::Reserved | VolumeStatus::Attaching, None) => {
-            // Without a stray it is on its way to another server.
-            strays(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck))
+            // Without an orphan it is on its way to another server.
+            orphans(view, |_| true).unwrap_or_else(|| settle(view, Obstacle::Stuck))
         }
         (status, None) if status.is_under_work() => settle(view, Obstacle::Busy),
         (VolumeStatus::InUse, None) if exclusive || !volume.multiattach => Step::Elsewhere,
@@ -191,7 +191,7 @@ fn detach(view: &View<'_>, refusal: Refusal, volume: &Volume) -> Step {
         _ if here => unknown_to_nova(view, volume),
         VolumeStatus::Reserved | VolumeStatus::Attaching => {
             // A server that cannot be seen yet is no node of the cluster: this one is gone.
-            strays(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
+            orphans(view, |server| server == view.server).unwrap_or_else(|| cut_short(view, volume))
         }
         VolumeStatus::Detaching => cut_short(view, volume),
         _ => Step::Done(None),
@@ -226,11 +226,11 @@ fn unknown_to_nova(view: &View<'_>, volume: &Volume) -> Step {
 /// Nova has a record of the volume at the server and does not want to detach it.
 fn recorded(view: &View<'_>, refusal: Refusal, volume: &Volume, here: bool) -> Step {
     match &volume.status {
-        VolumeStatus::Detaching => Step::Follow,
+        VolumeStatus::Detaching => Step::WaitForDetach,
         // Half made: Nova has it on its way to the server and does not turn back; let it arrive first.
         VolumeStatus::Reserved | VolumeStatus::Attaching => settle(view, Obstacle::Stuck),
         // Cinder has let go, Nova is about to forget.
-        VolumeStatus::Available if !here => Step::Follow,
+        VolumeStatus::Available if !here => Step::WaitForDetach,
         status if status.is_error() => Step::Broken,
         status if status.is_under_work() => settle(view, Obstacle::Busy),
         _ => {
@@ -268,11 +268,11 @@ fn server_allows<'a>(view: &View<'a>, refusal: Refusal) -> Result<&'a Server, St
     }
 }
 
-/// What is to be done about strays to servers that concern us; `None`: there are none.
-fn strays(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
+/// What is to be done about orphans to servers that concern us; `None`: there are none.
+fn orphans(view: &View<'_>, concerns: impl Fn(&ServerId) -> bool) -> Option<Step> {
     let found = (view.snapshot.attachments.iter().flatten())
         .filter(|attachment| !attachment.is_complete() && attachment.instance.as_ref().is_some_and(&concerns))
-        .filter(|attachment| view.snapshot.strays.contains(&attachment.id))
+        .filter(|attachment| view.snapshot.orphans.contains(&attachment.id))
         .map(|attachment| attachment.id.clone());
     remove(view, found.collect())
 }
@@ -287,10 +287,10 @@ fn attachments_here<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Attachment>
 fn remove(view: &View<'_>, attachments: Vec<AttachmentId>) -> Option<Step> {
     if attachments.is_empty() {
         None
-    } else if attachments.iter().all(|id| view.suspects.contains(id)) {
-        Some(Step::Clear(attachments))
+    } else if attachments.iter().all(|id| view.stale_candidates.contains(id)) {
+        Some(Step::DeleteStale(attachments))
     } else {
-        Some(Step::Doubt(attachments))
+        Some(Step::RecheckStale(attachments))
     }
 }
 
@@ -298,7 +298,7 @@ fn settle(view: &View<'_>, otherwise: Obstacle) -> Step {
     if view.stuck {
         Step::Obstructed(otherwise)
     } else {
-        Step::Settle
+        Step::WaitForTransition
     }
 }
 

@@ -8,14 +8,14 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::BackupId;
-use crate::marks;
+use crate::metadata_keys;
 use crate::operations::backups::delete::{backup_not_deleted, delete_backup};
 use crate::operations::backups::thaw;
 use crate::operations::snapshots::create::create_snapshot;
 use crate::operations::snapshots::delete::delete_snapshot;
 use crate::operations::snapshots::{ROUNDS, joined, words};
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// How often the id of a backup that failed is answered before its failure is: each answer may be lost.
@@ -95,7 +95,7 @@ async fn answer_failed(cx: &Context, mut backup: Backup) -> Result<Backup, Cloud
     if let Err(error) = thaw(cx, &backup).await {
         tracing::warn!(%error, backup = %backup.id, "the snapshot of a backup that failed stays until the backup is deleted");
     }
-    let answered = backup.metadata.get(marks::FAILURE_SEEN);
+    let answered = backup.metadata.get(metadata_keys::FAILURE_SEEN);
     let answered = answered.map_or(0, |count| count.parse().unwrap_or(1_u32));
     if answered >= ANSWERS_OF_FAILED {
         let words = joined(&backup.fail_reason, &words(cx, backup.id.as_str()).await);
@@ -109,7 +109,7 @@ async fn answer_failed(cx: &Context, mut backup: Backup) -> Result<Backup, Cloud
     tracing::warn!(backup = %backup.id, name = %backup.name, reason = backup.fail_reason, "a backup failed after its id was answered");
     backup
         .metadata
-        .insert(marks::FAILURE_SEEN.to_owned(), (answered + 1).to_string());
+        .insert(metadata_keys::FAILURE_SEEN.to_owned(), (answered + 1).to_string());
     let cinder = BlockStorage::new(&cx.transport);
     if let Err(error) = cinder.set_backup_metadata(&backup.id, &backup.metadata).await {
         // To answer the id is never wrong.
@@ -174,7 +174,7 @@ async fn make_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, CloudErr
 /// The snapshot whose data the backup gets; complete, so that the moment is fixed.
 async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
     let mut metadata = new.metadata.clone();
-    metadata.insert(marks::TEMPORARY_FOR.to_owned(), short(&new.name));
+    metadata.insert(metadata_keys::TEMPORARY_FOR.to_owned(), short(&new.name));
     let snapshot = NewSnapshot {
         name: new.name.clone(),
         volume_id: new.volume_id.clone(),
@@ -250,5 +250,5 @@ fn no_backup(id: &BackupId) -> CloudError {
 
 /// What of a name fits into metadata.
 fn short(name: &str) -> String {
-    name.chars().take(marks::LONGEST_VALUE).collect()
+    name.chars().take(metadata_keys::LONGEST_VALUE).collect()
 }

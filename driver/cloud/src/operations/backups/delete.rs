@@ -11,7 +11,7 @@ use crate::operations::backups::create::wait_backup_gone;
 use crate::operations::backups::thaw;
 use crate::operations::snapshots::{ROUNDS, joined, words};
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// Deletes a backup, and the snapshot that froze its data if that is still there. One that is not there is deleted.

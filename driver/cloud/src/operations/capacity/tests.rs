@@ -21,8 +21,8 @@ fn quotas(pairs: &[(&str, i64, i64, i64)]) -> Quotas {
         .collect::<BTreeMap<_, _>>()
 }
 
-fn room(available: Option<u64>, largest: Option<u64>) -> Room {
-    Room {
+fn free_capacity(available: Option<u64>, largest: Option<u64>) -> FreeCapacity {
+    FreeCapacity {
         available: available.map(gib),
         largest: largest.map(gib),
     }
@@ -30,19 +30,19 @@ fn room(available: Option<u64>, largest: Option<u64>) -> Room {
 
 #[rstest]
 // Nothing limits it.
-#[case(&[("volumes", -1, 3, 0), ("gigabytes", -1, 30, 0)], room(None, None))]
+#[case(&[("volumes", -1, 3, 0), ("gigabytes", -1, 30, 0)], free_capacity(None, None))]
 // What is reserved is used, too.
-#[case(&[("gigabytes", 100, 30, 5)], room(Some(65), Some(65)))]
-#[case(&[("gigabytes", 100, 130, 0)], room(Some(0), Some(0)))]
-#[case(&[("gigabytes", 100, 30, 0), ("per_volume_gigabytes", 20, 0, 0)], room(Some(70), Some(20)))]
-#[case(&[("gigabytes", 100, 30, 0), ("per_volume_gigabytes", -1, 0, 0)], room(Some(70), Some(70)))]
+#[case(&[("gigabytes", 100, 30, 5)], free_capacity(Some(65), Some(65)))]
+#[case(&[("gigabytes", 100, 130, 0)], free_capacity(Some(0), Some(0)))]
+#[case(&[("gigabytes", 100, 30, 0), ("per_volume_gigabytes", 20, 0, 0)], free_capacity(Some(70), Some(20)))]
+#[case(&[("gigabytes", 100, 30, 0), ("per_volume_gigabytes", -1, 0, 0)], free_capacity(Some(70), Some(70)))]
 // Room for bytes and none for one more volume.
-#[case(&[("volumes", 10, 10, 0), ("gigabytes", 100, 30, 0)], Room::NONE)]
-#[case(&[("volumes", 10, 1, 0), ("volumes_fast", 2, 1, 1)], Room::NONE)]
+#[case(&[("volumes", 10, 10, 0), ("gigabytes", 100, 30, 0)], FreeCapacity::NONE)]
+#[case(&[("volumes", 10, 1, 0), ("volumes_fast", 2, 1, 1)], FreeCapacity::NONE)]
 // The type's own quota where it is the smaller one, and no other type's.
-#[case(&[("gigabytes", 100, 30, 0), ("gigabytes_fast", 40, 30, 0), ("gigabytes_slow", 1, 1, 0)], room(Some(10), Some(10)))]
-#[case(&[("gigabytes", 100, 30, 0), ("gigabytes_fast", -1, 30, 0)], room(Some(70), Some(70)))]
-fn quotas_leave_what_the_least_of_them_leaves(#[case] pairs: &[(&str, i64, i64, i64)], #[case] expected: Room) {
+#[case(&[("gigabytes", 100, 30, 0), ("gigabytes_fast", 40, 30, 0), ("gigabytes_slow", 1, 1, 0)], free_capacity(Some(10), Some(10)))]
+#[case(&[("gigabytes", 100, 30, 0), ("gigabytes_fast", -1, 30, 0)], free_capacity(Some(70), Some(70)))]
+fn quotas_leave_what_the_least_of_them_leaves(#[case] pairs: &[(&str, i64, i64, i64)], #[case] expected: FreeCapacity) {
     assert_eq!(within_quotas(&quotas(pairs), Some("fast")), expected);
 }
 
@@ -79,16 +79,22 @@ fn pools_add_up_and_one_volume_fits_into_one_of_them() {
             .collect();
         within(pools.iter())
     };
-    assert_eq!(of(&[json!(10), json!(30)]), room(Some(40), Some(30)));
-    assert_eq!(of(&[json!(10), json!("infinite")]), room(None, None));
-    assert_eq!(of(&[]), Room::NONE);
+    assert_eq!(of(&[json!(10), json!(30)]), free_capacity(Some(40), Some(30)));
+    assert_eq!(of(&[json!(10), json!("infinite")]), free_capacity(None, None));
+    assert_eq!(of(&[]), FreeCapacity::NONE);
 }
 
 #[test]
 fn no_volume_is_larger_than_all_the_room() {
-    let quota = room(Some(20), None);
-    assert_eq!(smaller(quota, room(Some(40), Some(30))), room(Some(20), Some(20)));
-    assert_eq!(smaller(quota, room(None, None)), room(Some(20), Some(20)));
+    let quota = free_capacity(Some(20), None);
+    assert_eq!(
+        smaller(quota, free_capacity(Some(40), Some(30))),
+        free_capacity(Some(20), Some(20))
+    );
+    assert_eq!(
+        smaller(quota, free_capacity(None, None)),
+        free_capacity(Some(20), Some(20))
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::api::block_storage::{BlockStorage, Snapshot};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, SnapshotId};
-use crate::marks;
+use crate::metadata_keys;
 use crate::operations::snapshots::delete::delete_snapshot;
 
 /// The version of the UUIDs that are made of names. Those that Cinder gives are random ones, of version 4.
@@ -37,7 +37,7 @@ pub(super) fn is_own_id(id: &GroupSnapshotId) -> bool {
 
 /// How many members the group has, as its member tells.
 fn expected(member: &Snapshot) -> usize {
-    let told = member.metadata.get(marks::GROUP_SNAPSHOT_MEMBERS);
+    let told = member.metadata.get(metadata_keys::GROUP_SNAPSHOT_MEMBERS);
     told.and_then(|told| told.parse().ok()).unwrap_or(usize::MAX)
 }
 
@@ -106,7 +106,9 @@ pub(super) async fn refuse_taken_one_by_one(cx: &Context, name: &str) -> Result<
 
 async fn members_of(cx: &Context, id: &GroupSnapshotId) -> Result<Vec<Snapshot>, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    cinder.marked_snapshots(marks::GROUP_SNAPSHOT, id.as_str()).await
+    cinder
+        .marked_snapshots(metadata_keys::GROUP_SNAPSHOT, id.as_str())
+        .await
 }
 
 fn of_members(id: GroupSnapshotId, mut snapshots: Vec<Snapshot>) -> GroupSnapshot {

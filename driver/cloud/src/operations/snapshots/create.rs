@@ -7,11 +7,11 @@ use crate::api::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotSta
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
-use crate::marks;
+use crate::metadata_keys;
 use crate::operations::snapshots::delete::delete_snapshot;
 use crate::operations::snapshots::{settled_snapshot, words};
 use crate::operations::volumes::{passing, settle};
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_snapshot`].
@@ -64,13 +64,13 @@ pub(crate) async fn create_snapshot(cx: &Context, new: &NewSnapshot) -> Result<S
 /// The snapshot of the wanted name that a creation goes on with. Cinder's filter is exact, and the name is compared here, too.
 /// One that only freezes data for a backup bears the backup's name and is meant only where it is asked for.
 async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
-    let temporary = new.metadata.get(marks::TEMPORARY_FOR);
+    let temporary = new.metadata.get(metadata_keys::TEMPORARY_FOR);
     let named = BlockStorage::new(&cx.transport)
         .snapshots(&[("name", new.name.clone())])
         .await?;
-    let named = named
-        .into_iter()
-        .filter(|snapshot| snapshot.name == new.name && snapshot.metadata.get(marks::TEMPORARY_FOR) == temporary);
+    let named = named.into_iter().filter(|snapshot| {
+        snapshot.name == new.name && snapshot.metadata.get(metadata_keys::TEMPORARY_FOR) == temporary
+    });
     Ok(named.min_by_key(|snapshot| {
         let rank = match &snapshot.status {
             status if status.is_complete() => 0,
@@ -171,7 +171,7 @@ async fn wait_snapshot(
             Err(_) => "its removal is not finished".to_owned(),
         }
     } else {
-        "it was made by somebody else and stays".to_owned()
+        "another caller created it; not deleted".to_owned()
     };
     Err(CloudError::SnapshotFailed {
         kind: ObjectKind::Snapshot,

@@ -12,7 +12,7 @@ use crate::operations::backups::delete::delete_backup;
 use crate::operations::dependents::{or_unknown, volumes_built_on};
 use crate::operations::snapshots::{point_in_time, settled_snapshot, words};
 use crate::operations::volumes::delete::is_gone_unseen;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_point_in_time`].

@@ -3,23 +3,26 @@
 use tokio::time::{Instant, sleep};
 
 use super::ROUNDS;
-use super::judge::{Found, Reason, choose, failed_creation, is_ours, judge, marks_are_own, requested_zones, several};
-use crate::api::block_storage::{BlockStorage, Created, Filling, NewVolume, Volume, VolumeStatus};
+use super::classify::{
+    ExistingVolume, Reason, choose, classify_existing, failed_creation, is_ours, marks_are_own, requested_zones,
+    several,
+};
+use crate::api::block_storage::{BlockStorage, CreatedVolume, Filling, NewVolume, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::VolumeId;
-use crate::marks;
+use crate::metadata_keys;
 use crate::operations::capacity::type_named;
 use crate::operations::volumes::delete::{delete_volume, wait_gone};
 use crate::operations::volumes::message;
 use crate::operations::volumes::source::order;
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_volume`].
-pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Created, CloudError> {
+pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
     let mut rounds = 0;
     loop {
@@ -33,15 +36,15 @@ pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Creat
             return marked(cx, new, created).await;
         };
         let ignore_zone = cx.config().block_storage.ignore_volume_az;
-        let mut found = judge(&volume, new, ignore_zone);
-        if found == Found::Coming {
+        let mut found = classify_existing(&volume, new, ignore_zone);
+        if found == ExistingVolume::Coming {
             volume = wait_created(cx, new, volume, true, started, deadline).await?.volume;
             // Only now it shows its source, and where it is.
-            found = judge(&volume, new, ignore_zone);
+            found = classify_existing(&volume, new, ignore_zone);
         }
         match found {
-            Found::Ready => return marked(cx, new, Created { volume, adopted: true }).await,
-            Found::Other(Reason::Different(difference)) => {
+            ExistingVolume::Ready => return marked(cx, new, CreatedVolume { volume, adopted: true }).await,
+            ExistingVolume::Other(Reason::Different(difference)) => {
                 return Err(CloudError::AlreadyExists {
                     name: new.name.clone(),
                     volume: volume.id,
@@ -49,20 +52,23 @@ pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<Creat
                 });
             }
             // It may be ours: a final answer would leave it behind. It is not removed, for it may be in use.
-            Found::Other(Reason::Elsewhere(difference)) => {
+            ExistingVolume::Other(Reason::Elsewhere(difference)) => {
                 return Err(CloudError::Busy {
                     kind: ObjectKind::Volume,
                     id: volume.id.to_string(),
                     status: format!("{} and may come from an earlier attempt: {difference}", volume.status),
-                    wanted: "deleted by hand, if nobody uses it,",
+                    wanted: "deleted by hand, if nothing uses it,",
                 });
             }
-            Found::Going if rounds < ROUNDS => wait_gone(cx, &volume.id, started, deadline).await?,
-            Found::Ours(reason) if rounds < ROUNDS => {
+            ExistingVolume::Going if rounds < ROUNDS => wait_gone(cx, &volume.id, started, deadline).await?,
+            ExistingVolume::Ours(reason) if rounds < ROUNDS => {
                 tracing::warn!(volume = %volume.id, name = %new.name, reason, "removing a volume of an earlier attempt");
                 delete_volume(cx, &volume.id).await?;
             }
-            Found::Coming | Found::Going | Found::Ours(_) | Found::Other(Reason::Failed) => {
+            ExistingVolume::Coming
+            | ExistingVolume::Going
+            | ExistingVolume::Ours(_)
+            | ExistingVolume::Other(Reason::Failed) => {
                 return Err(CloudError::VolumeFailed {
                     message: message(cx, &volume.id).await,
                     volume: volume.id,
@@ -114,7 +120,7 @@ async fn make(cx: &Context, new: &NewVolume) -> Result<Volume, CloudError> {
 }
 
 /// A new volume that cannot be what it was asked to be is removed again.
-async fn checked(cx: &Context, new: &NewVolume, created: Created) -> Result<Created, CloudError> {
+async fn checked(cx: &Context, new: &NewVolume, created: CreatedVolume) -> Result<CreatedVolume, CloudError> {
     if !new.multiattach || created.volume.multiattach {
         return Ok(created);
     }
@@ -125,7 +131,7 @@ async fn checked(cx: &Context, new: &NewVolume, created: Created) -> Result<Crea
 }
 
 /// A volume that was restored from a backup has the metadata of the volume in the backup: its own is written again.
-async fn marked(cx: &Context, new: &NewVolume, mut created: Created) -> Result<Created, CloudError> {
+async fn marked(cx: &Context, new: &NewVolume, mut created: CreatedVolume) -> Result<CreatedVolume, CloudError> {
     let volume = &mut created.volume;
     let Some(backup) = volume.source_backup().map(str::to_owned) else {
         return Ok(created);
@@ -135,12 +141,15 @@ async fn marked(cx: &Context, new: &NewVolume, mut created: Created) -> Result<C
     }
     let mut own = new.metadata.clone();
     own.extend(new.mutable_metadata.clone());
-    own.insert(marks::SOURCE_BACKUP.to_owned(), backup);
+    own.insert(metadata_keys::SOURCE_BACKUP.to_owned(), backup);
     // Also where any zone would do: a mark of the other volume's would lie about this one.
     let zones = requested_zones(new).or_else(|| volume.availability_zone.clone());
-    own.extend(zones.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones)));
-    if new.multiattach || volume.metadata.contains_key(marks::REQUESTED_MULTIATTACH) {
-        own.insert(marks::REQUESTED_MULTIATTACH.to_owned(), new.multiattach.to_string());
+    own.extend(zones.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones)));
+    if new.multiattach || volume.metadata.contains_key(metadata_keys::REQUESTED_MULTIATTACH) {
+        own.insert(
+            metadata_keys::REQUESTED_MULTIATTACH.to_owned(),
+            new.multiattach.to_string(),
+        );
     }
     BlockStorage::new(&cx.transport)
         .merge_metadata(&volume.id, &own)
@@ -189,7 +198,7 @@ async fn wait_created(
     adopted: bool,
     started: Instant,
     deadline: Instant,
-) -> Result<Created, CloudError> {
+) -> Result<CreatedVolume, CloudError> {
     let id = volume.id.clone();
     let created = if let Some(result) = made(&id, Some(&volume)) {
         result?
@@ -207,7 +216,7 @@ async fn wait_created(
         cx.watch.until(wait, |volume| made(&id, volume)).await?
     };
     if !failed_creation(&created.status) {
-        return Ok(Created {
+        return Ok(CreatedVolume {
             volume: created,
             adopted,
         });
@@ -215,7 +224,7 @@ async fn wait_created(
     let message = message(cx, &id).await;
     let elapsed = started.elapsed();
     let removal = if adopted && !is_ours(&created, new) {
-        Some("it was made by somebody else and stays".to_owned())
+        Some("another caller created it; not deleted".to_owned())
     } else {
         let removal = tokio::time::timeout(TIMING.clean_up_timeout, delete_volume(cx, &id)).await;
         match removal {

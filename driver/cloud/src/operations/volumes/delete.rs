@@ -8,13 +8,13 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::VolumeId;
-use crate::operations::attachments::clear_strays;
+use crate::operations::attachments::delete_orphaned_attachments;
 use crate::operations::backups::clear_temporary;
 use crate::operations::dependents::{or_unknown, volumes_built_on};
 use crate::operations::groups::own::leave_own_group;
 use crate::operations::volumes::{message, settle};
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_volume`].
@@ -49,7 +49,7 @@ pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), Clo
             VolumeStatus::ErrorDeleting => return Err(not_deleted(cx, id, &volume.status, started).await),
             // Half of an attachment that nobody completes.
             VolumeStatus::Reserved | VolumeStatus::Attaching
-                if rounds < ROUNDS && volume.attachments.is_empty() && clear_strays(cx, id).await? => {}
+                if rounds < ROUNDS && volume.attachments.is_empty() && delete_orphaned_attachments(cx, id).await? => {}
             status if status.is_transition() && rounds < ROUNDS => {
                 settle(cx, &volume, deadline, format!("volume {id}"))
                     .await

@@ -10,7 +10,7 @@ use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
 use crate::operations::volumes::{message, settle};
 use crate::poll::Wait;
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// See [`crate::Cloud::expand_volume`].

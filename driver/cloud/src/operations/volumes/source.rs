@@ -5,10 +5,10 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::GiB;
 use crate::last_failure::LastFailure;
-use crate::marks;
+use crate::metadata_keys;
 use crate::operations::snapshots::{PointInTime, point_in_time};
 
-use super::judge::{requested_zones, zone_fits};
+use super::classify::{requested_zones, zone_fits};
 
 /// A request for a volume as it goes to Cinder.
 #[derive(Debug)]
@@ -23,16 +23,17 @@ pub(super) async fn order(cx: &Context, new: &NewVolume) -> Result<Order, CloudE
     let mut new = new.clone();
     new.metadata.append(&mut new.mutable_metadata.clone());
     if let Filling::Backup(id) = &filling {
-        new.metadata.insert(marks::SOURCE_BACKUP.to_owned(), id.to_string());
+        new.metadata
+            .insert(metadata_keys::SOURCE_BACKUP.to_owned(), id.to_string());
     }
     if new.multiattach {
         new.metadata
-            .insert(marks::REQUESTED_MULTIATTACH.to_owned(), true.to_string());
+            .insert(metadata_keys::REQUESTED_MULTIATTACH.to_owned(), true.to_string());
     }
     if !cx.config().block_storage.ignore_volume_az {
         let zones = requested_zones(&new);
         new.metadata
-            .extend(zones.map(|zones| (marks::REQUESTED_ZONES.to_owned(), zones)));
+            .extend(zones.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones)));
         // Most clouds copy within one zone only: where that one will do, it is the one to ask for.
         if let Some(zone) = zone.filter(|zone| new.availability_zone.is_some() && zone_fits(zone, &new)) {
             new.availability_zone = Some(zone);
@@ -74,7 +75,7 @@ async fn filling(cx: &Context, new: &NewVolume) -> Result<(Filling, Option<Strin
                 let (kind, status) = (ObjectKind::Snapshot, snapshot.status.as_str());
                 check(kind, id, status, usable, error, "available")?;
                 fits(kind, id, snapshot.size, new.size)?;
-                let zone = snapshot.metadata.get(marks::ZONE).cloned();
+                let zone = snapshot.metadata.get(metadata_keys::ZONE).cloned();
                 Ok((Filling::Snapshot(snapshot.id), zone))
             }
             Some(PointInTime::Backup(backup)) => {

@@ -10,7 +10,7 @@ use rustix::fs::Access;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::tool::{Ended, MORE_PATH, TimeUp, ToolError, name};
+use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, name};
 
 /// Runs `tool` with `args` on `device` (which comes last in its command line).
 ///
@@ -21,7 +21,7 @@ pub(super) async fn run(
     device: &Path,
     limit: Duration,
     time_up: TimeUp,
-) -> Result<Ended, ToolError> {
+) -> Result<ToolExit, ToolError> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
         path.push(":");
@@ -70,7 +70,7 @@ pub(super) async fn run(
             tool: name(tool),
             source,
         })?;
-    Ok(Ended {
+    Ok(ToolExit {
         code: output.status.code(),
         how: output.status.to_string(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

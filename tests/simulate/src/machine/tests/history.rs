@@ -34,7 +34,7 @@ impl Run {
                 .find_device(&volume_id, Some(GIB), Duration::from_secs(5))
                 .await
                 .ok()?;
-            let _held = host.hold(&device).await.ok()?;
+            let _held = host.pin(&device).await.ok()?;
             let made = host.prepare_filesystem(&device, Prepare::default()).await.ok()?;
             host.create_place(&place, Place::Directory, 0o750).await.ok()?;
             let options = MountOptions::default();

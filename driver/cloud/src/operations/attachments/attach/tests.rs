@@ -64,7 +64,7 @@ async fn a_turn_that_does_not_come_ends_with_the_operations_time() {
     .expect("good");
     let cx = Context::new(config, crate::CloudOptions::default()).expect("a cloud");
     let server = ServerId::new(HERE);
-    let _held = cx.turns.to_attach(&server).await.expect("room");
+    let _held = cx.server_queues.acquire_attach(&server).await.expect("room");
     let volume = VolumeId::new("aaaaaaaa-2222-4333-8444-555555555555");
     let options = AttachOptions::default();
     let attached = attach(&cx, &volume, &server, &options);

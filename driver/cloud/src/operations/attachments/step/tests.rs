@@ -8,8 +8,8 @@ const THERE: &str = "99999999-2222-4333-8444-555555555555";
 const OURS: &str = "aaaaaaaa-0000-4333-8444-555555555555";
 const THEIRS: &str = "bbbbbbbb-0000-4333-8444-555555555555";
 
-const ATTACH: Wish = Wish::Attach { exclusive: false };
-const ALONE: Wish = Wish::Attach { exclusive: true };
+const ATTACH: DesiredAttachment = DesiredAttachment::Attach { exclusive: false };
+const ALONE: DesiredAttachment = DesiredAttachment::Attach { exclusive: true };
 
 fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Volume {
     let attachments: Vec<Value> = servers
@@ -41,21 +41,21 @@ fn ids(id: &str) -> Vec<AttachmentId> {
 
 /// A case whose views are those of a quiet cloud unless a test says otherwise.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-struct Known {
+struct CloudFactsCache {
     rounds_left: u32,
     refusal: Option<Refusal>,
     volume: Option<Volume>,
     recorded: bool,
     attachments: Option<Vec<Attachment>>,
-    strays: Vec<AttachmentId>,
+    orphans: Vec<AttachmentId>,
     host: Option<Server>,
     stuck: bool,
-    suspects: Vec<AttachmentId>,
+    stale_candidates: Vec<AttachmentId>,
     several: bool,
     shelved: bool,
 }
 
-impl Known {
+impl CloudFactsCache {
     fn volume(status: &str, multiattach: bool, servers: &[&str]) -> Self {
         Self {
             rounds_left: 1,
@@ -63,21 +63,21 @@ impl Known {
             volume: Some(volume(status, multiattach, servers)),
             recorded: false,
             attachments: Some(Vec::new()),
-            strays: Vec::new(),
+            orphans: Vec::new(),
             host: Some(server("ACTIVE", None)),
             stuck: false,
-            suspects: Vec::new(),
+            stale_candidates: Vec::new(),
             several: multiattach,
             shelved: false,
         }
     }
 
-    fn next(&self, wish: Wish) -> Step {
+    fn next(&self, desired: DesiredAttachment) -> Step {
         let here = ServerId::new(HERE);
         let snapshot = Views {
             volume: self.volume.clone(),
             attachments: self.attachments.clone(),
-            strays: self.strays.clone(),
+            orphans: self.orphans.clone(),
             recorded: self.recorded,
             host: self.host.clone(),
         };
@@ -88,23 +88,23 @@ impl Known {
             snapshot: &snapshot,
             age: Duration::ZERO,
             stuck: self.stuck,
-            suspects: &self.suspects,
+            stale_candidates: &self.stale_candidates,
             asked_for_several: self.several,
             asked_for_shelved: self.shelved,
         };
-        next_step(wish, &view)
+        next_step(desired, &view)
     }
 }
 
 #[test]
 fn nova_is_asked_before_anything_is_looked_at() {
-    let nothing = Known {
+    let nothing = CloudFactsCache {
         refusal: None,
         volume: None,
-        ..Known::volume("available", false, &[])
+        ..CloudFactsCache::volume("available", false, &[])
     };
-    for wish in [ATTACH, ALONE, Wish::Detach] {
-        assert_eq!(nothing.next(wish), Step::Request);
+    for desired in [ATTACH, ALONE, DesiredAttachment::Detach] {
+        assert_eq!(nothing.next(desired), Step::Request);
     }
 }
 
@@ -119,47 +119,47 @@ fn nova_is_asked_before_anything_is_looked_at() {
 #[case("attaching", true, &[THERE, HERE], true, ALONE, done())]
 #[case("extending", false, &[HERE], true, ATTACH, done())]
 #[case("error_extending", false, &[HERE], true, ATTACH, done())]
-#[case("reserved", false, &[], true, ATTACH, Step::Settle)]
-#[case("attaching", false, &[], true, ATTACH, Step::Settle)]
-#[case("attaching", false, &[], false, ATTACH, Step::Settle)]
-#[case("creating", false, &[], false, ATTACH, Step::Settle)]
-#[case("backing-up", false, &[], false, ATTACH, Step::Settle)]
-#[case("maintenance", false, &[], false, ATTACH, Step::Settle)]
-#[case("detaching", false, &[HERE], true, ATTACH, Step::Settle)]
-#[case("detaching", false, &[THERE], false, ATTACH, Step::Settle)]
-#[case("deleting", false, &[], false, ATTACH, Step::Settle)]
+#[case("reserved", false, &[], true, ATTACH, Step::WaitForTransition)]
+#[case("attaching", false, &[], true, ATTACH, Step::WaitForTransition)]
+#[case("attaching", false, &[], false, ATTACH, Step::WaitForTransition)]
+#[case("creating", false, &[], false, ATTACH, Step::WaitForTransition)]
+#[case("backing-up", false, &[], false, ATTACH, Step::WaitForTransition)]
+#[case("maintenance", false, &[], false, ATTACH, Step::WaitForTransition)]
+#[case("detaching", false, &[HERE], true, ATTACH, Step::WaitForTransition)]
+#[case("detaching", false, &[THERE], false, ATTACH, Step::WaitForTransition)]
+#[case("deleting", false, &[], false, ATTACH, Step::WaitForTransition)]
 #[case("error", false, &[], false, ATTACH, Step::Broken)]
 #[case("error_extending", false, &[], false, ATTACH, Step::Broken)]
 #[case("awaiting-transfer", false, &[], false, ATTACH, Step::Refused)]
 // Nova has not yet forgotten a detachment.
 #[case("available", false, &[], true, ATTACH, Step::Pause)]
-#[case("available", false, &[], false, Wish::Detach, Step::Done(None))]
-#[case("in-use", false, &[THERE], false, Wish::Detach, Step::Done(None))]
-#[case("detaching", false, &[THERE], false, Wish::Detach, Step::Done(None))]
-#[case("detaching", false, &[HERE], true, Wish::Detach, Step::Follow)]
-#[case("detaching", false, &[HERE], false, Wish::Detach, Step::Settle)]
-#[case("in-use", false, &[HERE], false, Wish::Detach, Step::Obstructed(Obstacle::Disagreement))]
-#[case("in-use", false, &[HERE], true, Wish::Detach, Step::Refused)]
-#[case("available", false, &[], true, Wish::Detach, Step::Follow)]
-#[case("reserved", false, &[], true, Wish::Detach, Step::Settle)]
-#[case("attaching", false, &[], true, Wish::Detach, Step::Settle)]
-#[case("reserved", false, &[], false, Wish::Detach, Step::Done(None))]
-#[case("extending", false, &[HERE], true, Wish::Detach, Step::Settle)]
-#[case("retyping", false, &[HERE], true, Wish::Detach, Step::Settle)]
-#[case("error_extending", false, &[HERE], true, Wish::Detach, Step::Broken)]
+#[case("available", false, &[], false, DesiredAttachment::Detach, Step::Done(None))]
+#[case("in-use", false, &[THERE], false, DesiredAttachment::Detach, Step::Done(None))]
+#[case("detaching", false, &[THERE], false, DesiredAttachment::Detach, Step::Done(None))]
+#[case("detaching", false, &[HERE], true, DesiredAttachment::Detach, Step::WaitForDetach)]
+#[case("detaching", false, &[HERE], false, DesiredAttachment::Detach, Step::WaitForTransition)]
+#[case("in-use", false, &[HERE], false, DesiredAttachment::Detach, Step::Obstructed(Obstacle::Disagreement))]
+#[case("in-use", false, &[HERE], true, DesiredAttachment::Detach, Step::Refused)]
+#[case("available", false, &[], true, DesiredAttachment::Detach, Step::WaitForDetach)]
+#[case("reserved", false, &[], true, DesiredAttachment::Detach, Step::WaitForTransition)]
+#[case("attaching", false, &[], true, DesiredAttachment::Detach, Step::WaitForTransition)]
+#[case("reserved", false, &[], false, DesiredAttachment::Detach, Step::Done(None))]
+#[case("extending", false, &[HERE], true, DesiredAttachment::Detach, Step::WaitForTransition)]
+#[case("retyping", false, &[HERE], true, DesiredAttachment::Detach, Step::WaitForTransition)]
+#[case("error_extending", false, &[HERE], true, DesiredAttachment::Detach, Step::Broken)]
 fn each_state_has_one_next_step(
     #[case] status: &str,
     #[case] multiattach: bool,
     #[case] servers: &[&str],
     #[case] recorded: bool,
-    #[case] wish: Wish,
+    #[case] desired: DesiredAttachment,
     #[case] expected: Step,
 ) {
-    let known = Known {
+    let known = CloudFactsCache {
         recorded,
-        ..Known::volume(status, multiattach, servers)
+        ..CloudFactsCache::volume(status, multiattach, servers)
     };
-    assert_eq!(known.next(wish), expected);
+    assert_eq!(known.next(desired), expected);
 }
 
 #[rstest]
@@ -181,42 +181,50 @@ fn a_servers_state_decides_about_a_refusal_that_the_volume_does_not_explain(
     #[case] task: Option<&str>,
     #[case] expected: Option<Step>,
 ) {
-    let attach = Known {
+    let attach = CloudFactsCache {
         host: Some(server(status, task)),
-        ..Known::volume("available", false, &[])
+        ..CloudFactsCache::volume("available", false, &[])
     };
-    let detach = Known {
+    let detach = CloudFactsCache {
         host: Some(server(status, task)),
         recorded: true,
-        ..Known::volume("in-use", false, &[HERE])
+        ..CloudFactsCache::volume("in-use", false, &[HERE])
     };
-    for (known, wish) in [(attach, ATTACH), (detach, Wish::Detach)] {
-        assert_eq!(known.next(wish), expected.clone().unwrap_or(Step::Refused), "{wish:?}");
+    for (known, desired) in [(attach, ATTACH), (detach, DesiredAttachment::Detach)] {
+        assert_eq!(
+            known.next(desired),
+            expected.clone().unwrap_or(Step::Refused),
+            "{desired:?}"
+        );
         // The version that a shelved server takes was used already.
-        let mut again = Known { shelved: true, ..known };
+        let mut again = CloudFactsCache { shelved: true, ..known };
         let expected = expected.clone().filter(|step| *step != Step::Request);
-        assert_eq!(again.next(wish), expected.unwrap_or(Step::Refused), "{wish:?}");
+        assert_eq!(again.next(desired), expected.unwrap_or(Step::Refused), "{desired:?}");
         for refusal in [Refusal::Locked, Refusal::HostDown] {
             again.refusal = Some(refusal);
-            assert_eq!(again.next(wish), Step::Obstructed(Obstacle::Server), "{refusal:?}");
+            assert_eq!(again.next(desired), Step::Obstructed(Obstacle::Server), "{refusal:?}");
         }
     }
 }
 
 #[rstest]
 fn what_the_servers_deletion_cut_short_is_not_taken_for_detached(#[values("attaching", "detaching")] status: &str) {
-    let left = |attachments, host| Known {
+    let left = |attachments, host| CloudFactsCache {
         attachments,
         host,
         // The server cannot be seen, as one that Nova is about to make: such a one is passed over.
-        strays: Vec::new(),
-        ..Known::volume(status, false, &[])
+        orphans: Vec::new(),
+        ..CloudFactsCache::volume(status, false, &[])
     };
-    let next = |known: &Known| known.next(Wish::Detach);
+    let next = |known: &CloudFactsCache| known.next(DesiredAttachment::Detach);
     let ours = || Some(vec![attachment(OURS, status, Some(HERE))]);
-    assert_eq!(next(&left(ours(), None)), Step::Doubt(ids(OURS)));
+    assert_eq!(next(&left(ours(), None)), Step::RecheckStale(ids(OURS)));
     let there = Some(server("ACTIVE", None));
-    assert_eq!(next(&left(ours(), there)), Step::Settle, "Nova may be about to end it");
+    assert_eq!(
+        next(&left(ours(), there)),
+        Step::WaitForTransition,
+        "Nova may be about to end it"
+    );
     let theirs = Some(vec![attachment(THEIRS, status, Some(THERE))]);
     assert_eq!(next(&left(theirs, None)), Step::Done(None));
 }
@@ -228,102 +236,108 @@ fn after_a_lost_answer_a_single_look_does_not_say_that_there_is_nothing_to_detac
         (Refusal::Uncertain, 0, Step::Done(None)),
         (Refusal::NotFound, 1, Step::Done(None)),
     ] {
-        let known = Known {
+        let known = CloudFactsCache {
             rounds_left,
             refusal: Some(refusal),
             recorded: false,
-            ..Known::volume("available", false, &[])
+            ..CloudFactsCache::volume("available", false, &[])
         };
-        assert_eq!(known.next(Wish::Detach), step, "{refusal:?}");
+        assert_eq!(known.next(DesiredAttachment::Detach), step, "{refusal:?}");
     }
 }
 
 #[test]
 fn what_is_stuck_is_named_and_not_waited_for_without_end() {
-    for (status, wish, recorded) in [
+    for (status, desired, recorded) in [
         ("reserved", ATTACH, true),
         ("attaching", ATTACH, false),
         ("detaching", ATTACH, false),
-        ("reserved", Wish::Detach, true),
+        ("reserved", DesiredAttachment::Detach, true),
     ] {
-        let known = |stuck| Known {
+        let known = |stuck| CloudFactsCache {
             recorded,
             stuck,
-            ..Known::volume(status, false, &[])
+            ..CloudFactsCache::volume(status, false, &[])
         };
-        assert_eq!(known(false).next(wish), Step::Settle, "{status}");
-        assert_eq!(known(true).next(wish), Step::Obstructed(Obstacle::Stuck), "{status}");
+        assert_eq!(known(false).next(desired), Step::WaitForTransition, "{status}");
+        assert_eq!(known(true).next(desired), Step::Obstructed(Obstacle::Stuck), "{status}");
     }
 }
 
 /// Issue 2553: an attachment that failed half way leaves the volume `reserved`.
 #[rstest]
 fn a_half_made_attachment_is_removed_only_when_it_is_a_stray_that_was_seen_twice_issue_2553(
-    #[values(ATTACH, Wish::Detach)] wish: Wish,
+    #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
     #[values("reserved", "attaching")] status: &str,
 ) {
     let otherwise = || {
-        if wish == Wish::Detach {
+        if desired == DesiredAttachment::Detach {
             Step::Done(None)
         } else {
-            Step::Settle
+            Step::WaitForTransition
         }
     };
-    let known = |attachments: Vec<Attachment>, strays, suspects| Known {
+    let known = |attachments: Vec<Attachment>, orphans, stale_candidates| CloudFactsCache {
         attachments: Some(attachments),
-        strays,
-        suspects,
-        ..Known::volume(status, false, &[])
+        orphans,
+        stale_candidates,
+        ..CloudFactsCache::volume(status, false, &[])
     };
     let stray = ids;
     let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
     // The server is being made.
-    assert_eq!(known(ours(), Vec::new(), ids(OURS)).next(wish), Step::Settle);
     assert_eq!(
-        known(ours(), stray(OURS), Vec::new()).next(wish),
-        Step::Doubt(ids(OURS))
+        known(ours(), Vec::new(), ids(OURS)).next(desired),
+        Step::WaitForTransition
     );
     assert_eq!(
-        known(ours(), stray(OURS), ids(THEIRS)).next(wish),
-        Step::Doubt(ids(OURS))
+        known(ours(), stray(OURS), Vec::new()).next(desired),
+        Step::RecheckStale(ids(OURS))
     );
-    assert_eq!(known(ours(), stray(OURS), ids(OURS)).next(wish), Step::Clear(ids(OURS)));
+    assert_eq!(
+        known(ours(), stray(OURS), ids(THEIRS)).next(desired),
+        Step::RecheckStale(ids(OURS))
+    );
+    assert_eq!(
+        known(ours(), stray(OURS), ids(OURS)).next(desired),
+        Step::DeleteStale(ids(OURS))
+    );
     // Nobody's, or complete: whatever else is said about it.
     for (theirs, expected) in [
         (attachment(THEIRS, "attaching", None), otherwise()),
-        (attachment(THEIRS, "attached", Some(HERE)), Step::Settle),
+        (attachment(THEIRS, "attached", Some(HERE)), Step::WaitForTransition),
     ] {
-        assert_eq!(known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(wish), expected);
+        assert_eq!(known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(desired), expected);
     }
-    // A stray of another server stands in the way of an attachment, and is none of a detachment's business.
+    // An orphan of another server stands in the way of an attachment, and is none of a detachment's business.
     let theirs = || vec![attachment(THEIRS, "reserved", Some(THERE))];
-    let expected = match wish {
-        Wish::Attach { .. } => Step::Clear(ids(THEIRS)),
-        Wish::Detach => Step::Done(None),
+    let expected = match desired {
+        DesiredAttachment::Attach { .. } => Step::DeleteStale(ids(THEIRS)),
+        DesiredAttachment::Detach => Step::Done(None),
     };
-    assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(wish), expected);
+    assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(desired), expected);
     // Nova has a record of it here: it is under way.
-    let recorded = Known {
+    let recorded = CloudFactsCache {
         recorded: true,
         ..known(ours(), stray(OURS), ids(OURS))
     };
-    assert_eq!(recorded.next(wish), Step::Settle);
+    assert_eq!(recorded.next(desired), Step::WaitForTransition);
     // A Cinder that does not list attachments removes none.
-    let unlisted = Known {
+    let unlisted = CloudFactsCache {
         attachments: None,
         ..known(Vec::new(), Vec::new(), Vec::new())
     };
-    assert_eq!(unlisted.next(wish), otherwise());
+    assert_eq!(unlisted.next(desired), otherwise());
 }
 
 #[test]
 fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
-    let gone = |attachments: Vec<Attachment>, suspects: Vec<AttachmentId>| Known {
+    let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| CloudFactsCache {
         refusal: Some(Refusal::NotFound),
         host: None,
         attachments: Some(attachments),
-        suspects,
-        ..Known::volume("in-use", true, &[HERE, THERE])
+        stale_candidates,
+        ..CloudFactsCache::volume("in-use", true, &[HERE, THERE])
     };
     let both = || {
         vec![
@@ -331,37 +345,46 @@ fn what_a_server_left_behind_is_removed_only_when_nova_says_that_it_is_gone() {
             attachment(THEIRS, "attached", Some(THERE)),
         ]
     };
-    assert_eq!(gone(both(), Vec::new()).next(Wish::Detach), Step::Doubt(ids(OURS)));
-    assert_eq!(gone(both(), ids(OURS)).next(Wish::Detach), Step::Clear(ids(OURS)));
-    let there = Known {
+    assert_eq!(
+        gone(both(), Vec::new()).next(DesiredAttachment::Detach),
+        Step::RecheckStale(ids(OURS))
+    );
+    assert_eq!(
+        gone(both(), ids(OURS)).next(DesiredAttachment::Detach),
+        Step::DeleteStale(ids(OURS))
+    );
+    let there = CloudFactsCache {
         host: Some(server("ACTIVE", None)),
         ..gone(both(), ids(OURS))
     };
-    assert_eq!(there.next(Wish::Detach), Step::Obstructed(Obstacle::Disagreement));
+    assert_eq!(
+        there.next(DesiredAttachment::Detach),
+        Step::Obstructed(Obstacle::Disagreement)
+    );
 }
 
 #[test]
 fn a_missing_thing_is_told_by_its_kind() {
-    let no_server = Known {
+    let no_server = CloudFactsCache {
         refusal: Some(Refusal::NotFound),
         host: None,
-        ..Known::volume("available", false, &[])
+        ..CloudFactsCache::volume("available", false, &[])
     };
     assert_eq!(no_server.next(ATTACH), Step::Missing(ObjectKind::Server));
-    assert_eq!(no_server.next(Wish::Detach), Step::Done(None));
-    let no_volume = Known {
+    assert_eq!(no_server.next(DesiredAttachment::Detach), Step::Done(None));
+    let no_volume = CloudFactsCache {
         volume: None,
-        ..Known::volume("available", false, &[])
+        ..CloudFactsCache::volume("available", false, &[])
     };
     assert_eq!(no_volume.next(ATTACH), Step::Missing(ObjectKind::Volume));
-    assert_eq!(no_volume.next(Wish::Detach), Step::Done(None));
+    assert_eq!(no_volume.next(DesiredAttachment::Detach), Step::Done(None));
 }
 
 #[test]
 fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
-    let learned = Known {
+    let learned = CloudFactsCache {
         several: false,
-        ..Known::volume("in-use", true, &[THERE])
+        ..CloudFactsCache::volume("in-use", true, &[THERE])
     };
     assert_eq!(learned.next(ATTACH), Step::Request);
     assert_eq!(learned.next(ALONE), Step::Elsewhere);
@@ -377,15 +400,15 @@ fn a_multiattach_volume_is_asked_for_in_the_version_that_allows_it() {
 fn what_cinder_would_allow_is_asked_again_where_that_can_help(
     #[case] refusal: Refusal,
     #[case] recorded: bool,
-    #[case] wish: Wish,
+    #[case] desired: DesiredAttachment,
     #[case] expected: Step,
 ) {
-    let known = Known {
+    let known = CloudFactsCache {
         refusal: Some(refusal),
         recorded,
-        ..Known::volume("available", false, &[])
+        ..CloudFactsCache::volume("available", false, &[])
     };
-    assert_eq!(known.next(wish), expected);
+    assert_eq!(known.next(desired), expected);
 }
 
 /// Every combination of what can be known, against what may never be decided.
@@ -446,25 +469,25 @@ fn no_combination_reports_what_is_uncertain_or_touches_what_is_not_ours() {
     for ((status, attached), (refusal, multiattach)) in
         iproduct(iproduct(statuses, servers), iproduct(refusals, [false, true]))
     {
-        for ((attachments, host), (recorded, (stuck, strays))) in iproduct(
+        for ((attachments, host), (recorded, (stuck, orphans))) in iproduct(
             iproduct(lists(), hosts()),
             iproduct(
                 [false, true],
                 [(false, Vec::new()), (true, Vec::new()), (false, ids(OURS))],
             ),
         ) {
-            let known = Known {
+            let known = CloudFactsCache {
                 refusal: Some(refusal),
                 recorded,
                 attachments,
                 host,
                 stuck,
-                strays,
-                suspects: ids(OURS),
-                ..Known::volume(status, multiattach, attached)
+                orphans,
+                stale_candidates: ids(OURS),
+                ..CloudFactsCache::volume(status, multiattach, attached)
             };
-            for wish in [ATTACH, ALONE, Wish::Detach] {
-                check(&known, wish, attached);
+            for desired in [ATTACH, ALONE, DesiredAttachment::Detach] {
+                check(&known, desired, attached);
                 count += 1;
             }
         }
@@ -482,20 +505,20 @@ fn iproduct<A: Clone, B: Clone>(
         .flat_map(move |one| others.clone().into_iter().map(move |other| (one.clone(), other)))
 }
 
-fn check(known: &Known, wish: Wish, attached: &[&str]) {
-    let step = known.next(wish);
+fn check(known: &CloudFactsCache, desired: DesiredAttachment, attached: &[&str]) {
+    let step = known.next(desired);
     let here = attached.contains(&HERE);
     let context = || {
         format!(
-            "{wish:?}, {:?}, recorded {:?}, attachments {:?}, host {:?}: {step:?}",
+            "{desired:?}, {:?}, recorded {:?}, attachments {:?}, host {:?}: {step:?}",
             known.volume, known.recorded, known.attachments, known.host
         )
     };
     match &step {
         // Both agree, or it is not attached.
-        Step::Done(_) if wish != Wish::Detach => assert!(here && known.recorded, "{}", context()),
+        Step::Done(_) if desired != DesiredAttachment::Detach => assert!(here && known.recorded, "{}", context()),
         Step::Done(_) => assert!(!here && !known.recorded, "{}", context()),
-        Step::Clear(which) | Step::Doubt(which) => {
+        Step::DeleteStale(which) | Step::RecheckStale(which) => {
             assert_eq!(*which, ids(OURS), "{}", context());
             assert!(!known.recorded, "{}", context());
             let Some(all) = &known.attachments else {
@@ -503,15 +526,15 @@ fn check(known: &Known, wish: Wish, attached: &[&str]) {
             };
             // A complete one only of a server that is gone, and never for an attachment's sake.
             let complete = all.iter().any(|one| one.id == which[0] && one.is_complete());
-            let gone = known.host.is_none() && wish == Wish::Detach;
-            let stray = known.strays == ids(OURS);
+            let gone = known.host.is_none() && desired == DesiredAttachment::Detach;
+            let stray = known.orphans == ids(OURS);
             assert!(if complete { gone } else { gone || stray }, "{}", context());
         }
-        Step::Settle => assert!(!known.stuck, "{}", context()),
-        Step::Elsewhere => assert!(!here && wish != Wish::Detach, "{}", context()),
+        Step::WaitForTransition => assert!(!known.stuck, "{}", context()),
+        Step::Elsewhere => assert!(!here && desired != DesiredAttachment::Detach, "{}", context()),
         Step::Missing(_)
         | Step::Request
-        | Step::Follow
+        | Step::WaitForDetach
         | Step::Pause
         | Step::Broken
         | Step::Obstructed(_)

@@ -9,34 +9,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::ids::ServerId;
 
 /// How many requests to one server may wait for their turn: more volumes than Nova attaches to any.
-const QUEUE: usize = 512;
+const MAX_QUEUED: usize = 512;
 /// How many detachments of one server are under way at most. Nova does them one by one, and an attachment that is asked for
 /// meanwhile waits behind them, for no longer than its message queue allows.
-const DETACHING: usize = 16;
+const MAX_DETACHING: usize = 16;
 
 /// The queues of the servers that somebody asks for just now.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    servers: Mutex<HashMap<ServerId, Arc<Queues>>>,
+pub(crate) struct ServerQueues {
+    servers: Mutex<HashMap<ServerId, Arc<ServerQueue>>>,
 }
 
 #[derive(Debug)]
-struct Queues {
+struct ServerQueue {
     attach: Queue,
     detach: Queue,
 }
 
 #[derive(Debug)]
 struct Queue {
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     places: Arc<Semaphore>,
 }
 
 /// A turn. Ends with its drop.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    _turn: OwnedSemaphorePermit,
-    _queues: Arc<Queues>,
+pub(crate) struct ServerPermit {
+    _permit: OwnedSemaphorePermit,
+    _queues: Arc<ServerQueue>,
 }
 
 /// So many are waiting that nobody else may.
@@ -46,47 +46,47 @@ pub(crate) struct Crowded(pub(crate) usize);
 impl Queue {
     fn new(at_once: usize) -> Self {
         Self {
-            turns: Arc::new(Semaphore::new(at_once)),
-            places: Arc::new(Semaphore::new(QUEUE)),
+            permits: Arc::new(Semaphore::new(at_once)),
+            places: Arc::new(Semaphore::new(MAX_QUEUED)),
         }
     }
 
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, Crowded> {
+    async fn acquire(&self) -> Result<OwnedSemaphorePermit, Crowded> {
         let _place = Arc::clone(&self.places)
             .try_acquire_owned()
-            .map_err(|_| Crowded(QUEUE))?;
+            .map_err(|_| Crowded(MAX_QUEUED))?;
         // First come, first served. The semaphore is never closed.
-        Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Crowded(0))
+        Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Crowded(0))
     }
 }
 
-impl Turns {
-    fn of(&self, server: &ServerId) -> Arc<Queues> {
+impl ServerQueues {
+    fn of(&self, server: &ServerId) -> Arc<ServerQueue> {
         let mut servers = self.servers.lock();
         servers.retain(|_, queues| Arc::strong_count(queues) > 1);
         let queues = servers.entry(server.clone()).or_insert_with(|| {
-            Arc::new(Queues {
+            Arc::new(ServerQueue {
                 attach: Queue::new(1),
-                detach: Queue::new(DETACHING),
+                detach: Queue::new(MAX_DETACHING),
             })
         });
         Arc::clone(queues)
     }
 
     /// One request to attach at a time per server: Nova does them one by one anyway, and those that wait there longest fail.
-    pub(crate) async fn to_attach(&self, server: &ServerId) -> Result<Turn, Crowded> {
+    pub(crate) async fn acquire_attach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
         let queues = self.of(server);
-        Ok(Turn {
-            _turn: queues.attach.turn().await?,
+        Ok(ServerPermit {
+            _permit: queues.attach.acquire().await?,
             _queues: queues,
         })
     }
 
     /// A few detachments at a time per server.
-    pub(crate) async fn to_detach(&self, server: &ServerId) -> Result<Turn, Crowded> {
+    pub(crate) async fn acquire_detach(&self, server: &ServerId) -> Result<ServerPermit, Crowded> {
         let queues = self.of(server);
-        Ok(Turn {
-            _turn: queues.detach.turn().await?,
+        Ok(ServerPermit {
+            _permit: queues.detach.acquire().await?,
             _queues: queues,
         })
     }
@@ -100,27 +100,32 @@ mod tests {
 
     #[tokio::test]
     async fn requests_to_one_server_take_turns_and_leave_nothing_behind() {
-        let turns = Turns::default();
+        let server_queues = ServerQueues::default();
         let (here, there) = (ServerId::new("here"), ServerId::new("there"));
-        let first = turns.to_attach(&here).await.expect("room");
-        let other = turns.to_attach(&there).await.expect("room");
-        assert!(turns.to_attach(&here).now_or_never().is_none());
-        let detaching = turns.to_detach(&here).await.expect("another queue");
+        let first = server_queues.acquire_attach(&here).await.expect("room");
+        let other = server_queues.acquire_attach(&there).await.expect("room");
+        assert!(server_queues.acquire_attach(&here).now_or_never().is_none());
+        let detaching = server_queues.acquire_detach(&here).await.expect("another queue");
         drop((first, other, detaching));
-        let _again = turns.to_attach(&here).await.expect("free again");
-        assert_eq!(turns.servers.lock().len(), 1);
+        let _again = server_queues.acquire_attach(&here).await.expect("free again");
+        assert_eq!(server_queues.servers.lock().len(), 1);
     }
 
     #[tokio::test]
     async fn a_queue_is_served_in_order_and_no_longer_than_it_may_be() {
-        let turns = Turns::default();
+        let server_queues = ServerQueues::default();
         let here = ServerId::new("here");
-        let held = turns.to_attach(&here).await.expect("room");
-        let mut waiting: Vec<_> = (0..QUEUE).map(|_| Box::pin(turns.to_attach(&here))).collect();
+        let held = server_queues.acquire_attach(&here).await.expect("room");
+        let mut waiting: Vec<_> = (0..MAX_QUEUED)
+            .map(|_| Box::pin(server_queues.acquire_attach(&here)))
+            .collect();
         for turn in &mut waiting {
             assert!(turn.as_mut().now_or_never().is_none());
         }
-        assert_eq!(turns.to_attach(&here).await.err(), Some(Crowded(QUEUE)));
+        assert_eq!(
+            server_queues.acquire_attach(&here).await.err(),
+            Some(Crowded(MAX_QUEUED))
+        );
         drop(held);
         assert!(waiting[1].as_mut().now_or_never().is_none(), "not its turn");
         assert!(waiting[0].as_mut().now_or_never().is_some(), "the first in the queue");

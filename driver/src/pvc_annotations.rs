@@ -21,11 +21,11 @@ const AFFINITY: &str = "cinder.csi.openstack.org/affinity";
 /// Volumes away from which it shall lie.
 const ANTI_AFFINITY: &str = "cinder.csi.openstack.org/anti-affinity";
 /// The most volumes that one annotation may name.
-const MOST: usize = 32;
+const MAX_PVC_HINTS: usize = 32;
 
 /// Why the annotations of a claim are not known.
 #[derive(Debug, Error)]
-pub enum ClaimError {
+pub enum PvcAnnotationError {
     /// The process is not in a pod, and no address was given.
     #[error("--pvc-annotations: no Kubernetes API is known; run in a pod, or give its address by --master")]
     NoAddress,
@@ -63,7 +63,7 @@ pub enum ClaimError {
 
 /// Reads claims.
 #[derive(Debug, Clone)]
-pub struct Claims {
+pub struct PvcAnnotations {
     address: String,
     account: PathBuf,
 }
@@ -79,9 +79,9 @@ struct Metadata {
     annotations: BTreeMap<String, String>,
 }
 
-impl Claims {
+impl PvcAnnotations {
     /// At `master`, or where the pod's environment says when that is empty. Asks nobody yet.
-    pub fn new(master: &str) -> Result<Self, ClaimError> {
+    pub fn new(master: &str) -> Result<Self, PvcAnnotationError> {
         let inside = || {
             let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
             let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;
@@ -94,13 +94,13 @@ impl Claims {
         };
         let given = (!master.is_empty()).then(|| master.trim_end_matches('/').to_owned());
         Ok(Self {
-            address: given.or_else(inside).ok_or(ClaimError::NoAddress)?,
+            address: given.or_else(inside).ok_or(PvcAnnotationError::NoAddress)?,
             account: SERVICE_ACCOUNT.into(),
         })
     }
 
     /// What a claim says; nothing for one that is gone.
-    pub async fn hints(&self, namespace: &str, name: &str) -> Result<Hints, ClaimError> {
+    pub async fn hints(&self, namespace: &str, name: &str) -> Result<Hints, PvcAnnotationError> {
         let claim = || format!("{namespace}/{name}");
         // Files and client are as short-lived as the call: tokens and certificates are exchanged while we run.
         let token = self.account("token").await?;
@@ -109,18 +109,18 @@ impl Claims {
             .redirect(reqwest::redirect::Policy::none());
         if self.address.starts_with("https") {
             let ca = self.account("ca.crt").await?;
-            let certificates = Certificate::from_pem_bundle(ca.as_bytes()).map_err(ClaimError::Setup)?;
+            let certificates = Certificate::from_pem_bundle(ca.as_bytes()).map_err(PvcAnnotationError::Setup)?;
             client = client.tls_built_in_root_certs(false);
             client = certificates
                 .into_iter()
                 .fold(client, reqwest::ClientBuilder::add_root_certificate);
         }
-        let client = client.build().map_err(ClaimError::Setup)?;
+        let client = client.build().map_err(PvcAnnotationError::Setup)?;
         let url = format!(
             "{}/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}",
             self.address
         );
-        let no_answer = |source: reqwest::Error| ClaimError::NoAnswer {
+        let no_answer = |source: reqwest::Error| PvcAnnotationError::NoAnswer {
             claim: claim(),
             source: source.without_url(),
         };
@@ -136,32 +136,32 @@ impl Claims {
                 let claim: Claim = answer.json().await.map_err(no_answer)?;
                 Ok(Hints::of(&claim.metadata.annotations))
             }
-            status => Err(ClaimError::Refused { claim: claim(), status }),
+            status => Err(PvcAnnotationError::Refused { claim: claim(), status }),
         }
     }
 
-    async fn account(&self, file: &str) -> Result<String, ClaimError> {
+    async fn account(&self, file: &str) -> Result<String, PvcAnnotationError> {
         let path = self.account.join(file);
         tokio::fs::read_to_string(&path)
             .await
-            .map_err(|source| ClaimError::Account { path, source })
+            .map_err(|source| PvcAnnotationError::Account { path, source })
     }
 }
 
 /// Beside which volumes and away from which a new one shall lie, by name or id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
-    beside: Vec<String>,
-    away: Vec<String>,
+    affinity: Vec<String>,
+    anti_affinity: Vec<String>,
 }
 
 /// The same by ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// Beside these.
-    pub beside: Vec<VolumeId>,
+    pub affinity: Vec<VolumeId>,
     /// Away from these.
-    pub away: Vec<VolumeId>,
+    pub anti_affinity: Vec<VolumeId>,
 }
 
 /// Why hints cannot be followed.
@@ -178,7 +178,7 @@ pub enum HintError {
         reason: &'static str,
     },
     /// Too many.
-    #[error("annotation {0} of the claim names more than {MOST} volumes")]
+    #[error("annotation {0} of the claim names more than {MAX_PVC_HINTS} volumes")]
     TooMany(&'static str),
     /// The look failed.
     #[error(transparent)]
@@ -193,22 +193,22 @@ impl Hints {
             names.map(str::to_owned).collect()
         };
         Self {
-            beside: list(AFFINITY),
-            away: list(ANTI_AFFINITY),
+            affinity: list(AFFINITY),
+            anti_affinity: list(ANTI_AFFINITY),
         }
     }
 
     /// Finds the volumes in a cloud.
     pub async fn find(&self, cloud: &Cloud) -> Result<Found, HintError> {
         Ok(Found {
-            beside: find(cloud, AFFINITY, &self.beside).await?,
-            away: find(cloud, ANTI_AFFINITY, &self.away).await?,
+            affinity: find(cloud, AFFINITY, &self.affinity).await?,
+            anti_affinity: find(cloud, ANTI_AFFINITY, &self.anti_affinity).await?,
         })
     }
 }
 
 async fn find(cloud: &Cloud, annotation: &'static str, names: &[String]) -> Result<Vec<VolumeId>, HintError> {
-    if names.len() > MOST {
+    if names.len() > MAX_PVC_HINTS {
         return Err(HintError::TooMany(annotation));
     }
     let mut found: Vec<VolumeId> = Vec::with_capacity(names.len());
@@ -237,7 +237,7 @@ async fn find(cloud: &Cloud, annotation: &'static str, names: &[String]) -> Resu
 impl Found {
     /// The volume context of the Go driver.
     pub fn context(&self) -> impl Iterator<Item = (String, String)> {
-        [("affinity", &self.beside), ("anti-affinity", &self.away)]
+        [("affinity", &self.affinity), ("anti-affinity", &self.anti_affinity)]
             .into_iter()
             .filter(|(_, volumes)| !volumes.is_empty())
             .map(|(key, volumes)| {

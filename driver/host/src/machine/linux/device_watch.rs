@@ -7,17 +7,17 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::HostPaths;
-use crate::machine::{Arrivals, BoxFuture};
+use crate::machine::{BoxFuture, DeviceWatch};
 
 /// The directories in which a new disk shows up, watched by the kernel.
 #[derive(Debug)]
-pub(super) struct Inotify {
+pub(super) struct InotifyWatch {
     /// No pipe, and for tokio as good as one: something to wait for and to read from.
     inotify: Receiver,
     directories: [PathBuf; 3],
 }
 
-impl Inotify {
+impl InotifyWatch {
     /// Watches from now on. Nothing where the kernel has no inotify left to give: then only the clock wakes.
     pub(super) fn watch(paths: &HostPaths) -> Option<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
@@ -26,12 +26,12 @@ impl Inotify {
         let inotify = inotify
             .inspect_err(|error| tracing::debug!(%error, "no inotify: devices are looked for by the clock"))
             .ok()?;
-        let arrivals = Self {
+        let device_watch = Self {
             inotify,
             directories: ["", "disk", "disk/by-id"].map(|name| paths.dev.join(name)),
         };
-        arrivals.arm();
-        Some(arrivals)
+        device_watch.arm();
+        Some(device_watch)
     }
 
     /// Adds the directories that exist; udev makes those of the links with the first link. One that is watched already
@@ -61,7 +61,7 @@ impl Inotify {
     }
 }
 
-impl Arrivals for Inotify {
+impl DeviceWatch for InotifyWatch {
     fn happen(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(self.next())
     }

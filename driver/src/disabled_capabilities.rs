@@ -10,7 +10,7 @@ use crate::status;
 
 /// A capability that can be turned off, named as in CSI's capability enums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Switchable {
+pub enum AlphaCapability {
     /// Controller: ControllerGetVolume.
     GetVolume,
     /// Controller: GetSnapshot.
@@ -27,7 +27,7 @@ pub enum Switchable {
     SnapshotAccessibilityConstraints,
 }
 
-impl Switchable {
+impl AlphaCapability {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::GetVolume,
@@ -53,53 +53,53 @@ impl Switchable {
     }
 }
 
-impl fmt::Display for Switchable {
+impl fmt::Display for AlphaCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Switchable {
+impl FromStr for AlphaCapability {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL
             .into_iter()
-            .find(|switch| switch.name() == text)
+            .find(|capability| capability.name() == text)
             .ok_or_else(|| format!("use one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
 /// What is turned off; nothing by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Switches {
-    off: BTreeSet<Switchable>,
+pub struct DisabledCapabilities {
+    off: BTreeSet<AlphaCapability>,
 }
 
-impl Switches {
+impl DisabledCapabilities {
     /// These are off.
-    pub fn without(off: impl IntoIterator<Item = Switchable>) -> Self {
+    pub fn of(off: impl IntoIterator<Item = AlphaCapability>) -> Self {
         Self {
             off: off.into_iter().collect(),
         }
     }
 
     /// Whether a capability is served and claimed.
-    pub fn on(&self, switch: Switchable) -> bool {
-        !self.off.contains(&switch)
+    pub fn allows(&self, capability: AlphaCapability) -> bool {
+        !self.off.contains(&capability)
     }
 
     /// Whether the capability of this CSI name is claimed; those that cannot be turned off always are.
-    pub fn claims(&self, name: &str) -> bool {
-        self.off.iter().all(|switch| switch.name() != name)
+    pub fn advertises(&self, name: &str) -> bool {
+        self.off.iter().all(|capability| capability.name() != name)
     }
 
     /// `UNIMPLEMENTED` for a call whose capability is turned off.
-    pub fn serve(&self, switch: Switchable) -> Result<(), Status> {
-        if self.on(switch) {
+    pub fn check(&self, capability: AlphaCapability) -> Result<(), Status> {
+        if self.allows(capability) {
             Ok(())
         } else {
-            Err(status::turned_off(switch.name()))
+            Err(status::turned_off(capability.name()))
         }
     }
 }
@@ -112,20 +112,24 @@ mod tests {
 
     #[test]
     fn a_capability_that_is_turned_off_is_neither_claimed_nor_served() {
-        let switches = Switches::without([Switchable::GetSnapshot]);
-        assert!(!switches.claims("GET_SNAPSHOT") && switches.claims("GET_VOLUME") && switches.claims("CLONE_VOLUME"));
-        let refusal = switches.serve(Switchable::GetSnapshot).expect_err("off");
+        let disabled = DisabledCapabilities::of([AlphaCapability::GetSnapshot]);
+        assert!(
+            !disabled.advertises("GET_SNAPSHOT")
+                && disabled.advertises("GET_VOLUME")
+                && disabled.advertises("CLONE_VOLUME")
+        );
+        let refusal = disabled.check(AlphaCapability::GetSnapshot).expect_err("off");
         assert_eq!(refusal.code(), Code::Unimplemented);
         assert!(refusal.message().contains("GET_SNAPSHOT"), "{refusal}");
-        assert!(switches.serve(Switchable::GetVolume).is_ok());
+        assert!(disabled.check(AlphaCapability::GetVolume).is_ok());
     }
 
     #[test]
     fn names_are_read_back_and_a_wrong_one_is_told_the_right_ones() {
-        for switch in Switchable::ALL {
-            assert_eq!(switch.name().parse(), Ok(switch));
+        for capability in AlphaCapability::ALL {
+            assert_eq!(capability.name().parse(), Ok(capability));
         }
-        let refusal = "CLONE_VOLUME".parse::<Switchable>().expect_err("no alpha");
+        let refusal = "CLONE_VOLUME".parse::<AlphaCapability>().expect_err("no alpha");
         assert!(refusal.contains("LIST_VOLUME_HEALTH"), "{refusal}");
     }
 }

@@ -1,4 +1,4 @@
-//! One volume and one server: the looks and acts that lead to the wish.
+//! One volume and one server: the requests and polls that lead to the desired attachment.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures::try_join;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::step::{Refusal, Step, View, Views, Wish, next_step};
+use super::step::{DesiredAttachment, Refusal, Step, View, Views, next_step};
 use super::{pair, remedy};
 use crate::api::block_storage::{BlockStorage, Volume};
 use crate::api::compute::{Compute, Server};
@@ -14,8 +14,8 @@ use crate::context::Context;
 use crate::error::{CloudError, Failure, ObjectKind, Obstacle};
 use crate::http::retry::jitter;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
-use crate::operations::attachments::{Attached, strays_of};
-use crate::poll::pace::Kind;
+use crate::operations::attachments::{AttachOutcome, orphaned_attachments};
+use crate::poll::schedule::Kind;
 use crate::poll::{Wait, timestamp};
 use crate::timing::TIMING;
 
@@ -26,11 +26,11 @@ const STEPS: u32 = 64;
 
 /// What is known about the two, and what was tried.
 #[derive(Debug)]
-pub(super) struct Case<'a> {
+pub(super) struct AttachmentStateMachine<'a> {
     pub(super) inner: &'a Context,
     pub(super) volume_id: &'a VolumeId,
     pub(super) server: &'a ServerId,
-    pub(super) wish: Wish,
+    pub(super) desired: DesiredAttachment,
     pub(super) started: Instant,
     pub(super) deadline: Instant,
     /// How often Nova was asked.
@@ -43,7 +43,7 @@ pub(super) struct Case<'a> {
     snapshot: Option<Views>,
     /// How long the volume was seen in its status.
     watched: Duration,
-    suspects: Vec<AttachmentId>,
+    stale_candidates: Vec<AttachmentId>,
     /// The request that Nova accepted.
     accepted: Option<String>,
     pub(super) asked_for_several: bool,
@@ -54,26 +54,26 @@ pub(super) struct Case<'a> {
 
 /// What became of a request to Nova.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum RequestOutcome {
     /// It was carried out.
-    Done(Attached),
+    Done(AttachOutcome),
     /// It was refused; Nova may have said that it knows the server, the volume or their attachment not.
     Refused { unknown: bool, error: CloudError },
 }
 
-impl<'a> Case<'a> {
+impl<'a> AttachmentStateMachine<'a> {
     pub(super) fn new(
         inner: &'a Context,
         volume_id: &'a VolumeId,
         server: &'a ServerId,
-        wish: Wish,
+        desired: DesiredAttachment,
         deadline: Instant,
     ) -> Self {
         Self {
             inner,
             volume_id,
             server,
-            wish,
+            desired,
             started: Instant::now(),
             deadline,
             rounds: 0,
@@ -81,7 +81,7 @@ impl<'a> Case<'a> {
             said: None,
             snapshot: None,
             watched: Duration::ZERO,
-            suspects: Vec::new(),
+            stale_candidates: Vec::new(),
             accepted: None,
             asked_for_several: false,
             asked_for_shelved: false,
@@ -105,7 +105,7 @@ impl<'a> Case<'a> {
             snapshot,
             age: self.age(),
             stuck: self.age() >= self.stuck_after(),
-            suspects: &self.suspects,
+            stale_candidates: &self.stale_candidates,
             asked_for_several: self.asked_for_several,
             asked_for_shelved: self.asked_for_shelved,
         }
@@ -126,25 +126,25 @@ impl<'a> Case<'a> {
         self.inner.options.stuck_after
     }
 
-    pub(super) async fn run(mut self) -> Result<Attached, CloudError> {
+    pub(super) async fn run(mut self) -> Result<AttachOutcome, CloudError> {
         for _ in 0..STEPS {
             let step = match &self.snapshot {
                 _ if self.refused.is_none() => Step::Request,
-                Some(snapshot) => next_step(self.wish, &self.view(snapshot)),
+                Some(snapshot) => next_step(self.desired, &self.view(snapshot)),
                 None => {
                     Box::pin(self.look()).await.map_err(|error| self.unseen(error))?;
                     continue;
                 }
             };
-            tracing::debug!(volume = %self.volume_id, server = %self.server, wish = ?self.wish, ?step, "next step");
+            tracing::debug!(volume = %self.volume_id, server = %self.server, desired = ?self.desired, ?step, "next step");
             match step {
                 Step::Request => {
                     if let Some(attached) = self.request().await? {
                         return Ok(attached);
                     }
                 }
-                Step::Settle => self.settle().await?,
-                Step::Follow => {
+                Step::WaitForTransition => self.settle().await?,
+                Step::WaitForDetach => {
                     if self.follow_detachment(Instant::now(), None).await? {
                         return Ok(self.attached(None, true));
                     }
@@ -162,12 +162,12 @@ impl<'a> Case<'a> {
                     self.forget();
                     self.said = self.refused.take().map(|(_, error)| error);
                 }
-                Step::Doubt(attachments) => {
-                    self.suspects = attachments;
-                    sleep(TIMING.stray_grace).await;
+                Step::RecheckStale(attachments) => {
+                    self.stale_candidates = attachments;
+                    sleep(TIMING.orphan_grace).await;
                     self.forget();
                 }
-                Step::Clear(attachments) => self.clear(&attachments).await?,
+                Step::DeleteStale(attachments) => self.clear(&attachments).await?,
                 Step::Done(_) if self.may_be_past() => {
                     sleep(jitter(TIMING.stale_attachment_recheck, &self.inner.options.sources)).await;
                     self.forget();
@@ -193,7 +193,7 @@ impl<'a> Case<'a> {
 
     /// Whether an attachment that is shown may be the one that this process has just seen the end of.
     fn may_be_past(&self) -> bool {
-        matches!(self.wish, Wish::Attach { .. })
+        matches!(self.desired, DesiredAttachment::Attach { .. })
             && self
                 .inner
                 .detached
@@ -209,8 +209,8 @@ impl<'a> Case<'a> {
         self.snapshot.as_ref()?.host.as_ref()
     }
 
-    fn attached(self, device: Option<String>, already: bool) -> Attached {
-        Attached {
+    fn attached(self, device: Option<String>, already: bool) -> AttachOutcome {
+        AttachOutcome {
             device,
             volume: self.snapshot.and_then(|snapshot| snapshot.volume),
             already,
@@ -239,7 +239,7 @@ impl<'a> Case<'a> {
             snapshot.recorded = record.is_some();
             snapshot.host = host;
             let listed = snapshot.attachments.as_deref().unwrap_or_default();
-            snapshot.strays = strays_of(self.inner, self.volume_id, listed).await?;
+            snapshot.orphans = orphaned_attachments(self.inner, self.volume_id, listed).await?;
         }
         self.snapshot = Some(snapshot);
         Ok(())
@@ -254,18 +254,18 @@ impl<'a> Case<'a> {
         }
     }
 
-    async fn request(&mut self) -> Result<Option<Attached>, CloudError> {
+    async fn request(&mut self) -> Result<Option<AttachOutcome>, CloudError> {
         if self.rounds >= ROUNDS {
             return Err(self.given_up().await);
         }
         self.rounds += 1;
-        let asked = match self.wish {
-            Wish::Attach { .. } => self.ask_to_attach().await?,
-            Wish::Detach => self.ask_to_detach().await?,
+        let asked = match self.desired {
+            DesiredAttachment::Attach { .. } => self.ask_to_attach().await?,
+            DesiredAttachment::Detach => self.ask_to_detach().await?,
         };
         let (unknown, error) = match asked {
-            Asked::Done(attached) => return Ok(Some(attached)),
-            Asked::Refused { unknown, error } => (unknown, error),
+            RequestOutcome::Done(attached) => return Ok(Some(attached)),
+            RequestOutcome::Refused { unknown, error } => (unknown, error),
         };
         self.forget();
         let refusal = if unknown {
@@ -309,7 +309,7 @@ impl<'a> Case<'a> {
         match left {
             Ok(now) => {
                 self.forget();
-                if self.wish == Wish::Detach && now.is_some() {
+                if self.desired == DesiredAttachment::Detach && now.is_some() {
                     // Asking is the shortest way to know.
                     self.refused = None;
                 } else {
@@ -341,7 +341,7 @@ impl<'a> Case<'a> {
             );
             cinder.delete_attachment(attachment, &self.pair()).await?;
         }
-        self.suspects.clear();
+        self.stale_candidates.clear();
         self.forget();
         self.outdated();
         Ok(())
@@ -372,9 +372,9 @@ impl<'a> Case<'a> {
     }
 
     fn broken(&self) -> CloudError {
-        let what = match self.wish {
-            Wish::Attach { .. } => "attached to",
-            Wish::Detach => "detached from",
+        let what = match self.desired {
+            DesiredAttachment::Attach { .. } => "attached to",
+            DesiredAttachment::Detach => "detached from",
         };
         CloudError::VolumeFailed {
             volume: self.volume_id.clone(),
@@ -414,9 +414,9 @@ impl<'a> Case<'a> {
         }
         let view = self.snapshot.as_ref().map(|snapshot| self.view(snapshot));
         CloudError::Obstructed {
-            act: match self.wish {
-                Wish::Attach { .. } => "attachment",
-                Wish::Detach => "detachment",
+            act: match self.desired {
+                DesiredAttachment::Attach { .. } => "attachment",
+                DesiredAttachment::Detach => "detachment",
             },
             volume: self.volume_id.clone(),
             server: self.server.clone(),
@@ -425,7 +425,7 @@ impl<'a> Case<'a> {
                 .as_ref()
                 .map_or_else(|| "neither could be looked at".to_owned(), remedy::states),
             remedy: match &view {
-                Some(view) => remedy::remedy(obstacle, self.wish, view),
+                Some(view) => remedy::remedy(obstacle, self.desired, view),
                 None => format!(
                     "look at both: openstack volume show {}; openstack server show {}",
                     self.volume_id, self.server

@@ -36,11 +36,11 @@ fn api(status: &str, body: &str) -> (String, JoinHandle<String>) {
     (address, served)
 }
 
-fn claims(address: &str, folder: &tempfile::TempDir) -> Claims {
+fn claims(address: &str, folder: &tempfile::TempDir) -> PvcAnnotations {
     // A second installation in this process changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     std::fs::write(folder.path().join("token"), "the-token\n").expect("a file");
-    Claims {
+    PvcAnnotations {
         address: address.to_owned(),
         account: folder.path().to_owned(),
     }
@@ -60,8 +60,8 @@ async fn annotations_are_read_with_the_token_of_the_service_account() {
     );
     assert!(request.contains("authorization: bearer the-token\r\n"), "{request}");
     let expected = Hints {
-        beside: vec!["one".into(), "two".into()],
-        away: vec!["three".into()],
+        affinity: vec!["one".into(), "two".into()],
+        anti_affinity: vec!["three".into()],
     };
     assert_eq!(hints, expected);
 }
@@ -175,11 +175,14 @@ async fn cinders_scheduler_learns_beside_and_away_from_which_volumes_a_claim_wan
     let made = create(&service, "pvc-1", Some("data")).await.expect("a volume");
     let state = sim.state();
     let hints = &state.volume(&made.volume_id).expect("in the cloud").scheduler_hints;
-    let away = vec![ids[1].clone(), ids[2].clone()];
-    let expected = [("same_host", vec![ids[0].clone()]), ("different_host", away.clone())];
+    let anti_affinity = vec![ids[1].clone(), ids[2].clone()];
+    let expected = [
+        ("same_host", vec![ids[0].clone()]),
+        ("different_host", anti_affinity.clone()),
+    ];
     assert_eq!(*hints, expected.map(|(key, ids)| (key.to_owned(), ids)).into());
     assert_eq!(made.volume_context["affinity"], ids[0]);
-    assert_eq!(made.volume_context["anti-affinity"], away.join(","));
+    assert_eq!(made.volume_context["anti-affinity"], anti_affinity.join(","));
     for id in ids {
         let volume = state.volume(&id).expect("in the cloud");
         assert!(volume.scheduler_hints.is_empty(), "no claim asked for it");

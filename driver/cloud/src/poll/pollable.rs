@@ -12,10 +12,10 @@ use crate::api::compute::Compute;
 use crate::error::CloudError;
 use crate::http::transport::Transport;
 use crate::ids::{BackupId, ServerId, SnapshotId, VolumeId};
-use crate::poll::pace::Kind;
+use crate::poll::schedule::Kind;
 
 /// A thing with a status that changes by itself.
-pub(crate) trait Watched: Clone + Debug + Send + Sync + 'static {
+pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
     /// What it is known by.
     type Id: Clone + Debug + Display + Ord + Hash + Send + Sync;
     /// Its status.
@@ -54,7 +54,7 @@ pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
     Some(written.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
 
-impl Watched for Volume {
+impl Pollable for Volume {
     type Id = VolumeId;
     type Status = VolumeStatus;
 
@@ -103,7 +103,7 @@ impl ServerRecords {
     }
 }
 
-impl Watched for ServerRecords {
+impl Pollable for ServerRecords {
     type Id = ServerId;
     type Status = String;
 
@@ -129,7 +129,7 @@ impl Watched for ServerRecords {
     }
 }
 
-impl Watched for Snapshot {
+impl Pollable for Snapshot {
     type Id = SnapshotId;
     type Status = SnapshotStatus;
 
@@ -162,7 +162,7 @@ impl Watched for Snapshot {
     }
 }
 
-impl Watched for Backup {
+impl Pollable for Backup {
     type Id = BackupId;
     type Status = BackupStatus;
 

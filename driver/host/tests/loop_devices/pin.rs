@@ -9,15 +9,15 @@ use crate::lab::{ANY, MIB, OTHER, VOLUME, run};
 #[test]
 fn no_other_disk_gets_the_number_of_one_that_is_held() {
     run(
-        "held::no_other_disk_gets_the_number_of_one_that_is_held",
+        "pin::no_other_disk_gets_the_number_of_one_that_is_held",
         |lab| async move {
             let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
-            let held = host.hold(&device).await.expect("it is the volume");
+            let pinned = host.pin(&device).await.expect("it is the volume");
             lab.detach(&device);
             let other = lab.volume(OTHER, 64 * MIB).await;
             assert_ne!(other.number, device.number);
             assert_ne!(other.name, device.name);
-            drop(held);
+            drop(pinned);
             // Within the time that a test has: the kernel lets a loop device's file go when the last one has closed the device.
             let file = format!("/sys/block/{}/loop/backing_file", device.name);
             while fs::read_to_string(&file).is_ok_and(|file| file.contains(&format!("{VOLUME}.img"))) {
@@ -30,7 +30,7 @@ fn no_other_disk_gets_the_number_of_one_that_is_held() {
 #[test]
 fn a_device_that_has_become_another_one_is_not_held() {
     run(
-        "held::a_device_that_has_become_another_one_is_not_held",
+        "pin::a_device_that_has_become_another_one_is_not_held",
         |lab| async move {
             let (host, mut device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
             let backing = lab.at(&format!("{VOLUME}.img"));
@@ -39,10 +39,10 @@ fn a_device_that_has_become_another_one_is_not_held() {
                 lab.detach(&device);
                 let other = lab.volume(OTHER, 64 * MIB).await;
                 if other.number == device.number {
-                    let error = host.hold(&device).await.expect_err("the volume is gone");
+                    let error = host.pin(&device).await.expect_err("the volume is gone");
                     assert!(matches!(error, DeviceError::NotFound { .. }), "{error}");
                     let now = lab.attach(&backing, VOLUME).await;
-                    let error = host.hold(&device).await.expect_err("the volume is another device");
+                    let error = host.pin(&device).await.expect_err("the volume is another device");
                     assert!(
                         matches!(&error, DeviceError::Moved { now: at, .. } if *at == now.path),
                         "{error}"
@@ -59,9 +59,9 @@ fn a_device_that_has_become_another_one_is_not_held() {
 
 #[test]
 fn what_is_held_can_be_formatted() {
-    run("held::what_is_held_can_be_formatted", |lab| async move {
+    run("pin::what_is_held_can_be_formatted", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
-        let _held = host.hold(&device).await.expect("it is the volume");
+        let _pinned = host.pin(&device).await.expect("it is the volume");
         let prepared = host.prepare_filesystem(&device, ANY).await.expect("it is empty");
         assert!(prepared.formatted);
     });

@@ -10,9 +10,9 @@ use crate::error::CloudError;
 
 /// One kept answer. Those who want it while it is being asked for wait for that very answer, a failure included.
 #[derive(Debug)]
-pub(crate) struct Cached<T> {
+pub(crate) struct CachedAnswer<T> {
     lifetime: Duration,
-    kept: tokio::sync::Mutex<Option<KeptAnswer<T>>>,
+    list_cache: tokio::sync::Mutex<Option<KeptAnswer<T>>>,
     /// Answers that were asked for before this moment no longer count.
     changed: Mutex<Option<Instant>>,
 }
@@ -24,11 +24,11 @@ struct KeptAnswer<T> {
     answer: Result<Arc<T>, CloudError>,
 }
 
-impl<T> Cached<T> {
+impl<T> CachedAnswer<T> {
     pub(crate) fn for_time(lifetime: Duration) -> Self {
         Self {
             lifetime,
-            kept: tokio::sync::Mutex::default(),
+            list_cache: tokio::sync::Mutex::default(),
             changed: Mutex::default(),
         }
     }
@@ -40,14 +40,14 @@ impl<T> Cached<T> {
         ask: impl FnOnce() -> F,
     ) -> Result<Arc<T>, CloudError> {
         let arrived = Instant::now();
-        let mut kept = self.kept.lock().await;
-        if let Some(known) = kept.as_ref().filter(|known| self.is_good(known, arrived)) {
+        let mut list_cache = self.list_cache.lock().await;
+        if let Some(known) = list_cache.as_ref().filter(|known| self.is_good(known, arrived)) {
             return known.answer.clone();
         }
         let asked = Instant::now();
         // In a box: most callers find a kept answer.
         let answer = Box::pin(ask()).await.map(Arc::new);
-        *kept = Some(KeptAnswer {
+        *list_cache = Some(KeptAnswer {
             asked,
             came: Instant::now(),
             answer: answer.clone(),
@@ -57,9 +57,12 @@ impl<T> Cached<T> {
 
     /// Drops an answer that is out of date. Waits for a question that is being asked.
     pub(crate) async fn evict(&self) {
-        let mut kept = self.kept.lock().await;
-        if kept.as_ref().is_some_and(|known| !self.is_good(known, Instant::now())) {
-            *kept = None;
+        let mut list_cache = self.list_cache.lock().await;
+        if list_cache
+            .as_ref()
+            .is_some_and(|known| !self.is_good(known, Instant::now()))
+        {
+            *list_cache = None;
         }
     }
 
@@ -95,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_asked_for_once_in_its_lifetime() {
-        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
                 asked.set(asked.get() + 1);
@@ -109,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_at_once_share_one_question_and_its_failure() {
-        let (cached, asked) = (Cached::<u32>::for_time(LIFETIME), Cell::new(0));
+        let (cached, asked) = (CachedAnswer::<u32>::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
                 asked.set(asked.get() + 1);
@@ -127,7 +130,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_took_long_serves_all_who_waited_for_it() {
-        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
                 asked.set(asked.get() + 1);
@@ -142,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_outdates_also_the_answer_that_is_on_its_way() {
-        let (cached, asked) = (Cached::for_time(LIFETIME), Cell::new(0));
+        let (cached, asked) = (CachedAnswer::for_time(LIFETIME), Cell::new(0));
         let get = || {
             cached.get(|| async {
                 asked.set(asked.get() + 1);

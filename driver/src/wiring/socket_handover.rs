@@ -1,4 +1,4 @@
-//! The turn on a node: the process before this one may still serve the socket.
+//! The socket's handover on a node: the process before this one may still serve the socket.
 //!
 //! On an update the old pod has ended before the new one starts. When this driver takes the place of another installation it is there
 //! beside it before that ends, so that the node is without a driver for a moment only.
@@ -13,18 +13,18 @@ use crate::timing::TIMING;
 
 /// Waits until nobody serves the socket; `None` when the shutdown comes first.
 pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()> {
-    let mut told = false;
+    let mut logged = false;
     while is_served(path).await {
-        if !told {
+        if !logged {
             tracing::warn!(socket = %path.display(), "another process serves the CSI socket; waiting until it ends");
-            told = true;
+            logged = true;
         }
         tokio::select! {
             () = tokio::time::sleep(TIMING.socket_check) => {}
             () = shutdown.cancelled() => return None,
         }
     }
-    if told {
+    if logged {
         tracing::info!(socket = %path.display(), "the other process has ended");
     }
     Some(())

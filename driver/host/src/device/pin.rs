@@ -8,8 +8,8 @@ use crate::timing::TIMING;
 /// While this lives, the kernel gives the device's number and name to no other disk: one that is attached after this one was
 /// unplugged gets others. So what was checked holds for all that is then done by name. Keeps nobody else from using the device.
 #[derive(Debug)]
-#[must_use = "the device is let go of when this is dropped"]
-pub struct Held {
+#[must_use = "the device is released when this is dropped"]
+pub struct PinnedDevice {
     /// `Some` until the drop.
     disk: Option<Box<dyn Disk>>,
     host: Host,
@@ -18,17 +18,17 @@ pub struct Held {
 impl Host {
     /// Holds a device, and makes sure after that that it still is its volume: it may have been unplugged, and its number given to
     /// another disk, since it was found. Dropping the future changes nothing.
-    pub async fn hold(&self, device: &Device) -> Result<Held, DeviceError> {
+    pub async fn pin(&self, device: &Device) -> Result<PinnedDevice, DeviceError> {
         let (machine, opened) = (self.inner.machine.clone(), device.clone());
         let what = format!("opening {}", device.path.display());
         let open = move || opened.open(&*machine, Open::Read);
-        let held = Held {
+        let pinned = PinnedDevice {
             disk: Some(self.inner.calls.run(what, TIMING.device_look_timeout, open).await??),
             host: self.clone(),
         };
         let now = self.look_for(&device.volume_id, None).await?;
         if (now.number, &now.path) == (device.number, &device.path) {
-            return Ok(held);
+            return Ok(pinned);
         }
         Err(DeviceError::Moved {
             volume_id: device.volume_id.clone(),
@@ -38,7 +38,7 @@ impl Host {
     }
 }
 
-impl Drop for Held {
+impl Drop for PinnedDevice {
     fn drop(&mut self) {
         // Elsewhere: to close a disk that has died may take for ever. Where no thread is to be had, it is closed here. There are no
         // more of these threads than openings that came to an end, and of a disk that hangs none does.

@@ -4,12 +4,12 @@ use jiff::civil::DateTime;
 
 use crate::api::block_storage::{NewVolume, Source, Volume, VolumeStatus};
 use crate::ids::VolumeId;
-use crate::marks;
+use crate::metadata_keys;
 use crate::timing::TIMING;
 
 /// What a volume found by name means.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ExistingVolume {
     /// It is the one, and complete.
     Ready,
     /// It is the one, and on its way.
@@ -40,38 +40,40 @@ pub(super) enum Reason {
 }
 
 /// Judges a volume of the wanted name.
-pub(super) fn judge(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> Found {
+pub(super) fn classify_existing(volume: &Volume, new: &NewVolume, ignore_zone: bool) -> ExistingVolume {
     match &volume.status {
-        VolumeStatus::Deleting => return Found::Going,
-        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => return Found::Ours(FAILED),
-        status if status.is_error() => return Found::Other(Reason::Failed),
+        VolumeStatus::Deleting => return ExistingVolume::Going,
+        status if failed_creation(status) && is_ours(volume, new) && never_used(volume) => {
+            return ExistingVolume::Ours(FAILED);
+        }
+        status if status.is_error() => return ExistingVolume::Other(Reason::Failed),
         _ => {}
     }
     let is_misplaced = !ignore_zone && zone_difference(volume, new).is_some() && misplaced(volume);
     if (is_misplaced || for_one_only(volume, new)) && never_answered(volume, new) {
         match &volume.status {
-            VolumeStatus::Available => return Found::Ours(UNFIT),
+            VolumeStatus::Available => return ExistingVolume::Ours(UNFIT),
             // It cannot be deleted yet, and Cinder may still find another place for it.
-            status if status.is_coming() => return Found::Coming,
+            status if status.is_coming() => return ExistingVolume::Coming,
             _ => {}
         }
     }
     if let Some(difference) = cluster_difference(volume, new) {
-        return Found::Other(Reason::Different(difference));
+        return ExistingVolume::Other(Reason::Different(difference));
     }
     if let Some(difference) = difference(volume, new, ignore_zone) {
         let is_elsewhere = zone_difference(volume, new).as_ref() == Some(&difference);
         let is_unused = volume.status == VolumeStatus::Available || volume.status.is_coming();
         let may_be_earlier = !marks_are_own(volume) || (is_ours(volume, new) && is_unused);
         if is_elsewhere && may_be_earlier && volume.attachments.is_empty() {
-            return Found::Other(Reason::Elsewhere(difference));
+            return ExistingVolume::Other(Reason::Elsewhere(difference));
         }
-        return Found::Other(Reason::Different(difference));
+        return ExistingVolume::Other(Reason::Different(difference));
     }
     if volume.status.is_coming() {
-        Found::Coming
+        ExistingVolume::Coming
     } else {
-        Found::Ready
+        ExistingVolume::Ready
     }
 }
 
@@ -113,7 +115,7 @@ fn never_answered(volume: &Volume, new: &NewVolume) -> bool {
 
 /// Whether the volume lies in none of the zones that its marks ask for.
 fn misplaced(volume: &Volume) -> bool {
-    let requested = volume.metadata.get(marks::REQUESTED_ZONES);
+    let requested = volume.metadata.get(metadata_keys::REQUESTED_ZONES);
     let (Some(requested), Some(zone)) = (requested, &volume.availability_zone) else {
         return false;
     };
@@ -123,14 +125,14 @@ fn misplaced(volume: &Volume) -> bool {
 /// Whether only one server can have the volume, and its marks ask for several. Another type would give it that later, too, so its
 /// record must not have changed since.
 fn for_one_only(volume: &Volume, new: &NewVolume) -> bool {
-    let requested = volume.metadata.get(marks::REQUESTED_MULTIATTACH);
+    let requested = volume.metadata.get(metadata_keys::REQUESTED_MULTIATTACH);
     new.multiattach && !volume.multiattach && requested.is_some_and(|text| text == "true") && never_used(volume)
 }
 
 /// Whether the marks are those of this volume's creation, and not of the volume that the backup it was restored from was one of.
 pub(super) fn marks_are_own(volume: &Volume) -> bool {
-    let restored = volume.metadata.get(marks::CINDERS_SOURCE_BACKUP);
-    restored.is_none() || restored == volume.metadata.get(marks::SOURCE_BACKUP)
+    let restored = volume.metadata.get(metadata_keys::CINDERS_SOURCE_BACKUP);
+    restored.is_none() || restored == volume.metadata.get(metadata_keys::SOURCE_BACKUP)
 }
 
 /// The zones of which the volume is to be in one, as a mark; `None` where any will do, or where they do not fit into metadata.
@@ -139,7 +141,7 @@ pub(super) fn requested_zones(new: &NewVolume) -> Option<String> {
     if zones.is_empty() || zones.iter().any(|zone| zone.contains(',')) {
         return None;
     }
-    Some(zones.join(",")).filter(|text| text.chars().count() <= marks::LONGEST_VALUE)
+    Some(zones.join(",")).filter(|text| text.chars().count() <= metadata_keys::LONGEST_VALUE)
 }
 
 fn zones(new: &NewVolume) -> Vec<&str> {
@@ -230,17 +232,17 @@ pub(super) fn difference(volume: &Volume, new: &NewVolume, ignore_zone: bool) ->
 /// Whose the volume is, where it bears the mark of another cluster: two clusters that one was restored from have claims of the same
 /// names. One without a mark is taken, as one that was made by hand.
 fn cluster_difference(volume: &Volume, new: &NewVolume) -> Option<String> {
-    let own = new.metadata.get(marks::CLUSTER)?;
+    let own = new.metadata.get(metadata_keys::CLUSTER)?;
     // Until ours is written again, a restored volume has the metadata of the volume in the backup.
     if volume.status == VolumeStatus::RestoringBackup || !marks_are_own(volume) {
         return None;
     }
-    let found = volume.metadata.get(marks::CLUSTER);
+    let found = volume.metadata.get(metadata_keys::CLUSTER);
     let other = found.filter(|found| !found.is_empty() && *found != own)?;
     Some(format!(
         "it was made for cluster {other:?}, as its metadata {} says, and this driver serves {own:?} (--cluster); delete the claim and \
          make one of another name, or remove that key if the volume is meant",
-        marks::CLUSTER
+        metadata_keys::CLUSTER
     ))
 }
 

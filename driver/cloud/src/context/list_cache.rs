@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::cached::Cached;
+use super::cached_answer::CachedAnswer;
 use crate::api::block_storage::{Source, Volume};
 use crate::api::compute::Server;
 use crate::ids::{GiB, ServerId, VolumeId};
@@ -47,21 +47,21 @@ impl From<&Volume> for ListedVolume {
 
 /// The lists that are kept.
 #[derive(Debug)]
-pub(crate) struct Listing {
-    pub(crate) volumes: Arc<Cached<Vec<ListedVolume>>>,
-    pub(crate) servers: Arc<Cached<BTreeMap<ServerId, Server>>>,
+pub(crate) struct ListCache {
+    pub(crate) volumes: Arc<CachedAnswer<Vec<ListedVolume>>>,
+    pub(crate) servers: Arc<CachedAnswer<BTreeMap<ServerId, Server>>>,
 }
 
-impl Default for Listing {
+impl Default for ListCache {
     fn default() -> Self {
         Self {
-            volumes: Arc::new(Cached::for_time(TIMING.volume_list_ttl)),
-            servers: Arc::new(Cached::for_time(TIMING.server_list_ttl)),
+            volumes: Arc::new(CachedAnswer::for_time(TIMING.volume_list_ttl)),
+            servers: Arc::new(CachedAnswer::for_time(TIMING.server_list_ttl)),
         }
     }
 }
 
-impl Listing {
+impl ListCache {
     pub(crate) fn evict_volumes_later(&self) {
         evict_later(&self.volumes, TIMING.volume_list_ttl);
     }
@@ -72,7 +72,7 @@ impl Listing {
 }
 
 /// Drops an answer that comes now, once it is out of date.
-fn evict_later<T: Send + Sync + 'static>(cached: &Arc<Cached<T>>, lifetime: Duration) {
+fn evict_later<T: Send + Sync + 'static>(cached: &Arc<CachedAnswer<T>>, lifetime: Duration) {
     let cached = Arc::downgrade(cached);
     tokio::spawn(async move {
         // Its time begins a moment later than the sleep.

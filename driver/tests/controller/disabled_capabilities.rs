@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cinder_csi_driver::switches::Switchable;
+use cinder_csi_driver::disabled_capabilities::AlphaCapability;
 use csi_proto::csi::v1::controller_service_capability::{Type as ControllerType, rpc as controller_rpc};
 use csi_proto::csi::v1::node_service_capability::{Type as NodeType, rpc as node_rpc};
 use csi_proto::csi::v1::{
@@ -16,13 +16,13 @@ use tonic::{Code, Status};
 use crate::support::{Driver, NODE, cloud, patient};
 
 /// Every call that `csi.proto` marks as alpha, and what turns it off.
-const CALLS: [(&str, Switchable); 6] = [
-    ("ControllerListVolumeHealth", Switchable::ListVolumeHealth),
-    ("ControllerGetVolumeHealth", Switchable::GetVolumeHealth),
-    ("GetSnapshot", Switchable::GetSnapshot),
-    ("ControllerGetVolume", Switchable::GetVolume),
-    ("NodeGetVolumeHealth", Switchable::GetVolumeHealth),
-    ("NodeGetStorageHealth", Switchable::GetStorageHealth),
+const CALLS: [(&str, AlphaCapability); 6] = [
+    ("ControllerListVolumeHealth", AlphaCapability::ListVolumeHealth),
+    ("ControllerGetVolumeHealth", AlphaCapability::GetVolumeHealth),
+    ("GetSnapshot", AlphaCapability::GetSnapshot),
+    ("ControllerGetVolume", AlphaCapability::GetVolume),
+    ("NodeGetVolumeHealth", AlphaCapability::GetVolumeHealth),
+    ("NodeGetStorageHealth", AlphaCapability::GetStorageHealth),
 ];
 
 async fn call(driver: &Driver, name: &str) -> Code {
@@ -81,7 +81,7 @@ async fn claimed(driver: &Driver) -> BTreeSet<String> {
     controller.chain(node).collect()
 }
 
-fn both_roles(sim: &Sim, off: &[Switchable]) -> Driver {
+fn both_roles(sim: &Sim, off: &[AlphaCapability]) -> Driver {
     Driver::with(sim, &sim.access().cloud_conf(), |args| {
         args.provide_node_service = true;
         args.instance_id = Some(NODE.to_owned());
@@ -113,7 +113,7 @@ async fn every_alpha_call_is_served_unless_its_own_switch_is_off() {
         assert_ne!(call(&driver, name).await, Code::Unimplemented, "{name}");
         assert!(all.contains(switch.name()), "{name} is claimed");
     }
-    for off in Switchable::ALL {
+    for off in AlphaCapability::ALL {
         let driver = both_roles(&sim, &[off]);
         for (name, switch) in CALLS {
             let code = call(&driver, name).await;

@@ -59,21 +59,21 @@ const LATER: f64 = 1.5;
 
 /// The remembered durations, in seconds.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PollSchedule {
     took: [Option<f64>; KINDS],
 }
 
-impl Pace {
+impl PollSchedule {
     /// The time from the request to the first look.
-    pub(crate) fn first_look(&self, kind: Kind) -> Duration {
+    pub(crate) fn first_poll(&self, kind: Kind) -> Duration {
         let took = self.took[kind.index()].unwrap_or(kind.prior());
-        Duration::from_secs_f64(took).clamp(TIMING.first_look_min, TIMING.first_look_max)
+        Duration::from_secs_f64(took).clamp(TIMING.first_poll_min, TIMING.first_poll_max)
     }
 
-    /// An operation was found finished so long after its request, by look number `looks`.
-    pub(crate) fn finished(&mut self, kind: Kind, looks: u32, found: Duration) {
-        let (found, expected) = (found.as_secs_f64(), self.first_look(kind).as_secs_f64());
-        let took = if looks > 1 {
+    /// An operation was found finished so long after its request, by look number `polls`.
+    pub(crate) fn finished(&mut self, kind: Kind, polls: u32, found: Duration) {
+        let (found, expected) = (found.as_secs_f64(), self.first_poll(kind).as_secs_f64());
+        let took = if polls > 1 {
             found.min(expected * LATER)
         } else {
             found * SOONER
@@ -83,7 +83,7 @@ impl Pace {
 }
 
 /// The time to the next look from one that found an operation unfinished so long after its request.
-pub(crate) fn next_gap(waited: Duration) -> Duration {
+pub(crate) fn poll_interval(waited: Duration) -> Duration {
     let gap = (waited / 4).clamp(TIMING.poll_gap_min, TIMING.poll_gap_max);
     gap.max((waited / 30).min(TIMING.poll_gap_old_max))
 }
@@ -93,38 +93,38 @@ mod tests {
     use super::*;
 
     /// The looks that an operation of this length takes, and how late it is noticed.
-    fn operation(pace: &mut Pace, latency: f64) -> (u32, f64) {
-        let (mut at, mut looks) = (pace.first_look(Kind::Attach), 1);
+    fn operation(schedule: &mut PollSchedule, latency: f64) -> (u32, f64) {
+        let (mut at, mut polls) = (schedule.first_poll(Kind::Attach), 1);
         while at.as_secs_f64() < latency {
-            at += next_gap(at);
-            looks += 1;
+            at += poll_interval(at);
+            polls += 1;
         }
-        pace.finished(Kind::Attach, looks, at);
-        (looks, at.as_secs_f64() - latency)
+        schedule.finished(Kind::Attach, polls, at);
+        (polls, at.as_secs_f64() - latency)
     }
 
     #[test]
     fn operations_of_equal_length_take_two_looks_at_most_and_are_noticed_in_time() {
         for latency in [0.0, 0.05, 0.3, 0.8, 1.2, 2.5] {
-            let mut pace = Pace::default();
+            let mut schedule = PollSchedule::default();
             for _ in 0..20 {
-                operation(&mut pace, latency);
+                operation(&mut schedule, latency);
             }
-            let (looks, late): (Vec<u32>, Vec<f64>) = (0..20).map(|_| operation(&mut pace, latency)).unzip();
-            assert!(looks.iter().all(|looks| *looks <= 2), "{latency}: {looks:?}");
+            let (polls, late): (Vec<u32>, Vec<f64>) = (0..20).map(|_| operation(&mut schedule, latency)).unzip();
+            assert!(polls.iter().all(|polls| *polls <= 2), "{latency}: {polls:?}");
             assert!(late.iter().all(|late| *late <= 0.4), "{latency}: {late:?}");
         }
     }
 
     #[test]
     fn one_slow_operation_does_not_make_the_next_one_late() {
-        let mut pace = Pace::default();
-        pace.finished(Kind::Create, 9, Duration::from_mins(10));
-        assert!(pace.first_look(Kind::Create) <= Duration::from_secs(2));
+        let mut schedule = PollSchedule::default();
+        schedule.finished(Kind::Create, 9, Duration::from_mins(10));
+        assert!(schedule.first_poll(Kind::Create) <= Duration::from_secs(2));
         for _ in 0..9 {
-            pace.finished(Kind::Create, 9, Duration::from_mins(10));
+            schedule.finished(Kind::Create, 9, Duration::from_mins(10));
         }
-        assert!(pace.first_look(Kind::Create) <= Duration::from_secs(3));
+        assert!(schedule.first_poll(Kind::Create) <= Duration::from_secs(3));
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             (90.0, 3.0),
             (3600.0, 10.0),
         ] {
-            let is = next_gap(Duration::from_secs_f64(waited)).as_secs_f64();
+            let is = poll_interval(Duration::from_secs_f64(waited)).as_secs_f64();
             assert!((is - gap).abs() < 1e-6, "{waited}: {is}");
         }
     }

@@ -108,7 +108,7 @@ fn a_volume_that_was_made_for_another_cluster_is_refused(
     #[case] is_refused: bool,
 ) {
     let marked = |cluster: Option<&str>| -> BTreeMap<String, String> {
-        let pair = |cluster: &str| (marks::CLUSTER.to_owned(), cluster.to_owned());
+        let pair = |cluster: &str| (metadata_keys::CLUSTER.to_owned(), cluster.to_owned());
         cluster.map(pair).into_iter().collect()
     };
     let new = NewVolume {
@@ -120,12 +120,12 @@ fn a_volume_that_was_made_for_another_cluster_is_refused(
             metadata: marked(found),
             ..volume("1", status)
         };
-        match judge(&found, &new, false) {
-            Found::Other(Reason::Different(difference)) => {
+        match classify_existing(&found, &new, false) {
+            ExistingVolume::Other(Reason::Different(difference)) => {
                 assert!(is_refused && difference.contains("theirs"), "{difference}");
             }
             found => assert!(
-                !is_refused && matches!(found, Found::Ready | Found::Coming),
+                !is_refused && matches!(found, ExistingVolume::Ready | ExistingVolume::Coming),
                 "{found:?}"
             ),
         }
@@ -141,21 +141,29 @@ fn changed(volume: Volume, made: &str, updated: Option<&str>) -> Volume {
 }
 
 #[rstest]
-#[case("error", Some("2026-01-01T10:03:00.000000"), Found::Ours(FAILED))]
-#[case("error", None, Found::Ours(FAILED))]
-#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), Found::Ours(FAILED))]
+#[case("error", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
+#[case("error", None, ExistingVolume::Ours(FAILED))]
+#[case("error_restoring", Some("2026-01-01T10:03:00.000000"), ExistingVolume::Ours(FAILED))]
 // It may have been of use in between, and hold data that somebody can still save.
-#[case("error", Some("2026-03-01T10:00:00.000000"), Found::Other(Reason::Failed))]
-#[case("error", Some("not a date"), Found::Other(Reason::Failed))]
-#[case("error_extending", Some("2026-01-01T10:03:00.000000"), Found::Other(Reason::Failed))]
-#[case("error_deleting", Some("2026-01-01T10:03:00.000000"), Found::Other(Reason::Failed))]
+#[case("error", Some("2026-03-01T10:00:00.000000"), ExistingVolume::Other(Reason::Failed))]
+#[case("error", Some("not a date"), ExistingVolume::Other(Reason::Failed))]
+#[case(
+    "error_extending",
+    Some("2026-01-01T10:03:00.000000"),
+    ExistingVolume::Other(Reason::Failed)
+)]
+#[case(
+    "error_deleting",
+    Some("2026-01-01T10:03:00.000000"),
+    ExistingVolume::Other(Reason::Failed)
+)]
 fn a_failed_volume_is_removed_only_where_its_record_shows_that_it_failed_while_it_was_made(
     #[case] status: &str,
     #[case] updated: Option<&str>,
-    #[case] expected: Found,
+    #[case] expected: ExistingVolume,
 ) {
     let found = changed(volume("1", status), "2026-01-01T10:00:00.000000", updated);
-    assert_eq!(judge(&found, &new(), false), expected);
+    assert_eq!(classify_existing(&found, &new(), false), expected);
 }
 
 #[test]
@@ -170,68 +178,90 @@ fn a_failed_volume_that_is_attached_or_of_another_cluster_stays() {
         }],
         ..failed.clone()
     };
-    assert_eq!(judge(&attached, &new(), false), Found::Other(Reason::Failed));
+    assert_eq!(
+        classify_existing(&attached, &new(), false),
+        ExistingVolume::Other(Reason::Failed)
+    );
     let theirs = Volume {
         metadata: BTreeMap::from([("cluster".into(), "theirs".into())]),
         ..failed
     };
-    assert_eq!(judge(&theirs, &new(), false), Found::Other(Reason::Failed));
+    assert_eq!(
+        classify_existing(&theirs, &new(), false),
+        ExistingVolume::Other(Reason::Failed)
+    );
 }
 
 #[rstest]
-#[case("east", "available", Found::Ours(UNFIT))]
-#[case("east,west", "available", Found::Ours(UNFIT))]
+#[case("east", "available", ExistingVolume::Ours(UNFIT))]
+#[case("east,west", "available", ExistingVolume::Ours(UNFIT))]
 // An earlier attempt made it where it was wanted then, and its answer may have arrived.
-#[case("east,nova", "available", Found::Other(Reason::Elsewhere(String::new())))]
+#[case("east,nova", "available", ExistingVolume::Other(Reason::Elsewhere(String::new())))]
 // A server has it, or is about to.
-#[case("east", "in-use", Found::Other(Reason::Different(String::new())))]
-#[case("east", "reserved", Found::Other(Reason::Different(String::new())))]
+#[case("east", "in-use", ExistingVolume::Other(Reason::Different(String::new())))]
+#[case("east", "reserved", ExistingVolume::Other(Reason::Different(String::new())))]
 // It cannot be deleted yet.
-#[case("east", "creating", Found::Coming)]
-#[case("east,nova", "creating", Found::Other(Reason::Elsewhere(String::new())))]
+#[case("east", "creating", ExistingVolume::Coming)]
+#[case("east,nova", "creating", ExistingVolume::Other(Reason::Elsewhere(String::new())))]
 fn a_volume_elsewhere_is_removed_only_where_its_own_mark_shows_that_nobody_ever_got_it(
     #[case] requested: &str,
     #[case] status: &str,
-    #[case] expected: Found,
+    #[case] expected: ExistingVolume,
 ) {
     let wanted = NewVolume {
         acceptable_zones: vec!["east".into()],
         ..new()
     };
     let mut found = volume("1", status);
-    found.metadata.insert(marks::REQUESTED_ZONES.into(), requested.into());
-    let judged = match judge(&found, &wanted, false) {
-        Found::Other(Reason::Different(_)) => Found::Other(Reason::Different(String::new())),
-        Found::Other(Reason::Elsewhere(_)) => Found::Other(Reason::Elsewhere(String::new())),
+    found
+        .metadata
+        .insert(metadata_keys::REQUESTED_ZONES.into(), requested.into());
+    let judged = match classify_existing(&found, &wanted, false) {
+        ExistingVolume::Other(Reason::Different(_)) => ExistingVolume::Other(Reason::Different(String::new())),
+        ExistingVolume::Other(Reason::Elsewhere(_)) => ExistingVolume::Other(Reason::Elsewhere(String::new())),
         other => other,
     };
     assert_eq!(judged, expected);
     let anywhere = if found.status.is_coming() {
-        Found::Coming
+        ExistingVolume::Coming
     } else {
-        Found::Ready
+        ExistingVolume::Ready
     };
-    assert_eq!(judge(&found, &wanted, true), anywhere, "where zones do not matter");
+    assert_eq!(
+        classify_existing(&found, &wanted, true),
+        anywhere,
+        "where zones do not matter"
+    );
 }
 
 #[rstest]
-#[case(Some("true"), "available", None, Found::Ours(UNFIT))]
-#[case(Some("true"), "creating", None, Found::Coming)]
+#[case(Some("true"), "available", None, ExistingVolume::Ours(UNFIT))]
+#[case(Some("true"), "creating", None, ExistingVolume::Coming)]
 // Somebody may have been given it: under another type once, or for one server; or has it.
 #[case(
     Some("true"),
     "available",
     Some("2026-03-01T10:00:00.000000"),
-    Found::Other(Reason::Different(String::new()))
+    ExistingVolume::Other(Reason::Different(String::new()))
 )]
-#[case(Some("false"), "available", None, Found::Other(Reason::Different(String::new())))]
-#[case(None, "available", None, Found::Other(Reason::Different(String::new())))]
-#[case(Some("true"), "in-use", None, Found::Other(Reason::Different(String::new())))]
+#[case(
+    Some("false"),
+    "available",
+    None,
+    ExistingVolume::Other(Reason::Different(String::new()))
+)]
+#[case(None, "available", None, ExistingVolume::Other(Reason::Different(String::new())))]
+#[case(
+    Some("true"),
+    "in-use",
+    None,
+    ExistingVolume::Other(Reason::Different(String::new()))
+)]
 fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
     #[case] mark: Option<&str>,
     #[case] status: &str,
     #[case] updated: Option<&str>,
-    #[case] expected: Found,
+    #[case] expected: ExistingVolume,
 ) {
     let wanted = NewVolume {
         multiattach: true,
@@ -240,14 +270,14 @@ fn a_volume_for_one_server_is_removed_only_where_its_own_mark_asks_for_several(
     let mut found = changed(volume("1", status), "2026-01-01T10:00:00.000000", updated);
     found
         .metadata
-        .extend(mark.map(|mark| (marks::REQUESTED_MULTIATTACH.to_owned(), mark.to_owned())));
-    let judged = match judge(&found, &wanted, false) {
-        Found::Other(Reason::Different(_)) => Found::Other(Reason::Different(String::new())),
+        .extend(mark.map(|mark| (metadata_keys::REQUESTED_MULTIATTACH.to_owned(), mark.to_owned())));
+    let judged = match classify_existing(&found, &wanted, false) {
+        ExistingVolume::Other(Reason::Different(_)) => ExistingVolume::Other(Reason::Different(String::new())),
         other => other,
     };
     assert_eq!(judged, expected);
     assert_eq!(
-        judge(&found, &new(), false) == Found::Ready,
+        classify_existing(&found, &new(), false) == ExistingVolume::Ready,
         !found.status.is_coming(),
         "one server is all that is wanted"
     );
@@ -311,13 +341,16 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
     };
     let mut restored = volume("1", "available");
     restored.metadata.extend([
-        (marks::REQUESTED_ZONES.into(), "east".into()),
-        (marks::SOURCE_BACKUP.into(), "b-1".into()),
-        (marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into()),
+        (metadata_keys::REQUESTED_ZONES.into(), "east".into()),
+        (metadata_keys::SOURCE_BACKUP.into(), "b-1".into()),
+        (metadata_keys::CINDERS_SOURCE_BACKUP.into(), "b-2".into()),
     ]);
     assert_eq!(restored.source_backup(), Some("b-2"));
     assert!(
-        matches!(judge(&restored, &wanted, false), Found::Other(Reason::Elsewhere(_))),
+        matches!(
+            classify_existing(&restored, &wanted, false),
+            ExistingVolume::Other(Reason::Elsewhere(_))
+        ),
         "somebody may have got it"
     );
     let larger = NewVolume {
@@ -325,11 +358,16 @@ fn the_marks_that_a_backup_brought_along_prove_nothing_about_the_volume_restored
         ..wanted.clone()
     };
     assert!(matches!(
-        judge(&restored, &larger, false),
-        Found::Other(Reason::Different(_))
+        classify_existing(&restored, &larger, false),
+        ExistingVolume::Other(Reason::Different(_))
     ));
-    restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
-    assert_eq!(judge(&restored, &wanted, false), Found::Ours(UNFIT));
+    restored
+        .metadata
+        .insert(metadata_keys::SOURCE_BACKUP.into(), "b-2".into());
+    assert_eq!(
+        classify_existing(&restored, &wanted, false),
+        ExistingVolume::Ours(UNFIT)
+    );
 }
 
 #[test]
@@ -339,16 +377,21 @@ fn the_changeable_metadata_that_a_backup_brought_along_is_no_difference_until_ou
         mutable_metadata: BTreeMap::from([("other".into(), "y".into())]),
         ..new()
     };
-    assert_eq!(judge(&volume("1", "restoring-backup"), &wanted, false), Found::Coming);
+    assert_eq!(
+        classify_existing(&volume("1", "restoring-backup"), &wanted, false),
+        ExistingVolume::Coming
+    );
     let mut restored = volume("1", "available");
     restored
         .metadata
-        .insert(marks::CINDERS_SOURCE_BACKUP.into(), "b-2".into());
-    assert_eq!(judge(&restored, &wanted, false), Found::Ready);
-    restored.metadata.insert(marks::SOURCE_BACKUP.into(), "b-2".into());
+        .insert(metadata_keys::CINDERS_SOURCE_BACKUP.into(), "b-2".into());
+    assert_eq!(classify_existing(&restored, &wanted, false), ExistingVolume::Ready);
+    restored
+        .metadata
+        .insert(metadata_keys::SOURCE_BACKUP.into(), "b-2".into());
     assert!(matches!(
-        judge(&restored, &wanted, false),
-        Found::Other(Reason::Different(_))
+        classify_existing(&restored, &wanted, false),
+        ExistingVolume::Other(Reason::Different(_))
     ));
 }
 
