@@ -305,7 +305,7 @@ impl Operations {
                 let other = entry.get();
                 return match other.handle.downcast_ref::<Handle<Q, R>>() {
                     Some(handle) if other.rpc == rpc && handle.request == request => {
-                        tracing::debug!(rpc, %target, "joined the running operation");
+                        tracing::debug!(rpc, object = %target, "joined the running operation");
                         Ok((handle.outcome.clone(), other.progress.clone(), other.since))
                     }
                     _ => Err(status::other_operation(

@@ -11,7 +11,7 @@ mod node;
 use std::fmt;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, Failure, LastFailure, MigrationPolicy, ObjectKind};
+use cinder_cloud::{CloudError, ConfigError, Failure, LastFailure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
 use crate::pvc_annotations::{HintError, PvcAnnotationError};
@@ -201,6 +201,11 @@ pub fn code_name(code: Code) -> &'static str {
 /// A field of the request is missing or wrong: `INVALID_ARGUMENT` that names the field and says what is asked for.
 pub fn invalid(field: &str, problem: impl fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {problem}"))
+}
+
+/// Secrets of a call that are no credentials; the error names where they come from itself.
+pub fn invalid_secrets(error: &ConfigError) -> Status {
+    Status::invalid_argument(error.to_string())
 }
 
 /// A capacity that cannot be had.

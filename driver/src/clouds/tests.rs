@@ -248,6 +248,15 @@ async fn full_credentials_in_the_secrets_make_a_session_that_is_kept_issue_2963(
 }
 
 #[tokio::test]
+async fn secrets_that_lack_a_part_are_named_once() {
+    let (_east, _west, clouds) = two().await;
+    let incomplete = secrets(&[("auth-url", "https://keystone.example.org/v3"), ("username", "u")]);
+    let refusal = clouds.chosen(&incomplete).expect_err("no password");
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    assert_eq!(refusal.message().matches("secrets").count(), 1, "{refusal}");
+}
+
+#[tokio::test]
 async fn what_was_found_with_the_credentials_of_secrets_is_not_looked_for_at_each_call() {
     let (east, west, clouds) = two().await;
     let secrets = credentials(&west, &west.access().application_credential_secret);

@@ -262,7 +262,8 @@ fn reachable(cloud: &Cloud, zones: &Zones, zone: &str) -> bool {
 fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {
     format!(
         "{what}: zone {zone} is not among those from which the volume must be reachable ({}); where zones of compute and \
-         storage have different names, name them by zone-map or set ignore-volume-az in cloud.conf",
+         storage have different names, name them by zone-map or set ignore-volume-az in cloud.conf (of a CinderCSIDriver: availabilityZoneMap of its \
+         cloud, blockStorage.ignoreVolumeAZ)",
         zones.required().join(", ")
     )
 }

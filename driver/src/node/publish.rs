@@ -176,7 +176,7 @@ impl PublishRequest {
         if let Some(writer) = others.iter().find(|mount| !mount.was_mounted_read_only()) {
             tracing::warn!(
                 volume = self.volume_id,
-                target = %self.target.display(),
+                target_path = %self.target.display(),
                 writable_at = %writer.target.display(),
                 "the device stays writable, because it is published so at another place of this node"
             );
@@ -204,7 +204,7 @@ impl PublishRequest {
             }
             return Err(error.into());
         }
-        tracing::info!(volume = self.volume_id, target = %target.display(), read_only = self.read_only, "published");
+        tracing::info!(volume = self.volume_id, target_path = %target.display(), read_only = self.read_only, "published");
         Ok(())
     }
 
