@@ -69,11 +69,13 @@ mod tests {
 
     fn text(counts: [u32; 4], sum: f64) -> String {
         let buckets = ["0.5", "1", "2.5", "+Inf"].iter().zip(counts);
-        let mut text: String = buckets
-            .map(|(le, count)| format!("{FAMILY}_bucket{{le=\"{le}\"}} {count}\n"))
-            .collect();
-        text += &format!("{FAMILY}_sum {sum}\n{FAMILY}_count {}\nother 7\n", counts[3]);
-        text
+        let buckets = buckets.map(|(le, count)| format!("{FAMILY}_bucket{{le=\"{le}\"}} {count}"));
+        let rest = [
+            format!("{FAMILY}_sum {sum}"),
+            format!("{FAMILY}_count {}", counts[3]),
+            "other 7".to_owned(),
+        ];
+        buckets.chain(rest).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
