@@ -63,7 +63,14 @@ pub(crate) struct Backing {
     /// One `losetup` at a time: two that look for a free device would find the same.
     losetup: Mutex<()>,
     /// Held while the simulator lives.
-    _lock: fs::File,
+    lock: fs::File,
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        // To close it is not enough: a program that another thread is about to start has the file open until it is executed.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Backing {
@@ -82,7 +89,7 @@ impl Backing {
         Ok(Self {
             folder,
             losetup: Mutex::default(),
-            _lock: lock,
+            lock,
         })
     }
 

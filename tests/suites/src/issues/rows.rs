@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         &[2181, 2182],
-        "A volume with snapshots could not be deleted, and nobody was told why",
+        "A volume with snapshots could not be deleted, and no error said why",
         "FAILED_PRECONDITION that names the snapshots; the volume is left alone",
     ),
     row(
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         &[2588, 2610, 861, 1695],
-        "A disk showed no size, or the old one, until somebody rescanned",
+        "A disk showed no size, or the old one, until an administrator rescanned",
         "the one device is rescanned, and its size is checked before anything is written",
     ),
     row(
@@ -149,7 +149,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         &[1584, 1464, 1585],
-        "Nobody told that a volume was broken",
+        "Nothing reported that a volume was broken",
         "health of volumes from the cloud and from the node",
     ),
     row(
@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         &[1546, 1119],
         "A private authority had to be put on every host",
-        "it comes with the configuration, and is read anew when it changes",
+        "it comes with the configuration, and is read again when it changes",
     ),
     row(
         &[913],
