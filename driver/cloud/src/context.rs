@@ -28,6 +28,10 @@ use server_queue::ServerQueues;
 const MOST_DEPENDENTS: usize = 256;
 /// More than any cloud detaches while a database may lag; what does not fit is believed as it is shown.
 const MOST_DETACHED: usize = 10_000;
+/// More than a cloud attaches within their lifetime; those beyond are asked of Nova again.
+const MOST_ATTACHED: usize = 1024;
+/// More than sidecars ask about again; those beyond are asked of Cinder.
+const MOST_DELETED: usize = 1024;
 
 /// One cloud as its operations see it.
 #[derive(Debug)]
@@ -47,6 +51,11 @@ pub(crate) struct Context {
     /// The detachments that this process saw the end of a moment ago. An API node whose database lags still shows what was before, so
     /// for that time an attachment is not believed because it is shown.
     pub(crate) detached: ExpiringMap<(VolumeId, ServerId), ()>,
+    /// The server and the id of each volume's attachment that was seen complete a little while ago: external-attacher asks for an
+    /// attachment again until it sees its own note of the answer.
+    pub(crate) attached: ExpiringMap<VolumeId, (ServerId, String)>,
+    /// The volumes whose deletion was followed to its end. Cinder gives no id twice, and external-provisioner asks again.
+    pub(crate) deleted: ExpiringMap<VolumeId, ()>,
 }
 
 impl Context {
@@ -74,6 +83,8 @@ impl Context {
             cloud_facts: CloudFactsCache::default(),
             list_cache: ListCache::default(),
             detached: ExpiringMap::new(TIMING.database_lag, MOST_DETACHED),
+            attached: ExpiringMap::new(TIMING.attached_ttl, MOST_ATTACHED),
+            deleted: ExpiringMap::new(TIMING.deleted_ttl, MOST_DELETED),
         })
     }
 

@@ -48,6 +48,10 @@ pub(crate) struct Timing {
     pub(crate) list_horizon: Duration,
     /// How far apart the clocks of Cinder's processes may be.
     pub(crate) clock_skew: jiff::SignedDuration,
+    /// How long an attachment that was seen complete needs no more than a look at its volume.
+    pub(crate) attached_ttl: Duration,
+    /// How long a deleted volume is known to be gone without asking.
+    pub(crate) deleted_ttl: Duration,
     /// How long names of dependents are repeated.
     pub(crate) dependents_ttl: Duration,
     /// How long a list is good: sidecars that begin a walk together share one.
@@ -117,6 +121,8 @@ pub(crate) const TIMING: Timing = Timing {
     unlisted_creation: Duration::from_secs(10),
     list_horizon: Duration::from_mins(5),
     clock_skew: jiff::SignedDuration::from_secs(30),
+    attached_ttl: Duration::from_secs(10),
+    deleted_ttl: Duration::from_mins(5),
     dependents_ttl: Duration::from_mins(30),
     volume_list_ttl: Duration::from_secs(5),
     server_list_ttl: Duration::from_secs(15),

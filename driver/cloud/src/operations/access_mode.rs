@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::block_storage::{BlockStorage, Volume};
+use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
@@ -59,7 +59,10 @@ pub(crate) async fn attach_in_mode(
     if options.read_only {
         prepare_read_only(cx, volume, server).await?;
     }
-    let attached = attach(cx, volume, server, &options).await?;
+    let attached = match attached_lately(cx, volume, server, options.exclusive).await? {
+        Some(attached) => attached,
+        None => attach(cx, volume, server, &options).await?,
+    };
     let seen = match &attached.volume {
         Some(seen) => seen.clone(),
         None if options.read_only => look(cx, volume).await?,
@@ -69,6 +72,8 @@ pub(crate) async fn attach_in_mode(
     let Some(attachment) = attachment_id(&seen, server) else {
         return Ok(attached);
     };
+    cx.attached
+        .insert(volume.clone(), (server.clone(), attachment.to_owned()));
     let mark = match (mode(&seen, server, attachment), options.read_only) {
         (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(attached),
         (Mode::ReadOnly, false) => return Err(differently(volume, server, true)),
@@ -78,6 +83,28 @@ pub(crate) async fn attach_in_mode(
     };
     write_mark(cx, volume, server, mark).await?;
     Ok(attached)
+}
+
+/// What this process attached a little while ago and Cinder still shows: one look, where Nova would refuse a second request and both
+/// would have to be asked why.
+async fn attached_lately(
+    cx: &Context,
+    volume: &VolumeId,
+    server: &ServerId,
+    exclusive: bool,
+) -> Result<Option<AttachOutcome>, CloudError> {
+    let Some((_, known)) = cx.attached.get(volume).filter(|(at, _)| at == server) else {
+        return Ok(None);
+    };
+    let seen = look(cx, volume).await?;
+    let is_still = seen.status == VolumeStatus::InUse && attachment_id(&seen, server) == Some(known.as_str());
+    Ok(
+        (is_still && (!exclusive || seen.attachments.len() == 1)).then(|| AttachOutcome {
+            device: seen.attachment_to(server).and_then(|found| found.device.clone()),
+            volume: Some(seen),
+            already: true,
+        }),
+    )
 }
 
 /// Removes the mark of an attachment that is gone. `seen` is the volume, where somebody has looked at it anyway. Never fails: what

@@ -95,6 +95,7 @@ pub(crate) async fn detach(cx: &Context, volume: &VolumeId, server: Option<&Serv
     if !volume.is_uuid() {
         return Ok(());
     }
+    cx.attached.remove(volume);
     let deadline = Instant::now() + cx.options.operation_timeout;
     let servers = match server {
         Some(server) => vec![server.clone()],

@@ -70,6 +70,19 @@ async fn attaching_and_detaching_again_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_attached_a_little_while_ago_is_told_by_one_look() {
+    let stage = stage().await;
+    let volume = stage.create("pvc-1").await;
+    let first = attach(&stage, &volume.id, ONE).await.expect("attached");
+    stage.sim.clear_log();
+    let again = attach(&stage, &volume.id, ONE).await.expect("attached before");
+    assert_eq!((&again.device, &again.volume), (&first.device, &first.volume));
+    assert!(again.already);
+    assert_eq!(stage.operations(), ["get_volume"]);
+    attach(&stage, &volume.id, TWO).await.expect_err("elsewhere");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attachment_that_another_process_undid_or_replaced_is_told_as_it_is() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;

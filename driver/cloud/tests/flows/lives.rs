@@ -99,18 +99,20 @@ async fn a_crowd_in_a_cloud_that_does_not_list_changes_is_served_directly() {
     let refused = stage.sim.log().iter().filter(|entry| entry.status == 400).count();
     assert_eq!(refused, 1, "it is not asked again");
     assert!(stage.sim.state().volumes.is_empty());
-    assert!(stage.calls() <= 20 * 10, "{}", stage.calls());
+    // Each looks for itself, and the first guess at an attachment is short for this cloud.
+    assert!(stage.calls() <= 20 * 11, "{}", stage.calls());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_asked_for_again_costs_one_call() {
+async fn a_deletion_that_is_asked_for_again_costs_nothing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.cloud.delete_volume(&volume.id).await.expect("deleted");
     stage.sim.clear_log();
     stage.cloud.delete_volume(&volume.id).await.expect("deleted before");
-    assert_eq!(stage.operations(), ["delete_volume"]);
-    stage.sim.clear_log();
+    assert_eq!(stage.calls(), 0, "{:?}", stage.operations());
+    let by_another = stage.another().delete_volume(&volume.id).await;
+    by_another.expect("deleted before");
     stage.cloud.detach(&volume.id, None).await.expect("nowhere");
-    assert_eq!(stage.operations(), ["get_volume"]);
+    assert!(stage.calls() > 0);
 }

@@ -19,7 +19,7 @@ use crate::timing::TIMING;
 
 /// See [`crate::Cloud::delete_volume`].
 pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), CloudError> {
-    if !id.is_uuid() {
+    if !id.is_uuid() || cx.deleted.get(id).is_some() {
         return Ok(());
     }
     let cinder = BlockStorage::new(&cx.transport);
@@ -148,7 +148,10 @@ pub(super) async fn wait_gone(
             Some(status) => Some(Ok(Some(status.clone()))),
         });
     match left.await? {
-        None => Ok(()),
+        None => {
+            cx.deleted.insert(id.clone(), ());
+            Ok(())
+        }
         Some(VolumeStatus::Available) => Err(given_back(cx, id).await?),
         Some(status) => Err(not_deleted(cx, id, &status, started).await),
     }
