@@ -83,6 +83,8 @@ struct Waiter<T: Pollable> {
     registered: Instant,
     /// `started`, by the calendar.
     since: Timestamp,
+    /// From `started` to the first look.
+    first_poll: Duration,
     due: Instant,
     at_most_every: Option<Duration>,
     polls: u32,
@@ -230,6 +232,7 @@ impl<T: Pollable> Watch<T> {
             since: (self.shared.transport.sources().now())
                 .checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::ZERO))
                 .unwrap_or(Timestamp::MIN),
+            first_poll,
             due: wait.started + first_poll,
             at_most_every: wait.at_most_every,
             polls: 0,
@@ -270,7 +273,7 @@ impl<T: Pollable> Registration<T> {
         let waiter =
             (waiters.get(&self.id)).filter(|waiter| succeeded && waiter.at_most_every.is_none() && !waiter.listed);
         if let Some((waiter, found)) = waiter.and_then(|waiter| Some((waiter, waiter.last_look?))) {
-            schedule.finished(waiter.kind, waiter.polls, found);
+            schedule.finished(waiter.kind, waiter.first_poll, waiter.polls, found);
         }
     }
 }

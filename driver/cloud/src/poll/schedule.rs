@@ -52,33 +52,49 @@ impl Kind {
     }
 }
 
-/// How much sooner the next first look comes when one found its operation finished: it may have been so for a while.
-const SOONER: f64 = 0.8;
+/// How much sooner the next first look comes when one found its operation finished, when two in a row did, and when more did: a look
+/// that comes first does not tell since when its operation was finished.
+const SOONER: [f64; 3] = [0.8, 0.7, 0.5];
 /// How much later it comes at most when one came too early: one slow operation is no rule.
 const LATER: f64 = 1.5;
 
-/// The remembered durations, in seconds.
+/// What is remembered of a kind of operation.
+#[derive(Debug, Clone, Copy)]
+struct Remembered {
+    /// The time to the next first look, in seconds.
+    took: f64,
+    /// How many first looks in a row found their operation finished.
+    at_first: usize,
+}
+
+/// The remembered durations.
 #[derive(Debug, Default)]
 pub(crate) struct PollSchedule {
-    took: [Option<f64>; KINDS],
+    remembered: [Option<Remembered>; KINDS],
 }
 
 impl PollSchedule {
     /// The time from the request to the first look.
     pub(crate) fn first_poll(&self, kind: Kind) -> Duration {
-        let took = self.took[kind.index()].unwrap_or(kind.prior());
+        let took = self.remembered[kind.index()].map_or(kind.prior(), |remembered| remembered.took);
         Duration::from_secs_f64(took).clamp(TIMING.first_poll_min, TIMING.first_poll_max)
     }
 
-    /// An operation was found finished so long after its request, by look number `polls`.
-    pub(crate) fn finished(&mut self, kind: Kind, polls: u32, found: Duration) {
-        let (found, expected) = (found.as_secs_f64(), self.first_poll(kind).as_secs_f64());
-        let took = if polls > 1 {
-            found.min(expected * LATER)
-        } else {
-            found * SOONER
+    /// An operation was found finished so long after its request, by look number `polls`; the first was to come after `first_poll`.
+    pub(crate) fn finished(&mut self, kind: Kind, first_poll: Duration, polls: u32, found: Duration) {
+        let next = self.first_poll(kind);
+        let (found, expected) = (found.as_secs_f64(), next.as_secs_f64());
+        let before = self.remembered[kind.index()];
+        let at_first = before.map_or(0, |before| before.at_first);
+        let (took, at_first) = match (polls, before) {
+            // One of many that began before the first of them was found: it tells nothing new.
+            (0 | 1, Some(_)) if first_poll > next => return,
+            (0 | 1, _) => (found * SOONER[at_first.min(SOONER.len() - 1)], at_first + 1),
+            // The first of a process takes longer than those after it.
+            (_, None) => (expected, 0),
+            (_, Some(_)) => (found.min(expected * LATER), 0),
         };
-        self.took[kind.index()] = Some(took);
+        self.remembered[kind.index()] = Some(Remembered { took, at_first });
     }
 }
 
@@ -94,12 +110,13 @@ mod tests {
 
     /// The looks that an operation of this length takes, and how late it is noticed.
     fn operation(schedule: &mut PollSchedule, latency: f64) -> (u32, f64) {
-        let (mut at, mut polls) = (schedule.first_poll(Kind::Attach), 1);
+        let first_poll = schedule.first_poll(Kind::Attach);
+        let (mut at, mut polls) = (first_poll, 1);
         while at.as_secs_f64() < latency {
             at += poll_interval(at);
             polls += 1;
         }
-        schedule.finished(Kind::Attach, polls, at);
+        schedule.finished(Kind::Attach, first_poll, polls, at);
         (polls, at.as_secs_f64() - latency)
     }
 
@@ -117,12 +134,20 @@ mod tests {
     }
 
     #[test]
+    fn operations_that_take_far_less_than_the_first_one_are_noticed_in_time_soon() {
+        let mut schedule = PollSchedule::default();
+        operation(&mut schedule, 1.1);
+        let late: Vec<f64> = (0..4).map(|_| operation(&mut schedule, 0.2).1).collect();
+        assert!(late[0] <= 0.9 && late[2] <= 0.5 && late[3] <= 0.1, "{late:?}");
+    }
+
+    #[test]
     fn one_slow_operation_does_not_make_the_next_one_late() {
         let mut schedule = PollSchedule::default();
-        schedule.finished(Kind::Create, 9, Duration::from_mins(10));
+        schedule.finished(Kind::Create, Duration::from_secs(1), 9, Duration::from_mins(10));
         assert!(schedule.first_poll(Kind::Create) <= Duration::from_secs(2));
         for _ in 0..9 {
-            schedule.finished(Kind::Create, 9, Duration::from_mins(10));
+            schedule.finished(Kind::Create, Duration::from_secs(1), 9, Duration::from_mins(10));
         }
         assert!(schedule.first_poll(Kind::Create) <= Duration::from_secs(3));
     }
