@@ -99,7 +99,7 @@ impl Host {
 
     /// The same with tools named one by one.
     pub fn with_tools(paths: HostPaths, tools: Tools) -> Self {
-        Self::on(Arc::new(Linux), paths, tools)
+        Self::on(Arc::new(Linux::default()), paths, tools)
     }
 
     /// The same on another machine than the one that this process runs on.

@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_table_of_this_machine_is_understood() {
-        let table = MountTable::read(&Linux, Path::new("/proc")).expect("every line is understood");
+        let table = MountTable::read(&Linux::default(), Path::new("/proc")).expect("every line is understood");
         assert!(table.at(Path::new("/")).is_some());
     }
 
@@ -303,7 +303,7 @@ mod tests {
         std::fs::create_dir(&real).expect("a directory");
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
-        let resolve = |path: &Path| resolve(&Linux, path);
+        let resolve = |path: &Path| resolve(&Linux::default(), path);
         assert_eq!(resolve(&link.join("./mount/")), real.join("mount"));
         assert_eq!(resolve(Path::new("/")), Path::new("/"));
     }

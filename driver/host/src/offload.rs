@@ -229,7 +229,7 @@ mod tests {
     use crate::Linux;
 
     fn calls() -> Calls {
-        Calls::on(Arc::new(Linux))
+        Calls::on(Arc::new(Linux::default()))
     }
 
     #[tokio::test]
@@ -269,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn when_every_thread_hangs_a_call_is_refused_in_time() {
-        let calls = Calls::with(Arc::new(Linux), 1);
+        let calls = Calls::with(Arc::new(Linux::default()), 1);
         let (release, hung) = mpsc::channel::<()>();
         let first = calls.run("first", Duration::from_millis(10), move || hung.recv()).await;
         assert!(matches!(first, Err(OffloadError::TimedOut { .. })));

@@ -262,7 +262,7 @@ mod tests {
         /// The same where this is mounted, as `/proc/self/mountinfo` has it.
         fn slots_with(&self, mounts: &str) -> VolumeSlots {
             let mounts = MountTable::parse(mounts.as_bytes()).expect("it is well-formed");
-            count(&Linux, self.0.path(), &mounts)
+            count(&Linux::default(), self.0.path(), &mounts)
         }
     }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Timing {
+    /// How long a thread waits for the next blocking call.
+    pub(crate) idle_thread: Duration,
     /// Between the first looks for a device; doubled until `device_look_max`. New nodes and links wake at once; this is for
     /// sizes and for what no event tells.
     pub(crate) device_look_first: Duration,
@@ -60,6 +62,7 @@ pub(crate) struct Timing {
 
 /// What holds in the product and in tests alike.
 pub(crate) const TIMING: Timing = Timing {
+    idle_thread: Duration::from_secs(2),
     device_look_first: Duration::from_millis(10),
     device_look_max: Duration::from_secs(1),
     device_look_min: Duration::from_millis(10),

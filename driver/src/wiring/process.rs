@@ -53,7 +53,7 @@ impl Default for Environment {
         Self {
             connector: Arc::new(Reqwest),
             sources: Sources::system(),
-            machine: Arc::new(Linux),
+            machine: Arc::new(Linux::default()),
         }
     }
 }

@@ -311,11 +311,11 @@ mod tests {
                 read_only: false,
                 volume_id: "volume-1".into(),
             };
-            holders(&Linux, &paths, &device)
+            holders(&Linux::default(), &paths, &device)
         }
 
         fn layers(&self) -> Vec<Layer> {
-            layers(&Linux, &self.0.path().join("sys"), "vdb")
+            layers(&Linux::default(), &self.0.path().join("sys"), "vdb")
         }
     }
 

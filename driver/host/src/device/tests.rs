@@ -243,7 +243,7 @@ async fn a_node_that_is_not_the_disk_is_not_opened() {
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     let device = machine.find().await.expect("it is there");
     let error = device
-        .open(&Linux, Open::Read)
+        .open(&Linux::default(), Open::Read)
         .expect_err("the node is an ordinary file");
     assert!(
         matches!(
@@ -289,7 +289,7 @@ async fn a_new_link_wakes_even_where_its_directory_is_new_too() {
     let machine = Machine::new();
     machine.disk("sdb", 1);
     fs::remove_dir_all(machine.dir.path().join("dev/disk")).expect("udev has not made it yet");
-    let device_watch = Linux
+    let device_watch = Linux::default()
         .device_watch(machine.host().paths())
         .expect("this kernel has inotify");
     let happens = async || {

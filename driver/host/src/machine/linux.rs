@@ -8,31 +8,34 @@
 mod device_watch;
 mod mounts;
 mod programs;
+mod threads;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, StatVfs, major, minor};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::CapabilitySet;
 
+use self::threads::CallThreads;
 use super::{BoxFuture, DeviceWatch, Disk, Job, Kind, Machine, Open, Refusal, Stat};
 use crate::tool::{TimeUp, ToolError, ToolExit};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
 /// The kernel and the programs of this node.
-#[derive(Debug, Clone, Copy)]
-pub struct Linux;
+#[derive(Debug, Clone, Default)]
+pub struct Linux {
+    threads: Arc<CallThreads>,
+}
 
 impl Machine for Linux {
-    /// Each on a thread of its own. The runtime's pool panics where the system gives no thread, and waits at its end for what hangs.
     fn start(&self, job: Job) -> io::Result<()> {
-        thread::Builder::new().name("host-call".into()).spawn(job).map(drop)
+        self.threads.start(job)
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
