@@ -3,6 +3,7 @@ mod api;
 mod classes;
 mod credentials;
 mod diff;
+mod durable;
 mod failures;
 mod held;
 mod looks;

@@ -2,7 +2,7 @@
 //! every write. What real ones do beyond that (ownership of fields, defaults, admission) is tested against a real one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -23,6 +23,8 @@ struct State {
     objects: BTreeMap<String, Value>,
     writes: Vec<String>,
     reads: Vec<String>,
+    /// The field managers that writes named.
+    managers: BTreeSet<String>,
     /// Writes to paths that contain this are answered with an error; with a space at its end, to those that end so.
     broken: Option<String>,
     /// After so many writes to paths that contain this, each is answered with an error.
@@ -124,6 +126,11 @@ impl Api {
         std::mem::take(&mut self.state().reads)
     }
 
+    /// The field managers that the writes of the last time named.
+    pub(super) fn take_managers(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.state().managers)
+    }
+
     /// The events since the start, as `Normal Reason`.
     pub(super) fn kinds_of_events(&self) -> Vec<String> {
         let state = self.state();
@@ -199,6 +206,8 @@ impl State {
         }
         if *method != Method::GET {
             self.writes.push(format!("{method} {path}"));
+            let parameters = query.split('&').filter_map(|one| one.strip_prefix("fieldManager="));
+            self.managers.extend(parameters.map(str::to_owned));
             if self
                 .broken
                 .as_ref()

@@ -1,0 +1,409 @@
+//! Every string of the operator that outlives a process, in tables: what it writes on objects, how its objects are named, what others
+//! watch and scrape by name. An entry changes only together with a way for what exists already.
+
+use cinder_csi_crds::{GROUP, INSTANCE_LABEL, KIND, OWNER_UID_ANNOTATION, PLURAL};
+use clap::Parser;
+
+use super::*;
+use crate::{
+    adoption,
+    args::{Args, Command, VERSION},
+    credentials::MOVE_PROJECT,
+    images::Component,
+    objects::FIELD_MANAGER,
+    operands::{
+        DEFAULT_CLASS_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, MISSING_SINCE_ANNOTATION, VOLUME_TYPE_ANNOTATION,
+    },
+    plan::APPLIED_HASH,
+    render::render,
+    resolve::DISABLE_TOPOLOGY,
+    rollout::STANDS_FOR,
+    teardown::{FORCE_DELETE, UNREGISTERING_SINCE, UPDATES_STOPPED_SINCE},
+};
+
+/// The command that the words are.
+fn command(words: &[&str]) -> Command {
+    let words = ["cinder-csi-operator"].iter().chain(words);
+    Args::try_parse_from(words).expect("a command").command
+}
+
+/// All that can be wanted, where every optional API is served.
+fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
+    let driver = json!({
+        "apiVersion": format!("{GROUP}/{}", cinder_csi_crds::VERSION),
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": {
+            "clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}],
+            "controller": {"sidecars": {"healthMonitor": {"enabled": true}}},
+            "csiDriver": {"storageCapacity": true},
+            "snapshots": {"controller": "Deploy"},
+            "volumeAttributesClasses": {"items": [{"name": "gold", "parameters": {"type": "ssd"}}]},
+        },
+    });
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, conf) = (
+        directory.path().join("driver.json"),
+        directory.path().join("cloud.conf"),
+    );
+    std::fs::write(&file, driver.to_string()).expect("written");
+    let cloud = "auth-url = https://keystone.example.org/v3\nuser-id = u\npassword = p\ntenant-id = t\nregion = one\n";
+    let clouds = format!("[Global \"east\"]\n{cloud}[Global \"west\"]\n{cloud}");
+    std::fs::write(&conf, clouds).expect("written");
+    let apis = "--apis=snapshots,group-snapshots,monitoring,volume-attributes-classes";
+    let namespace = format!("--namespace={namespace}");
+    let (file, conf) = (file.display().to_string(), conf.display().to_string());
+    let Command::Render(args) = command(&["render", &file, "--cloud-conf", &conf, apis, &namespace]) else {
+        panic!("not render");
+    };
+    let mut out = Vec::new();
+    render(&args, &mut out).expect("rendered");
+    let text = String::from_utf8(out).expect("text");
+    let documents = text.split("---\n").filter(|document| !document.is_empty());
+    documents
+        .map(|document| serde_yaml::from_str(document).expect("YAML"))
+        .collect()
+}
+
+/// The objects of an instance: `{name}` is the beginning of their names, `{class}` the class where the spec names none.
+const OBJECTS: [&str; 38] = [
+    "CSIDriver {driver}",
+    "ClusterRole {name}-attacher",
+    "ClusterRole {name}-health-monitor",
+    "ClusterRole {name}-provisioner",
+    "ClusterRole {name}-resizer",
+    "ClusterRole {name}-snapshot-controller",
+    "ClusterRole {name}-snapshotter",
+    "ClusterRoleBinding {name}-attacher",
+    "ClusterRoleBinding {name}-health-monitor",
+    "ClusterRoleBinding {name}-provisioner",
+    "ClusterRoleBinding {name}-resizer",
+    "ClusterRoleBinding {name}-snapshot-controller",
+    "ClusterRoleBinding {name}-snapshotter",
+    "ConfigMap {namespace}/{name}-dashboard",
+    "DaemonSet {namespace}/{name}-node",
+    "Deployment {namespace}/{name}-controller",
+    "Deployment {namespace}/{name}-snapshot-controller",
+    "NetworkPolicy {namespace}/{name}-controller",
+    "PodDisruptionBudget {namespace}/{name}-controller",
+    "PrometheusRule {namespace}/{name}-alerts",
+    "Role {namespace}/{name}-capacity",
+    "Role {namespace}/{name}-leader-election",
+    "Role {namespace}/{name}-snapshot-controller",
+    "RoleBinding {namespace}/{name}-capacity",
+    "RoleBinding {namespace}/{name}-leader-election",
+    "RoleBinding {namespace}/{name}-snapshot-controller",
+    "Secret {namespace}/{name}-cloud-config",
+    "Service {namespace}/{name}-controller-metrics",
+    "Service {namespace}/{name}-node-metrics",
+    "ServiceAccount {namespace}/{name}-controller",
+    "ServiceAccount {namespace}/{name}-node",
+    "ServiceAccount {namespace}/{name}-snapshot-controller",
+    "ServiceMonitor {namespace}/{name}-controller",
+    "ServiceMonitor {namespace}/{name}-node",
+    "StorageClass {class}",
+    "VolumeAttributesClass gold",
+    "VolumeGroupSnapshotClass {class}",
+    "VolumeSnapshotClass {class}",
+];
+
+/// The beginning of the names of another driver's objects: with the beginning of the hash of its name.
+const OF_ANOTHER: &str = "cinder-csi-81785013";
+
+#[rstest]
+#[case::of_the_default_driver(json!({"name": NAME}), "cinder-csi", "cinder-csi", "cinder")]
+#[case::in_another_namespace(json!({"name": NAME}), "drivers", "cinder-csi", "cinder")]
+#[case::of_another_driver(json!({"name": "second.csi.example.org"}), "drivers", OF_ANOTHER, OF_ANOTHER)]
+fn the_objects_of_an_instance_keep_their_names(
+    #[case] metadata: Value,
+    #[case] namespace: &str,
+    #[case] name: &str,
+    #[case] class: &str,
+) {
+    let found: BTreeSet<String> = render_all(&metadata, namespace)
+        .iter()
+        .map(|object| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let own = &object["metadata"];
+            match own["namespace"].as_str() {
+                Some(namespace) => format!("{} {namespace}/{}", text(&object["kind"]), text(&own["name"])),
+                None => format!("{} {}", text(&object["kind"]), text(&own["name"])),
+            }
+        })
+        .collect();
+    let expected: BTreeSet<String> = OBJECTS
+        .iter()
+        .map(|object| {
+            let object = object.replace("{namespace}", namespace).replace("{name}", name);
+            let driver = metadata["name"].as_str().unwrap_or_default();
+            object.replace("{class}", class).replace("{driver}", driver)
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+/// Labels, selectors and annotations of all objects and of their pods.
+const MARKS: [&str; 28] = [
+    "annotations csi.openstack.org/clouds: east,west",
+    "annotations csi.openstack.org/credentials-hash: {hash}",
+    "annotations csi.openstack.org/owner-uid: driver-uid",
+    "annotations csi.openstack.org/regions: east=one,west=one",
+    "annotations storageclass.kubernetes.io/is-default-class: true",
+    "labels app.kubernetes.io/component: controller",
+    "labels app.kubernetes.io/component: monitoring",
+    "labels app.kubernetes.io/component: node",
+    "labels app.kubernetes.io/component: snapshot-controller",
+    "labels app.kubernetes.io/component: storage",
+    "labels app.kubernetes.io/instance: cinder-csi",
+    "labels app.kubernetes.io/managed-by: cinder-csi-operator",
+    "labels app.kubernetes.io/name: cinder-csi",
+    "labels app.kubernetes.io/part-of: cinder-csi",
+    "labels app.kubernetes.io/version: {version}",
+    "labels csi.openstack.org/instance: cinder.csi.openstack.org",
+    "labels csi.openstack.org/metrics-of: controller",
+    "labels csi.openstack.org/metrics-of: node",
+    "labels grafana_dashboard: 1",
+    "matchLabels app.kubernetes.io/component: controller",
+    "matchLabels app.kubernetes.io/component: node",
+    "matchLabels app.kubernetes.io/component: snapshot-controller",
+    "matchLabels csi.openstack.org/instance: cinder.csi.openstack.org",
+    "matchLabels csi.openstack.org/metrics-of: controller",
+    "matchLabels csi.openstack.org/metrics-of: node",
+    "selector app.kubernetes.io/component: controller",
+    "selector app.kubernetes.io/component: node",
+    "selector csi.openstack.org/instance: cinder.csi.openstack.org",
+];
+
+/// Adds the maps of strings by which objects are found and known.
+fn note_marks(object: &Value, found: &mut BTreeSet<String>) {
+    let Value::Object(fields) = object else {
+        object
+            .as_array()
+            .into_iter()
+            .flatten()
+            .for_each(|one| note_marks(one, found));
+        return;
+    };
+    for (field, value) in fields {
+        match (field.as_str(), value) {
+            // Alerts have labels and annotations too.
+            ("groups", _) => {}
+            ("labels" | "annotations" | "matchLabels" | "selector", Value::Object(pairs))
+                if pairs.values().all(Value::is_string) =>
+            {
+                for (key, value) in pairs {
+                    let value = match value.as_str().unwrap_or_default() {
+                        VERSION => "{version}",
+                        _ if key == APPLIED_HASH || key.ends_with("-hash") => "{hash}",
+                        value => value,
+                    };
+                    found.insert(format!("{field} {key}: {value}"));
+                }
+            }
+            _ => note_marks(value, found),
+        }
+    }
+}
+
+#[test]
+fn the_objects_of_an_instance_keep_their_marks() {
+    let mut found = BTreeSet::new();
+    for object in render_all(&json!({"name": NAME, "uid": "driver-uid"}), "cinder-csi") {
+        note_marks(&object, &mut found);
+    }
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), MARKS);
+}
+
+/// Marks that people set, and those that the operator writes on ways that the other tests do not go.
+#[test]
+fn marks_that_are_read_are_those_that_were_written() {
+    assert_eq!(
+        [
+            INSTANCE_LABEL,
+            MANAGED_BY_LABEL,
+            MANAGED_BY,
+            OWNER_UID_ANNOTATION,
+            APPLIED_HASH,
+            DEFAULT_CLASS_ANNOTATION,
+            VOLUME_TYPE_ANNOTATION,
+            MISSING_SINCE_ANNOTATION,
+            MOVE_PROJECT,
+            DISABLE_TOPOLOGY,
+            STANDS_FOR,
+            adoption::NOTE,
+            UNREGISTERING_SINCE,
+            UPDATES_STOPPED_SINCE,
+            FORCE_DELETE,
+        ],
+        [
+            "csi.openstack.org/instance",
+            "app.kubernetes.io/managed-by",
+            "cinder-csi-operator",
+            "csi.openstack.org/owner-uid",
+            "csi.openstack.org/applied-hash",
+            "storageclass.kubernetes.io/is-default-class",
+            "csi.openstack.org/volume-type",
+            "csi.openstack.org/volume-type-missing-since",
+            "csi.openstack.org/move-project",
+            "csi.openstack.org/disable-topology",
+            "csi.openstack.org/stands-for-version",
+            "csi.openstack.org/takeover",
+            "csi.openstack.org/unregistering-since",
+            "csi.openstack.org/updates-stopped-since",
+            "csi.openstack.org/force-delete",
+        ]
+    );
+    assert_eq!(
+        (GROUP, KIND, PLURAL),
+        ("csi.openstack.org", "CinderCSIDriver", "cindercsidrivers")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.driver().finalizers(), ["csi.openstack.org/volume-safe-teardown"]);
+    let secret = world.api.get(OWN_SECRET).expect("the Secret");
+    let keys: Vec<&String> = secret["data"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(keys, ["cloud.conf", "places", "salt"]);
+    let mut found = BTreeSet::new();
+    for path in [OWN_SECRET, DEPLOYMENT] {
+        let object = world.api.get(path).expect("the object");
+        note_marks(&json!({"annotations": object["metadata"]["annotations"]}), &mut found);
+        note_marks(
+            &json!({"annotations": object["spec"]["template"]["metadata"]["annotations"]}),
+            &mut found,
+        );
+    }
+    assert_eq!(
+        found.iter().map(String::as_str).collect::<Vec<_>>(),
+        [
+            "annotations csi.openstack.org/applied-hash: {hash}",
+            "annotations csi.openstack.org/credentials-hash: {hash}",
+            "annotations csi.openstack.org/owner-uid: driver-uid",
+            "annotations csi.openstack.org/regions: one",
+        ]
+    );
+    let annotations = json!({"csi.openstack.org/restarted-for-credentials": "0123"});
+    let deployment = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+    assert_eq!(DriverCredentials::restart_of(&deployment).as_deref(), Some("0123"));
+
+    // A class that bears a label of a user is deleted and created.
+    let mut class = world.api.get(CLASS).expect("the class");
+    class["metadata"]["labels"]["team"] = json!("storage");
+    class["reclaimPolicy"] = json!("Retain");
+    world.api.put(CLASS, class);
+    world.api.cut_writes_to(CLASS, 1);
+    assert!(world.reconcile().await.is_err());
+    let annotations = world.driver().metadata.annotations.unwrap_or_default();
+    assert_eq!(
+        annotations.into_iter().collect::<Vec<_>>(),
+        [(
+            "csi.openstack.org/made-anew".to_owned(),
+            r#"{"StorageClass cinder":{"labels":{"team":"storage"}}}"#.to_owned()
+        )]
+    );
+    world.api.cut_writes_to(CLASS, usize::MAX);
+    world.reconcile().await.expect("reconciled");
+    let managers: Vec<String> = world.api.take_managers().into_iter().collect();
+    assert_eq!(managers, ["cinder-csi-operator", "cinder-csi-operator-keeper"]);
+    assert_eq!(FIELD_MANAGER, "cinder-csi-operator");
+}
+
+#[test]
+fn the_startup_taint_keeps_its_key() {
+    let mut driver = CinderCSIDriver::new(NAME, mk_spec());
+    driver.spec.node.startup_taint.enabled = true;
+    let resolved = crate::resolve::resolve(&driver, &crate::resolve::tests::mk_environment()).expect("resolved");
+    assert_eq!(
+        resolved.node.startup_taint.as_deref(),
+        Some("cinder.csi.openstack.org/agent-not-ready")
+    );
+}
+
+#[test]
+fn leases_keep_their_names() {
+    let Command::Run(args) = command(&["run"]) else {
+        panic!("not run");
+    };
+    let sidecars = Component::ALL.into_iter().filter_map(|component| component.lease(NAME));
+    let mut leases: Vec<String> = sidecars.chain([args.lease_name]).collect();
+    leases.sort();
+    assert_eq!(
+        leases,
+        [
+            "cinder-csi-openstack-org",
+            "cinder-csi-operator",
+            "external-attacher-leader-cinder-csi-openstack-org",
+            "external-health-monitor-leader-cinder-csi-openstack-org",
+            "external-resizer-cinder-csi-openstack-org",
+            "external-snapshotter-leader-cinder-csi-openstack-org",
+        ]
+    );
+    // What these programs are allowed to write, and the Lease of the snapshot-controller.
+    let objects = render_all(&json!({"name": NAME}), "cinder-csi");
+    let rules = objects
+        .iter()
+        .flat_map(|object| object["rules"].as_array().into_iter().flatten());
+    let leases: BTreeSet<&str> = rules
+        .filter(|rule| rule["resources"] == json!(["leases"]))
+        .flat_map(|rule| rule["resourceNames"].as_array().into_iter().flatten())
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(
+        leases.into_iter().collect::<Vec<_>>(),
+        [
+            "cinder-csi-openstack-org",
+            "external-attacher-leader-cinder-csi-openstack-org",
+            "external-health-monitor-leader-cinder-csi-openstack-org",
+            "external-resizer-cinder-csi-openstack-org",
+            "external-snapshotter-leader-cinder-csi-openstack-org",
+            "snapshot-controller-leader",
+        ]
+    );
+}
+
+/// Each with its labels.
+const METRICS: [&str; 25] = [
+    "cinder_csi_operator_api_budget_remaining{driver}",
+    "cinder_csi_operator_api_writes_total{kind,verb,result}",
+    "cinder_csi_operator_backend_up{driver,cloud,service}",
+    "cinder_csi_operator_condition{driver,type,status}",
+    "cinder_csi_operator_credential_expiry_timestamp_seconds{driver,cloud,kind}",
+    "cinder_csi_operator_credential_valid{driver,cloud}",
+    "cinder_csi_operator_deletion_blockers{driver,kind}",
+    "cinder_csi_operator_drift_repaired_total{driver,kind}",
+    "cinder_csi_operator_leader{}",
+    "cinder_csi_operator_nodes{driver,state}",
+    "cinder_csi_operator_openstack_request_duration_seconds{service,operation}",
+    "cinder_csi_operator_openstack_requests_total{service,operation,code}",
+    "cinder_csi_operator_openstack_tokens_total{result}",
+    "cinder_csi_operator_queue_duration_seconds{}",
+    "cinder_csi_operator_quota_limit{driver,cloud,resource,volume_type}",
+    "cinder_csi_operator_quota_used{driver,cloud,resource,volume_type}",
+    "cinder_csi_operator_reconcile_duration_seconds{}",
+    "cinder_csi_operator_reconcile_failures{driver}",
+    "cinder_csi_operator_reconcile_total{result}",
+    "cinder_csi_operator_rollout_state{driver,component,state}",
+    "cinder_csi_operator_secret_rotations_total{driver,method}",
+    "cinder_csi_operator_stuck_volume_oldest_timestamp_seconds{driver,operation}",
+    "cinder_csi_operator_stuck_volumes{driver,operation,reason}",
+    "cinder_csi_operator_topology_mismatched_zones{driver,side}",
+    "cinder_csi_operator_volumes{driver,kind}",
+];
+
+#[test]
+fn metrics_keep_their_names_and_labels() {
+    let described = Metrics::new().expect("metrics").descriptions();
+    let found: BTreeSet<String> = described
+        .iter()
+        .map(|metric| format!("{}{{{}}}", metric.fq_name, metric.variable_labels.join(",")))
+        .collect();
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), METRICS);
+}
