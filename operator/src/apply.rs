@@ -29,9 +29,9 @@ use tokio::time::Instant;
 use crate::{
     events::Notice,
     metrics::Metrics,
-    objects::{FIELD_MANAGER, KEEPER, Key, kind},
+    objects::{FIELD_MANAGER, Key, kind},
     operands::{KINDS, MANAGED_BY_LABEL},
-    plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences, is_half_made, kept, uid_of},
+    plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences, uid_of},
 };
 
 /// Pauses between the tries to make an object anew whose predecessor was deleted: nobody can do without it for long.
@@ -137,43 +137,26 @@ impl Writer {
         Ok(serde_json::to_value(result?)?)
     }
 
-    /// Applies to an object that is there, and ends what a recreation that was cut short has begun.
-    async fn update(&self, desired: &Desired, uid: &str) -> Result<Value, ApplyError> {
-        let made = self.apply(desired, Some(uid)).await?;
-        if !is_half_made(&made) {
-            return Ok(made);
+    /// Puts on an object what others had put on its predecessor, and returns what it is then. The apply before did not name it: the
+    /// operator's next applies leave it alone, and people can change it.
+    async fn put_back(&self, key: &Key, there: Value, kept: &Kept) -> Result<Value, ApplyError> {
+        let missing = kept.missing_in(&there);
+        if missing.is_empty() {
+            return Ok(there);
         }
-        // The keeper gives up all else.
-        let kept = kept(&desired.object, &made);
-        let part = json!({
-            "apiVersion": made["apiVersion"],
-            "kind": made["kind"],
-            "metadata": {"name": desired.key.name, "uid": uid, "annotations": kept.annotations, "labels": kept.labels},
-        });
-        self.keep(&desired.key, &part, PatchParams::apply(KEEPER).force()).await
-    }
-
-    /// Creates the object with what others had put on its predecessor: in one write, so that nothing gets lost in between, and under
-    /// a manager of its own, so that this outlives the operator's applies and people can change it.
-    async fn create_with(&self, desired: &Desired, kept: &Kept) -> Result<Value, ApplyError> {
-        if kept.is_empty() {
-            return self.apply(desired, None).await;
-        }
-        let object = with_kept(desired, kept);
-        self.keep(&desired.key, &object, PatchParams::apply(KEEPER)).await
-    }
-
-    /// The same for an object that is gone, and then the operator's own fields: without those that others had taken from it, such as the
-    /// mark of the default class.
-    async fn create_again(&self, desired: &Desired, kept: &Kept) -> Result<Value, ApplyError> {
-        let mut own = desired.clone();
-        for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
-            if let Some(wanted) = own.object["metadata"][part].as_object_mut() {
-                wanted.retain(|name, _| !names.contains_key(name));
-            }
-        }
-        let made = self.create_with(&own, kept).await?;
-        self.update(&own, &uid_of(&made)).await
+        let patch = json!({"metadata": {
+            "uid": uid_of(&there),
+            "annotations": missing.annotations,
+            "labels": missing.labels,
+        }});
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = api_for(&self.client, key)?;
+        let result = api.patch(&key.name, &params, &Patch::Merge(&patch)).await;
+        self.metrics.api_write(key.kind, "patch", result.is_ok());
+        Ok(serde_json::to_value(result?)?)
     }
 
     /// Asks whether an object like this would be accepted, under a name that no object has.
@@ -190,13 +173,6 @@ impl Writer {
         result
             .map(drop)
             .map_err(|error| ApplyError::NotReplaced(Box::new(error)))
-    }
-
-    async fn keep(&self, key: &Key, object: &Value, params: PatchParams) -> Result<Value, ApplyError> {
-        let api = api_for(&self.client, key)?;
-        let result = api.patch(&key.name, &params, &Patch::Apply(object)).await;
-        self.metrics.api_write(key.kind, "apply", result.is_ok());
-        Ok(serde_json::to_value(result?)?)
     }
 
     /// Deletes the object of this uid and version, and makes it anew at once: it is missing for no longer than that takes. Not before
@@ -223,13 +199,8 @@ impl Writer {
         let mut pauses = RECREATE_PAUSES.iter();
         loop {
             // The old object, which a finalizer keeps for a moment, would be met again.
-            let failure = match self.create_with(desired, kept).await {
-                Ok(made) if made["metadata"]["uid"] != uid => {
-                    if kept.is_empty() {
-                        return Ok(made);
-                    }
-                    return self.update(desired, &uid_of(&made)).await;
-                }
+            let failure = match self.apply(desired, None).await {
+                Ok(made) if made["metadata"]["uid"] != uid => return self.put_back(&desired.key, made, kept).await,
                 Ok(_) => ApplyError::StillThere,
                 Err(error) => error,
             };
@@ -422,10 +393,28 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
         if failed_stage.is_some_and(|failed| stage.is_none_or(|stage| stage > failed)) {
             break;
         }
-        if let Err((key, error)) = carry_out_one(writer, action, &mut outcome, &mut created, &mut records).await {
-            let message = format!("{error}{}", missing_right(&key, &error));
-            outcome.failures.push(FailedWrite { key, message });
+        if let Err(error) = carry_out_one(writer, action, &mut outcome, &mut created, &mut records).await {
+            let key = action.key();
+            let message = format!("{error}{}", missing_right(key, &error));
+            outcome.failures.push(FailedWrite {
+                key: key.clone(),
+                message,
+            });
             failed_stage = failed_stage.or(stage).or(Some(crate::operands::Stage::Base));
+        }
+    }
+    for (key, there) in live {
+        let Some(kept) = records.find(key).filter(|_| !outcome.written.contains_key(key)) else {
+            continue;
+        };
+        match writer.put_back(key, there.clone(), &kept).await {
+            Ok(made) => {
+                outcome.written.insert(key.clone(), Some(made));
+            }
+            Err(error) => outcome.failures.push(FailedWrite {
+                key: key.clone(),
+                message: error.to_string(),
+            }),
         }
     }
     let is_there = |key: &str| {
@@ -479,33 +468,22 @@ async fn carry_out_one(
     outcome: &mut Outcome,
     created: &mut Vec<String>,
     records: &mut Records,
-) -> Result<(), (Key, ApplyError)> {
+) -> Result<(), ApplyError> {
+    // Of an object that was deleted to be created again when that was cut short.
+    let kept = records.find(action.key()).unwrap_or_default();
     match action {
         Action::Create(desired) => {
-            let made = match records.find(&desired.key) {
-                Some(kept) => writer.create_again(desired, &kept).await,
-                None => writer.apply(desired, None).await,
-            };
-            let made = made.map_err(|error| (desired.key.clone(), error))?;
+            write(writer, desired, None, &kept, outcome).await?;
             created.push(desired.key.to_string());
-            note(desired, made, outcome);
         }
         Action::Update { desired, uid } => {
-            let made = writer
-                .update(desired, uid)
-                .await
-                .map_err(|error| (desired.key.clone(), error))?;
+            write(writer, desired, Some(uid), &kept, outcome).await?;
             outcome
                 .notices
                 .push(Notice::normal("Updated", "Apply", format!("updated {}", desired.key)));
-            note(desired, made, outcome);
         }
         Action::Repair { desired, uid, fields } => {
-            let made = writer
-                .apply(desired, Some(uid))
-                .await
-                .map_err(|error| (desired.key.clone(), error))?;
-            note(desired, made, outcome);
+            write(writer, desired, Some(uid), &kept, outcome).await?;
             if !outcome.left.contains_key(&desired.key) {
                 let sentence = format!(
                     "{} had been changed ({}) and was put right",
@@ -523,9 +501,7 @@ async fn carry_out_one(
             resource_version,
             kept,
         } => {
-            let failed = |error| (desired.key.clone(), error);
-            let made = writer.recreate(desired, uid, resource_version, kept, records).await;
-            let made = made.map_err(failed)?;
+            let made = writer.recreate(desired, uid, resource_version, kept, records).await?;
             let sentence = format!(
                 "{} was made anew, because {} cannot be changed; what was made from it before stays as it is",
                 desired.key,
@@ -535,12 +511,28 @@ async fn carry_out_one(
             note(desired, made, outcome);
         }
         Action::Prune { key, uid } => {
-            writer.delete(key, uid).await.map_err(|error| (key.clone(), error))?;
+            writer.delete(key, uid).await?;
             let sentence = format!("removed {key}, which is no longer wanted");
             outcome.notices.push(Notice::normal("Pruned", "Apply", sentence));
             outcome.written.insert(key.clone(), None);
         }
     }
+    Ok(())
+}
+
+/// Applies what the operator wants of an object and puts back `kept`, which is not the operator's even where it wants it too, such as
+/// the mark of the default class.
+async fn write(
+    writer: &Writer,
+    desired: &Desired,
+    uid: Option<&str>,
+    kept: &Kept,
+    outcome: &mut Outcome,
+) -> Result<(), ApplyError> {
+    let own = desired.without(kept);
+    let made = writer.apply(&own, uid).await?;
+    let made = writer.put_back(&own.key, made, kept).await?;
+    note(&own, made, outcome);
     Ok(())
 }
 

@@ -11,9 +11,6 @@ use crate::operands::{COMPONENT_LABEL, Operand, SNAPSHOT_CONTROLLER};
 /// Owner of every field that the operator writes.
 pub const FIELD_MANAGER: &str = "cinder-csi-operator";
 
-/// Owner of what others had put on an object that was made anew.
-pub const KEEPER: &str = "cinder-csi-operator-keeper";
-
 /// Names of kinds that are treated in a way of their own.
 pub mod kind {
     /// What the cluster knows of the driver.

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::{
-    objects::{FIELD_MANAGER, KEEPER, Key, Owner, is_applied, kind, maker_of},
+    objects::{FIELD_MANAGER, Key, Owner, is_applied, kind, maker_of},
     observe::owns_annotation,
     operands::{DEFAULT_CLASS_ANNOTATION, Handling, Operand, Stage},
 };
@@ -82,6 +82,17 @@ impl Desired {
             handling: self.handling,
             ..Self::new(self.key.clone(), self.stage, object)
         }
+    }
+
+    /// The same intent, but for labels and annotations that are left to others.
+    pub(crate) fn without(&self, kept: &Kept) -> Self {
+        let mut own = self.clone();
+        for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
+            if let Some(wanted) = own.object["metadata"][part].as_object_mut() {
+                wanted.retain(|name, _| !names.contains_key(name));
+            }
+        }
+        own
     }
 
     /// The hash of the intent.
@@ -185,6 +196,19 @@ impl Kept {
     /// Whether nobody put anything there.
     pub fn is_empty(&self) -> bool {
         self.annotations.is_empty() && self.labels.is_empty()
+    }
+
+    /// What an object does not have.
+    pub(crate) fn missing_in(&self, object: &Value) -> Self {
+        let missing = |part: &str, all: &BTreeMap<String, String>| {
+            let mut missing = all.clone();
+            missing.retain(|name, _| object["metadata"][part].get(name.as_str()).is_none());
+            missing
+        };
+        Self {
+            annotations: missing("annotations", &self.annotations),
+            labels: missing("labels", &self.labels),
+        }
     }
 }
 
@@ -308,7 +332,7 @@ fn plan_existing(plan: &mut Plan, wanted: &Desired, there: &Value, unrepairable:
     let applied = there["metadata"]["annotations"][APPLIED_HASH].as_str();
     let fields = differences(&wanted.object, there, NAMED_FIELDS);
     // One that came back from a backup is as it should be and yet not known to be ours: nothing would ever take it away.
-    let is_restored = !is_applied(there) || is_half_made(there);
+    let is_restored = !is_applied(there);
     if fields.is_empty() && !is_restored {
         return;
     }
@@ -386,19 +410,9 @@ fn own_fields(there: &Value) -> impl Iterator<Item = &Value> {
         .map(|entry| &entry["fieldsV1"])
 }
 
-/// Whether an object was being made anew when that was cut short: more of it than what others had put there is still the keeper's.
-pub(crate) fn is_half_made(object: &Value) -> bool {
-    let managers = object["metadata"]["managedFields"].as_array();
-    let mut keepers = managers
-        .into_iter()
-        .flatten()
-        .filter(|entry| entry["manager"] == KEEPER);
-    keepers.any(|entry| owns_annotation(&entry["fieldsV1"], APPLIED_HASH))
-}
-
 /// Labels and annotations of others, such as the mark of the default StorageClass that an administrator has set: they must
 /// not get lost because the object is made anew.
-pub(crate) fn kept(wanted: &Value, there: &Value) -> Kept {
+fn kept(wanted: &Value, there: &Value) -> Kept {
     // It tells of an object that does not exist any more.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let of_others = |part: &str| -> BTreeMap<String, String> {

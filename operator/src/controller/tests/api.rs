@@ -11,7 +11,7 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::objects::KEEPER;
+use crate::objects::FIELD_MANAGER;
 
 type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
 
@@ -168,14 +168,17 @@ async fn serve(mut handle: Handle, state: Arc<Mutex<State>>) {
     }
 }
 
-/// What the API server notes of an apply, as far as annotations and labels go.
-fn record(manager: &str, body: &Value) -> Value {
+/// What the API server notes of a write of the operator, as far as annotations and labels go.
+fn record(operation: &str, body: &Value) -> Value {
     let names = |map: &str| -> Value {
         let names = body["metadata"][map].as_object().into_iter().flatten();
-        names.map(|(name, _)| (format!("f:{name}"), json!({}))).collect()
+        names
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, _)| (format!("f:{name}"), json!({})))
+            .collect()
     };
     let fields = json!({"f:metadata": {"f:annotations": names("annotations"), "f:labels": names("labels")}});
-    json!({"manager": manager, "operation": "Apply", "fieldsV1": fields})
+    json!({"manager": FIELD_MANAGER, "operation": operation, "fieldsV1": fields})
 }
 
 /// Gives an object what another one has of the annotations and labels of a record.
@@ -240,7 +243,6 @@ impl State {
         }
         match *method {
             Method::GET => self.read(path, query),
-            Method::PATCH if body.get("kind").is_some() && query.contains(KEEPER) => self.keep(path, body),
             Method::POST => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 self.objects.insert(format!("{path}/{name}"), body.clone());
@@ -306,24 +308,6 @@ impl State {
         }
     }
 
-    /// An apply of the keeper, so far of new objects, and of annotations and labels.
-    fn keep(&mut self, path: &str, body: &Value) -> (u16, Value) {
-        let Some(there) = self.objects.get_mut(path) else {
-            self.made += 1;
-            let mut object = body.clone();
-            object["metadata"]["uid"] = json!(format!("uid-{}", self.made));
-            object["metadata"]["managedFields"] = json!([record(KEEPER, body)]);
-            self.objects.insert(path.to_owned(), object.clone());
-            return (200, object);
-        };
-        let entry = record(KEEPER, body);
-        take_over(there, body, &entry);
-        let managers = there["metadata"]["managedFields"].as_array_mut().expect("managers");
-        managers.retain(|entry| entry["manager"] != KEEPER);
-        managers.push(entry);
-        (200, there.clone())
-    }
-
     fn patch(&mut self, path: &str, body: &Value) -> (u16, Value) {
         if let Some(path) = path.strip_suffix("/status") {
             let Some(object) = self.objects.get_mut(path) else {
@@ -356,6 +340,9 @@ impl State {
                     there.retain(|_, value| !value.is_null());
                 }
             }
+            if let Some(managers) = object["metadata"]["managedFields"].as_array_mut() {
+                managers.push(record("Update", body));
+            }
             return (200, object.clone());
         }
         self.made += 1;
@@ -365,11 +352,12 @@ impl State {
         };
         let mut object = body.clone();
         object["metadata"]["uid"] = uid;
-        let mut managers = vec![record("cinder-csi-operator", body)];
-        // What the keeper has of annotations and labels stays.
+        let mut managers = vec![record("Apply", body)];
+        // What others have of annotations and labels stays.
         if let Some(there) = self.objects.get(path) {
             let kept = there["metadata"]["managedFields"].as_array().into_iter().flatten();
-            managers.extend(kept.filter(|entry| entry["manager"] == KEEPER).cloned());
+            let is_other = |entry: &&Value| entry["manager"] != FIELD_MANAGER || entry["operation"] != "Apply";
+            managers.extend(kept.filter(is_other).cloned());
             for entry in &managers[1..] {
                 take_over(&mut object, there, entry);
             }

@@ -312,7 +312,7 @@ async fn what_a_reconcile_leaves_on_objects_is_what_other_versions_know() {
     world.api.cut_writes_to(CLASS, usize::MAX);
     world.reconcile().await.expect("reconciled");
     let managers: Vec<String> = world.api.take_managers().into_iter().collect();
-    assert_eq!(managers, ["cinder-csi-operator", "cinder-csi-operator-keeper"]);
+    assert_eq!(managers, ["cinder-csi-operator"]);
     assert_eq!(FIELD_MANAGER, "cinder-csi-operator");
 }
 
