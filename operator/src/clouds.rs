@@ -1,6 +1,6 @@
 //! What the clouds of a driver are like, as far as they tell: services, zones, volume types, quotas.
 //!
-//! The facts are read by a look of its own, slowly and within a budget, and remembered: a cloud that does not answer leaves
+//! The facts are read by a look of its own, slowly and at a fixed interval, and remembered: a cloud that does not answer leaves
 //! the facts that it told last. Decisions are made from facts by pure functions elsewhere; no time is among them, so that
 //! equal facts are equal.
 
@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
-pub mod budget;
 pub mod certificates;
 mod look;
 mod sessions;

@@ -464,9 +464,6 @@ impl Pass<'_> {
         let now = context.sources.now();
         let next = status::status(previous, seen, now);
         context.metrics.seen(name, seen, now);
-        if let Some((_, budget)) = context.clouds.sessions(name) {
-            context.metrics.budget(name, budget.left());
-        }
         self.tell_claims(seen).await;
         context.metrics.nodes(name, seen.nodes.desired, seen.nodes.registered);
         let is_blocked = seen.removal == Some(Removal::Blocked);

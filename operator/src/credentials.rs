@@ -143,8 +143,6 @@ pub struct Verdict {
     pub in_use: Option<DriverCredentials>,
     /// Whether what the Secret holds now is not what the driver has.
     pub is_changed: bool,
-    /// Whether Keystone was asked for it.
-    pub was_asked: bool,
     /// When to look again.
     pub look_again: Duration,
 }
@@ -373,7 +371,7 @@ impl Checker {
             .insert(key, trial);
         let is_news = before.is_none_or(|trial| trial.result.is_err());
         let short_hash = candidate.credentials.short_hash().to_owned();
-        let verdict = match result.and_then(|tried| accept(candidate.credentials, &tried)) {
+        match result.and_then(|tried| accept(candidate.credentials, &tried)) {
             Ok(credentials) => {
                 if is_news {
                     info!(driver, cloud = source.cloud, hash = short_hash, "the login works");
@@ -393,10 +391,6 @@ impl Checker {
                 Verdict::accepted(credentials, look_again)
             }
             Err(refusal) => refused(refusal, last_good, is_changed, look_again.min(interval)),
-        };
-        Verdict {
-            was_asked: true,
-            ..verdict
         }
     }
 }
@@ -407,7 +401,6 @@ fn refused(refusal: Problem, last_good: Option<DriverCredentials>, is_changed: b
         refusal: Some(refusal),
         in_use: last_good,
         is_changed,
-        was_asked: false,
         look_again,
     }
 }
@@ -429,7 +422,6 @@ impl Verdict {
             refusal: None,
             in_use: Some(credentials),
             is_changed: false,
-            was_asked: false,
             look_again,
         }
     }

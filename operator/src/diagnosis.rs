@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cases      what is under way in Kubernetes, and since when       pure, from the index
-//! inquiry    what Cinder and Nova say of the suspects among them   few requests, within the budget
+//! inquiry    what Cinder and Nova say of the suspects among them   few requests, at a fixed interval
 //! rules      the joined facts → reason and hint                    pure, a table; the first rule that fits counts
 //! ```
 

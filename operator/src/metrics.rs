@@ -174,11 +174,6 @@ impl Metrics {
         self.clouds.rotated(driver, method);
     }
 
-    /// How many requests to the clouds of a driver may be made now.
-    pub fn budget(&self, driver: &str, left: f64) {
-        self.clouds.budget(driver, left);
-    }
-
     /// What was seen of clouds and volumes.
     pub fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
         self.clouds.seen(driver, seen, now);
@@ -353,7 +348,6 @@ mod tests {
         metrics.nodes("d", 3, 2);
         metrics.credentials("d", &[mk_cloud("old"), mk_cloud("default")]);
         metrics.credentials("d", &[mk_cloud("default")]);
-        metrics.budget("d", 3.0);
         metrics.reconcile_failures("d", 2);
         let shown = text(&registry);
         assert!(

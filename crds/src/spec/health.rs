@@ -35,12 +35,6 @@ pub struct Health {
     /// When an operation on a volume is called stuck.
     #[serde(default)]
     pub stuck: StuckHealth,
-
-    /// How many requests per minute the operator makes to the clouds of this driver, logins included. Looks wait when it is
-    /// used up; logins with changed credentials do not.
-    #[serde(default = "api_budget")]
-    #[schemars(range(min = 10, max = 6000))]
-    pub api_budget_per_minute: i32,
 }
 
 impl Default for Health {
@@ -51,7 +45,6 @@ impl Default for Health {
             expiry_critical: expiry_critical(),
             quota: QuotaHealth::default(),
             stuck: StuckHealth::default(),
-            api_budget_per_minute: api_budget(),
         }
     }
 }
@@ -141,10 +134,6 @@ fn expiry_warning() -> String {
 
 fn expiry_critical() -> String {
     "3d".into()
-}
-
-fn api_budget() -> i32 {
-    60
 }
 
 fn quota_interval() -> String {

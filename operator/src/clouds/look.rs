@@ -1,25 +1,17 @@
-//! One look at a cloud: a handful of requests that only read, each within the budget.
-
-use std::time::Duration;
+//! One look at a cloud: a handful of requests that only read.
 
 use cinder_cloud::{Cloud, CloudError, CloudService, Quota, VolumeType};
-use tokio::time::Instant;
 use tracing::debug;
 
-use super::{CloudState, QuotaFact, ServiceFact, Trouble, VolumeTypeFact, budget::Budget, trouble};
+use super::{CloudState, QuotaFact, ServiceFact, Trouble, VolumeTypeFact, trouble};
 
 /// The quotas that something uses up.
 const COUNTED: [&str; 5] = ["volumes", "gigabytes", "snapshots", "backups", "backup_gigabytes"];
 
-/// How long one look waits for the budget in all; the rest is seen by the next one.
-const PATIENCE: Duration = Duration::from_mins(1);
-
 /// Looks at a cloud. What is not told now stays as it was told before.
-pub async fn look(cloud: &Cloud, budget: &Budget, before: &CloudState) -> CloudState {
+pub async fn look(cloud: &Cloud, before: &CloudState) -> CloudState {
     let mut look = Look {
         cloud,
-        budget,
-        until: Instant::now() + PATIENCE,
         state: CloudState {
             is_known: true,
             troubles: Vec::new(),
@@ -36,8 +28,6 @@ pub async fn look(cloud: &Cloud, budget: &Budget, before: &CloudState) -> CloudS
 
 struct Look<'a> {
     cloud: &'a Cloud,
-    budget: &'a Budget,
-    until: Instant,
     state: CloudState,
 }
 
@@ -107,20 +97,12 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The answer; `None` where the budget is used up or the project may not know.
+    /// The answer; `None` where the project may not know.
     async fn ask<T>(
         &mut self,
         service: &'static str,
         answer: impl Future<Output = Result<T, CloudError>>,
     ) -> Result<Option<T>, Unusable> {
-        let patience = self.until.saturating_duration_since(Instant::now());
-        if !self.budget.wait(patience).await {
-            debug!(
-                service,
-                "the budget for requests is used up; what is left is asked later"
-            );
-            return Ok(None);
-        }
         let error = match answer.await {
             Ok(answer) => return Ok(Some(answer)),
             Err(error) => error,

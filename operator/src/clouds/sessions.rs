@@ -1,7 +1,7 @@
 //! The clouds of all drivers: sessions with the credentials that the drivers use, and what looks through them have told.
 //!
 //! A look runs beside the reconciles and wakes one when it saw something new, so that a cloud that does not answer holds
-//! nothing up. Looks are few: one per cloud at a time, each bounded, each within the driver's budget.
+//! nothing up. Looks are few: one per cloud at a time, each bounded, at a fixed interval.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,15 +9,11 @@ use std::{
     time::Duration,
 };
 
-use cinder_cloud::{Cloud, CloudOptions, config::Proxies};
+use cinder_cloud::{Cloud, CloudOptions, Observer, config::Proxies};
 use tokio::{task::AbortHandle, time::Instant};
 use tracing::warn;
 
-use super::{
-    CloudFacts, CloudState, Trouble,
-    budget::{Budget, Spending},
-    look, trouble,
-};
+use super::{CloudFacts, CloudState, Trouble, look, trouble};
 use crate::{metrics::Metrics, observe::Wake, operands::DriverCredentials, resolve::health::HealthSettings};
 
 /// How long one look may take in all.
@@ -33,13 +29,8 @@ pub struct Clouds {
     options: Option<CloudOptions>,
     metrics: Arc<Metrics>,
     wake: Wake,
-    drivers: Arc<Mutex<HashMap<String, Driver>>>,
-}
-
-#[derive(Debug)]
-struct Driver {
-    budget: Arc<Budget>,
-    clouds: BTreeMap<String, Session>,
+    /// By the names of drivers and of their clouds.
+    drivers: Arc<Mutex<HashMap<String, BTreeMap<String, Session>>>>,
 }
 
 #[derive(Debug)]
@@ -108,35 +99,29 @@ impl Clouds {
             return settings.quota_interval;
         };
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = drivers.entry(driver.to_owned()).or_insert_with(|| Driver {
-            budget: Arc::new(Budget::new(settings.api_budget)),
-            clouds: BTreeMap::new(),
-        });
-        known.budget.set_pace(settings.api_budget);
-        known.clouds.retain(|name, _| in_use.contains_key(name));
+        let known = drivers.entry(driver.to_owned()).or_default();
+        known.retain(|name, _| in_use.contains_key(name));
         let mut next = settings.quota_interval;
         for (name, credentials) in in_use {
-            let before = known.clouds.get(name);
+            let before = known.get(name);
             if before.is_none_or(|session| session.hash != credentials.hash() || session.proxies != *proxies) {
                 // The cloud is the same one: what it told stays until it tells anew.
                 let facts = before.map(|session| session.state.facts.clone()).unwrap_or_default();
-                match self.open(options, credentials, proxies, &known.budget, facts) {
-                    Ok(session) => known.clouds.insert(name.clone(), session),
+                match self.open(options, credentials, proxies, facts) {
+                    Ok(session) => known.insert(name.clone(), session),
                     Err(error) => {
                         warn!(driver, cloud = name, %error, "the cloud cannot be looked at");
                         continue;
                     }
                 };
             }
-            let Some(session) = known.clouds.get_mut(name) else {
+            let Some(session) = known.get_mut(name) else {
                 continue;
             };
             let is_looking = session.look.as_ref().is_some_and(|look| !look.is_finished());
             let due = session.due_in(settings.quota_interval);
             if due.is_zero() && !is_looking {
-                let look = self
-                    .clone()
-                    .look(driver.to_owned(), name.clone(), session, &known.budget);
+                let look = self.clone().look(driver.to_owned(), name.clone(), session);
                 session.look = Some(tokio::spawn(look).abort_handle());
             }
             next = next.min(if due.is_zero() {
@@ -154,17 +139,13 @@ impl Clouds {
         options: &CloudOptions,
         credentials: &DriverCredentials,
         proxies: &Proxies,
-        budget: &Arc<Budget>,
         facts: CloudFacts,
     ) -> Result<Session, String> {
         let mut config = credentials.config().ok_or("its configuration cannot be read")?;
         // The driver has them in its environment, and not in its Secret.
         config.proxies = proxies.clone();
         let options = CloudOptions {
-            observer: Arc::new(Spending {
-                metrics: Arc::clone(&self.metrics),
-                budget: Arc::clone(budget),
-            }),
+            observer: Arc::clone(&self.metrics) as Arc<dyn Observer>,
             ..options.clone()
         };
         Ok(Session {
@@ -180,16 +161,10 @@ impl Clouds {
         })
     }
 
-    fn look(
-        self,
-        driver: String,
-        name: String,
-        session: &Session,
-        budget: &Arc<Budget>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let (cloud, before, budget) = (session.cloud.clone(), session.state.clone(), Arc::clone(budget));
+    fn look(self, driver: String, name: String, session: &Session) -> impl Future<Output = ()> + Send + 'static {
+        let (cloud, before) = (session.cloud.clone(), session.state.clone());
         async move {
-            let seen = tokio::time::timeout(LOOK_LIMIT, look(&cloud, &budget, &before)).await;
+            let seen = tokio::time::timeout(LOOK_LIMIT, look(&cloud, &before)).await;
             let seen = seen.unwrap_or_else(|_| CloudState {
                 is_known: true,
                 troubles: vec![Trouble {
@@ -210,7 +185,7 @@ impl Clouds {
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
         let session = drivers
             .get_mut(driver)
-            .and_then(|driver| driver.clouds.get_mut(name))
+            .and_then(|clouds| clouds.get_mut(name))
             .filter(|session| session.cloud.is(cloud));
         let Some(session) = session else { return false };
         session.looked_at = Some(Instant::now());
@@ -230,7 +205,7 @@ impl Clouds {
     /// What the clouds of a driver have told, by their names.
     pub fn states(&self, driver: &str) -> BTreeMap<String, CloudState> {
         let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        let clouds = drivers.get(driver).into_iter().flat_map(|driver| &driver.clouds);
+        let clouds = drivers.get(driver).into_iter().flatten();
         clouds
             .map(|(name, session)| (name.clone(), session.state.clone()))
             .collect()
@@ -245,23 +220,13 @@ impl Clouds {
             .collect()
     }
 
-    /// Sessions with the clouds of a driver, and the budget for what is asked through them.
-    pub fn sessions(&self, driver: &str) -> Option<(BTreeMap<String, Cloud>, Arc<Budget>)> {
+    /// Sessions with the clouds of a driver.
+    pub fn sessions(&self, driver: &str) -> BTreeMap<String, Cloud> {
         let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = drivers.get(driver)?;
-        let clouds = known
-            .clouds
-            .iter()
-            .map(|(name, session)| (name.clone(), session.cloud.clone()));
-        Some((clouds.collect(), Arc::clone(&known.budget)))
-    }
-
-    /// One request was made without a session: a login with what a Secret holds.
-    pub fn spend(&self, driver: &str) {
-        let drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = drivers.get(driver) {
-            known.budget.spend();
-        }
+        let clouds = drivers.get(driver).into_iter().flatten();
+        clouds
+            .map(|(name, session)| (name.clone(), session.cloud.clone()))
+            .collect()
     }
 
     /// Forgets a driver that is gone.
@@ -315,8 +280,7 @@ mod tests {
                 ..Proxies::default()
             };
             clouds.keep("d", &in_use, &HealthSettings::default(), &proxies);
-            let (sessions, _) = clouds.sessions("d").expect("a driver");
-            sessions["c"].clone()
+            clouds.sessions("d")["c"].clone()
         };
         let (direct, again, by_proxy) = (cloud(None), cloud(None), cloud(Some("http://proxy.example.org:3128")));
         assert!(direct.is(&again) && !direct.is(&by_proxy));

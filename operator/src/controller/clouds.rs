@@ -66,9 +66,6 @@ impl Pass<'_> {
         // All at once: one that does not answer takes the whole time of a login, and the others must not wait for it.
         for (cloud, was, wanted, verdict) in join_all(checks).await {
             look_again = look_again.min(verdict.look_again);
-            if verdict.was_asked {
-                context.clouds.spend(name);
-            }
             if let Some(credentials) = &verdict.in_use {
                 in_use.insert(cloud.name.clone(), credentials.clone());
             }

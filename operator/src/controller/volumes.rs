@@ -98,9 +98,7 @@ impl Pass<'_> {
         seen.stuck = known.iter().map(diagnose).collect();
         seen.stuck_others = others;
         seen.stuck_unexplained = is_any_stuck && seen.stuck.is_empty();
-        let again = (!seen.stuck.is_empty())
-            .then(|| context.inquiries.due_in(name))
-            .flatten();
+        let again = is_any_stuck.then(|| context.inquiries.due_in(name)).flatten();
         [next, again].into_iter().flatten().min()
     }
 

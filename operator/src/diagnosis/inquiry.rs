@@ -1,4 +1,4 @@
-//! What the clouds say of the suspects. Only they are asked about, the oldest first, and only as far as the budget goes.
+//! What the clouds say of the suspects. Only they are asked about, the oldest first, some at a time and at a fixed interval.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,16 +11,14 @@ use tokio::{task::AbortHandle, time::Instant};
 use tracing::debug;
 
 use super::{CloudAccess, Operation, Suspect, Word, servers_of};
-use crate::clouds::{Clouds, budget::Budget, trouble};
+use crate::clouds::{Clouds, trouble};
 
-/// How long an answer holds.
-const HOLDS: Duration = Duration::from_mins(2);
-/// How many suspects are asked about at once.
+/// Between two rounds of questions: with the number of suspects, what bounds the requests.
+const ROUND_INTERVAL: Duration = Duration::from_mins(1);
+/// How many suspects one round asks about.
 const AT_ONCE: usize = 20;
 /// How long one round of questions may take in all.
 const ROUND_LIMIT: Duration = Duration::from_mins(1);
-/// How long one question waits for the budget.
-const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the clouds said, by what they were asked about.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +57,7 @@ fn question(operation: Operation, case: &super::Case) -> Option<String> {
 }
 
 /// Asks the clouds about suspects. What gets no answer stays unknown.
-pub async fn ask(clouds: &BTreeMap<String, Cloud>, budget: &Budget, suspects: &[Suspect]) -> Answers {
+pub async fn ask(clouds: &BTreeMap<String, Cloud>, suspects: &[Suspect]) -> Answers {
     let mut answers = Answers::default();
     let until = Instant::now() + ROUND_LIMIT;
     for suspect in suspects.iter().take(AT_ONCE) {
@@ -67,7 +65,7 @@ pub async fn ask(clouds: &BTreeMap<String, Cloud>, budget: &Budget, suspects: &[
             && !answers.volumes.contains_key(&key)
         {
             let by_name = suspect.case.volume_id.is_none();
-            let word = ask_all(clouds, budget, until, &mut answers.access, |cloud| {
+            let word = ask_all(clouds, until, &mut answers.access, |cloud| {
                 look_for(cloud, &key, by_name)
             })
             .await;
@@ -79,7 +77,7 @@ pub async fn ask(clouds: &BTreeMap<String, Cloud>, budget: &Budget, suspects: &[
             if answers.servers.contains_key(&id) {
                 continue;
             }
-            match ask_all(clouds, budget, until, &mut answers.access, |cloud| cloud.server(&id)).await {
+            match ask_all(clouds, until, &mut answers.access, |cloud| cloud.server(&id)).await {
                 Word::Found(server) => answers.servers.insert(id.clone(), Some(server)),
                 Word::Missing => answers.servers.insert(id.clone(), None),
                 Word::Unknown => None,
@@ -99,7 +97,6 @@ async fn look_for(cloud: &Cloud, key: &str, by_name: bool) -> Result<Option<Volu
 /// Asks one cloud after the other. Something is missing only when all say so.
 async fn ask_all<'a, T, F>(
     clouds: &'a BTreeMap<String, Cloud>,
-    budget: &Budget,
     until: Instant,
     access: &mut CloudAccess,
     question: impl Fn(&'a Cloud) -> F,
@@ -109,10 +106,6 @@ where
 {
     let mut word = Word::Missing;
     for cloud in clouds.values() {
-        let patience = until.saturating_duration_since(Instant::now()).min(PATIENCE);
-        if !budget.wait(patience).await {
-            return Word::Unknown;
-        }
         match tokio::time::timeout_at(until, question(cloud)).await {
             Ok(Ok(Some(found))) => return Word::Found(found),
             Ok(Ok(None)) => {}
@@ -142,11 +135,18 @@ struct Round {
     answers: Answers,
     /// What was asked about.
     asked: Vec<(Operation, (&'static str, String))>,
-    at: Instant,
+    /// When it ended; `None` for the first one.
+    at: Option<Instant>,
     task: Option<AbortHandle>,
 }
 
 impl Round {
+    /// Until the next one may begin.
+    fn due_in(&self) -> Duration {
+        self.at
+            .map_or(Duration::ZERO, |at| ROUND_INTERVAL.saturating_sub(at.elapsed()))
+    }
+
     fn is_asking(&self) -> bool {
         self.task.as_ref().is_some_and(|task| !task.is_finished())
     }
@@ -170,26 +170,24 @@ impl Inquiries {
     /// Joins the suspects with what the clouds said, and asks anew where that is due. Those that were not asked about yet are left
     /// out, so that nothing is said twice; they come with the next look, which the answers cause.
     pub fn join(&self, driver: &str, clouds: &Clouds, suspects: Vec<Suspect>) -> Vec<Suspect> {
-        let Some((sessions, budget)) = clouds.sessions(driver).filter(|(sessions, _)| !sessions.is_empty()) else {
+        let sessions = clouds.sessions(driver);
+        if sessions.is_empty() {
             // There is nobody to ask, now or later.
             self.forget(driver);
             return suspects;
-        };
+        }
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
         let round = drivers.entry(driver.to_owned()).or_insert_with(|| Round {
             answers: Answers::default(),
             asked: Vec::new(),
-            at: Instant::now(),
+            at: None,
             task: None,
         });
         let name = |suspect: &Suspect| (suspect.operation, suspect.case.object.clone());
-        let is_new = |suspect: &&Suspect| !round.asked.contains(&name(suspect));
-        let has_new = suspects.iter().take(AT_ONCE).any(|suspect| is_new(&suspect));
-        let is_due = !suspects.is_empty() && (has_new || round.at.elapsed() >= HOLDS);
-        if is_due && !round.is_asking() {
+        if !suspects.is_empty() && round.due_in().is_zero() && !round.is_asking() {
             let task = self
                 .clone()
-                .round(driver.to_owned(), clouds.clone(), sessions, budget, suspects.clone());
+                .round(driver.to_owned(), clouds.clone(), sessions, suspects.clone());
             round.task = Some(tokio::spawn(task).abort_handle());
         }
         if round.asked.is_empty() {
@@ -207,20 +205,13 @@ impl Inquiries {
         known
     }
 
-    async fn round(
-        self,
-        driver: String,
-        clouds: Clouds,
-        sessions: BTreeMap<String, Cloud>,
-        budget: Arc<Budget>,
-        suspects: Vec<Suspect>,
-    ) {
-        let answers = ask(&sessions, &budget, &suspects).await;
+    async fn round(self, driver: String, clouds: Clouds, sessions: BTreeMap<String, Cloud>, suspects: Vec<Suspect>) {
+        let answers = ask(&sessions, &suspects).await;
         {
             let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(round) = drivers.get_mut(&driver) else { return };
             round.answers = answers;
-            round.at = Instant::now();
+            round.at = Some(Instant::now());
             let asked = suspects.iter().take(AT_ONCE);
             round.asked = asked
                 .map(|suspect| (suspect.operation, suspect.case.object.clone()))
@@ -235,9 +226,9 @@ impl Inquiries {
         let round = drivers.get(driver)?;
         if round.is_asking() {
             // The answers wake a reconcile.
-            return Some(HOLDS);
+            return Some(ROUND_INTERVAL);
         }
-        Some(HOLDS.saturating_sub(round.at.elapsed()).max(Duration::from_secs(1)))
+        Some(round.due_in().max(Duration::from_secs(1)))
     }
 
     /// Forgets a driver that is gone.
@@ -312,7 +303,7 @@ mod tests {
     }
 
     async fn reason(clouds: &BTreeMap<String, Cloud>, mut suspect: Suspect) -> &'static str {
-        let answers = ask(clouds, &Budget::new(600), std::slice::from_ref(&suspect)).await;
+        let answers = ask(clouds, std::slice::from_ref(&suspect)).await;
         answers.join(&mut suspect);
         diagnose(&suspect).finding.reason
     }
@@ -349,23 +340,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_is_asked_than_the_budget_allows() {
+    async fn no_more_is_asked_than_one_round_allows() {
         let (sim, clouds, volume) = mk().await;
-        let budget = Budget::new(1);
-        for _ in 0..60 {
-            budget.spend();
-        }
+        let suspects: Vec<Suspect> = (0..AT_ONCE * 2)
+            .map(|number| {
+                let mut suspect = mk_suspect(Operation::Delete, &volume);
+                suspect.case.volume_id = Some(format!("{number:08}-2222-4333-8444-555555555555"));
+                suspect.case.node_server = None;
+                suspect
+            })
+            .collect();
         sim.clear_log();
-        let suspects = vec![mk_suspect(Operation::Attach, &volume)];
-        let answers = ask(&clouds, &budget, &suspects).await;
-        assert!(sim.log().is_empty() && answers.volumes.values().all(|word| *word == Word::Unknown));
+        let answers = ask(&clouds, &suspects).await;
+        assert_eq!(answers.volumes.len(), AT_ONCE);
+        let asked = sim.log().iter().filter(|entry| entry.service == "cinder").count();
+        assert_eq!(asked, AT_ONCE);
     }
 
     fn mk_round(task: Option<AbortHandle>) -> Round {
         Round {
             answers: Answers::default(),
             asked: vec![(Operation::Attach, ("VolumeAttachment", "va".to_owned()))],
-            at: Instant::now(),
+            at: Some(Instant::now()),
             task,
         }
     }
@@ -382,11 +378,11 @@ mod tests {
                 .insert("d".to_owned(), mk_round(task))
         };
         put(Some(task));
-        tokio::time::advance(HOLDS * 2).await;
-        assert_eq!(inquiries.due_in("d"), Some(HOLDS));
+        tokio::time::advance(ROUND_INTERVAL * 2).await;
+        assert_eq!(inquiries.due_in("d"), Some(ROUND_INTERVAL));
         put(None);
-        assert_eq!(inquiries.due_in("d"), Some(HOLDS));
-        tokio::time::advance(HOLDS * 2).await;
+        assert_eq!(inquiries.due_in("d"), Some(ROUND_INTERVAL));
+        tokio::time::advance(ROUND_INTERVAL * 2).await;
         assert_eq!(inquiries.due_in("d"), Some(Duration::from_secs(1)));
     }
 

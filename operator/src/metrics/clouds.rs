@@ -18,7 +18,6 @@ use crate::{
 pub(super) struct CloudMetrics {
     expiry: IntGaugeVec,
     backend_up: IntGaugeVec,
-    budget: IntGaugeVec,
     quota_used: IntGaugeVec,
     quota_limit: IntGaugeVec,
     mismatched_zones: IntGaugeVec,
@@ -40,11 +39,6 @@ impl CloudMetrics {
                 "backend_up",
                 "1 while a service of a cloud answers as it should",
                 &["driver", "cloud", "service"],
-            )?,
-            budget: gauge(
-                "api_budget_remaining",
-                "Requests that the operator may make to the clouds of a driver now; negative when it had to make more",
-                &["driver"],
             )?,
             quota_used: gauge(
                 "quota_used",
@@ -88,7 +82,6 @@ impl CloudMetrics {
         let gauges = [
             &self.expiry,
             &self.backend_up,
-            &self.budget,
             &self.quota_used,
             &self.quota_limit,
             &self.mismatched_zones,
@@ -107,11 +100,6 @@ impl CloudMetrics {
     /// Changed credentials came into use.
     pub(super) fn rotated(&self, driver: &str, method: &str) {
         self.rotations.with_label_values(&[driver, method]).inc();
-    }
-
-    pub(super) fn budget(&self, driver: &str, left: f64) {
-        #[allow(clippy::cast_possible_truncation, reason = "a few thousand at most")]
-        self.budget.with_label_values(&[driver]).set(left.floor() as i64);
     }
 
     /// Sets everything of a driver; what is no longer there goes.
@@ -199,7 +187,6 @@ impl CloudMetrics {
         let gauges = [
             &self.expiry,
             &self.backend_up,
-            &self.budget,
             &self.quota_used,
             &self.quota_limit,
             &self.mismatched_zones,

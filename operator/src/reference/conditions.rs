@@ -871,7 +871,7 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "False",
         "Throttled",
         "A service of a cloud wants fewer requests.",
-        "Lower spec.health.apiBudgetPerMinute, or ask for a higher limit.",
+        "Raise spec.health.quota.interval, or ask for a higher limit.",
     ),
     row(
         ConditionType::BackendReachable,

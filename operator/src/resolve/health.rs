@@ -26,8 +26,6 @@ pub struct HealthSettings {
     pub quota_critical: u64,
     /// When operations on volumes are stuck.
     pub stuck: StuckSettings,
-    /// Requests per minute to all clouds of the driver.
-    pub api_budget: u32,
 }
 
 /// How long operations on volumes may take.
@@ -77,7 +75,6 @@ pub fn settings(health: &Health) -> HealthSettings {
         quota_warn: percent(*warn),
         quota_critical: percent(*critical),
         stuck: stuck(&health.stuck),
-        api_budget: u32::try_from(health.api_budget_per_minute).unwrap_or(1).max(1),
     }
 }
 
@@ -136,9 +133,6 @@ mod tests {
         let settings = HealthSettings::default();
         assert_eq!(settings.expiry_warning, Duration::from_hours(14 * 24));
         assert_eq!(settings.stuck.attach, Duration::from_mins(5));
-        assert_eq!(
-            (settings.quota_warn, settings.quota_critical, settings.api_budget),
-            (80, 95, 60)
-        );
+        assert_eq!((settings.quota_warn, settings.quota_critical), (80, 95));
     }
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use cinder_cloud::{CloudConfig, CloudOptions};
 use openstack_sim::{Effect, Fault, Identity, Quota as SimQuota, Sim, SimConfig};
 
@@ -34,7 +36,7 @@ async fn a_look_tells_services_zones_types_quotas_and_the_end_of_the_credential(
         ..SimConfig::default()
     })
     .await;
-    let state = look(&cloud, &Budget::new(600), &CloudState::default()).await;
+    let state = look(&cloud, &CloudState::default()).await;
     assert!(state.is_known && state.troubles.is_empty(), "{:?}", state.troubles);
     assert_eq!(state.facts.volume_zones, ["east", "west"]);
     assert_eq!(state.facts.compute_zones, ["nova"]);
@@ -56,11 +58,10 @@ async fn a_look_tells_services_zones_types_quotas_and_the_end_of_the_credential(
 #[tokio::test]
 async fn a_service_that_fails_is_named_and_what_it_told_before_stays() {
     let (sim, cloud) = mk(SimConfig::default()).await;
-    let budget = Budget::new(600);
-    let before = look(&cloud, &budget, &CloudState::default()).await;
+    let before = look(&cloud, &CloudState::default()).await;
     sim.fault(Fault::on("list_volume_types").effect(Effect::status(500)))
         .expect("a fault");
-    let after = look(&cloud, &budget, &before).await;
+    let after = look(&cloud, &before).await;
     assert_eq!(after.facts.volume_types, before.facts.volume_types);
     assert_eq!(after.facts.compute_zones, before.facts.compute_zones);
     let troubles: Vec<_> = after.troubles.iter().map(|one| (one.service, one.reason)).collect();
@@ -74,7 +75,7 @@ async fn what_the_project_may_not_know_is_no_trouble() {
         .expect("a fault");
     sim.fault(Fault::on("get_volume_limits").effect(Effect::status(403)))
         .expect("a fault");
-    let state = look(&cloud, &Budget::new(600), &CloudState::default()).await;
+    let state = look(&cloud, &CloudState::default()).await;
     assert!(
         state.troubles.is_empty() && state.facts.quota.is_empty(),
         "{:?}",
@@ -87,7 +88,7 @@ async fn a_cloud_that_lets_nobody_in_is_asked_for_nothing_else() {
     let (sim, cloud) = mk(SimConfig::default()).await;
     sim.fault(Fault::on("issue_token").effect(Effect::status(401)))
         .expect("a fault");
-    let state = look(&cloud, &Budget::new(600), &CloudState::default()).await;
+    let state = look(&cloud, &CloudState::default()).await;
     let troubles: Vec<_> = state.troubles.iter().map(|one| (one.service, one.reason)).collect();
     assert_eq!(troubles, [("identity", trouble::UNAUTHORIZED)]);
     assert!(

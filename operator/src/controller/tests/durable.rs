@@ -370,8 +370,7 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 25] = [
-    "cinder_csi_operator_api_budget_remaining{driver}",
+const METRICS: [&str; 24] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_backend_up{driver,cloud,service}",
     "cinder_csi_operator_condition{driver,type,status}",

@@ -379,7 +379,7 @@ async fn reloads(reached: &mut Reached) {
     }
 }
 
-/// Looks at a cloud, which counts requests, logins and what is left of the budget.
+/// Looks at a cloud, which counts requests and logins.
 async fn clouds(reached: &mut Reached) {
     // A second installation in this process changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -396,8 +396,6 @@ async fn clouds(reached: &mut Reached) {
     clouds.keep(NAME, &in_use, &HealthSettings::default(), &Proxies::default());
     let look = tokio::time::timeout(Duration::from_mins(1), seen.next()).await;
     look.expect("a look ends");
-    let (_, budget) = clouds.sessions(NAME).expect("a session");
-    metrics.budget(NAME, budget.left());
     reached.metrics(&metrics);
 }
 

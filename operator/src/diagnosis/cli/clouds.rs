@@ -12,7 +12,7 @@ use super::{
     optional,
 };
 use crate::{
-    clouds::{CloudState, budget::Budget, look, trouble},
+    clouds::{CloudState, look, trouble},
     operands::DriverCredentials,
     resolve::namespace_of,
     status::find,
@@ -20,8 +20,6 @@ use crate::{
 
 /// How long one request to the cloud may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests one diagnosis may make.
-const BUDGET: u32 = 100;
 
 /// Asks the clouds, where the driver's Secret may be read; else the conditions tell what the operator knows. Says whether the
 /// clouds were asked.
@@ -39,7 +37,6 @@ pub(super) async fn ask_clouds(
         .map(|controller| controller.ready);
     let namespace = driver.map_or(namespace, |driver| namespace_of(driver, namespace));
     let credentials = credentials(client, name, namespace, notes).await;
-    let budget = Budget::new(BUDGET);
     let (mut clouds, mut looks) = (BTreeMap::new(), Vec::new());
     let mut zone_map = BTreeMap::new();
     for (name, part) in credentials.iter().flat_map(DriverCredentials::split) {
@@ -51,7 +48,7 @@ pub(super) async fn ask_clouds(
         zone_map.extend(config.topology.zone_map.clone());
         match Cloud::new(config, options) {
             Ok(cloud) => {
-                looks.push(look(&cloud, &budget, &CloudState::default()).await);
+                looks.push(look(&cloud, &CloudState::default()).await);
                 clouds.insert(name, cloud);
             }
             Err(error) => notes.push(format!("the cloud cannot be asked: {error}")),
@@ -62,7 +59,7 @@ pub(super) async fn ask_clouds(
     } else {
         access_by_looks(&looks)
     };
-    let answers = ask(&clouds, &budget, under_way).await;
+    let answers = ask(&clouds, under_way).await;
     for suspect in under_way {
         answers.join(suspect);
         let case = &mut suspect.case;
