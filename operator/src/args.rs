@@ -10,6 +10,7 @@ use csi_kit::{endpoint::TcpAddress, telemetry::LogFormat};
 use crate::images::{Component, InstalledImages};
 use crate::observe::{OptionalApi, OptionalApis};
 use crate::restrictions::Restrictions;
+use crate::units;
 
 /// The version of this operator, and of the driver that it installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -287,15 +288,8 @@ pub enum Output {
     Json,
 }
 
-/// A time such as 90s, 5m or 1h30m; more than none.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let signed: jiff::SignedDuration = text
-        .parse()
-        .map_err(|e| format!("{e}; write it as in 90s, 5m or 1h30m"))?;
-    match Duration::try_from(signed) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("it must be more than nothing, as in 90s, 5m or 1h30m".into()),
-    }
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    units::duration(text).ok_or("it must be a time of more than nothing, as in 90s, 5m or 1h30m")
 }
 
 #[cfg(test)]

@@ -52,5 +52,6 @@ pub mod startup_taint;
 pub mod status;
 mod table;
 pub mod teardown;
+mod units;
 pub mod wiring;
 mod words;

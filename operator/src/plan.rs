@@ -8,18 +8,17 @@
 mod owned;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::{
     objects::{FIELD_MANAGER, Key, Owner, is_applied, kind, maker_of},
     observe::owns_annotation,
     operands::{DEFAULT_CLASS_ANNOTATION, Handling, Operand, Stage},
+    words::short_hash,
 };
 
 pub(crate) use owned::differences;
@@ -110,19 +109,7 @@ fn intent_hash(kind: &str, object: &Value) -> String {
     {
         data.values_mut().for_each(|value| *value = Value::Null);
     }
-    short_hash(object.to_string().as_bytes())
-}
-
-/// The first 16 hexadecimal digits of the SHA-256 sum.
-pub(crate) fn short_hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .take(8)
-        .fold(String::new(), |mut hex, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+    short_hash(object.to_string(), 16)
 }
 
 /// One write.

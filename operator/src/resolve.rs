@@ -1,7 +1,7 @@
 //! What a spec means in this cluster: every default decided, every doubt said. A pure function.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
 use cinder_csi_crds::{
@@ -11,13 +11,14 @@ use cinder_csi_crds::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
-use sha2::{Digest, Sha256};
 
 use crate::clouds::CloudFacts;
 use crate::images::{Component, ImageSet, InstalledImages};
 use crate::observe::{OptionalApi, OptionalApis};
 use crate::restrictions::Restrictions;
 use crate::skew;
+use crate::units::duration;
+use crate::words::short_hash;
 
 mod classes;
 mod controller;
@@ -377,28 +378,13 @@ fn slug(driver_name: &str) -> String {
     if driver_name == DEFAULT_DRIVER_NAME {
         return "cinder-csi".into();
     }
-    format!("cinder-csi-{}", hex(&Sha256::digest(driver_name)[..4]))
+    format!("cinder-csi-{}", short_hash(driver_name, 8))
 }
 
 /// The beginning of the names of a driver's objects, as its spec wants it.
 pub(crate) fn slug_of(driver: &CinderCSIDriver) -> String {
     let given = driver.spec.instance_name.clone();
     given.unwrap_or_else(|| slug(driver.metadata.name.as_deref().unwrap_or_default()))
-}
-
-/// A time such as 90s; the API server has checked how it is written.
-fn duration(text: &str) -> Option<Duration> {
-    let time: k8s_openapi::jiff::SignedDuration = text.parse().ok()?;
-    Duration::try_from(time).ok()
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
-//! Parts of sentences that conditions, events and logs have in common.
+//! Parts of sentences and of names that are made in several places.
+
+use sha2::{Digest, Sha256};
 
 /// How many names a sentence has room for.
 const NAMED: usize = 10;
@@ -10,6 +12,13 @@ pub(crate) fn listed(names: &[String]) -> String {
         None | Some(0) => shown,
         Some(more) => format!("{shown} and {more} more"),
     }
+}
+
+/// The first hexadecimal digits of the SHA-256 sum.
+pub(crate) fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
+    let mut hash = format!("{:x}", Sha256::digest(bytes));
+    hash.truncate(digits);
+    hash
 }
 
 #[cfg(test)]

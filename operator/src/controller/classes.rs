@@ -95,5 +95,5 @@ pub(super) fn next_look_at_zones(seen: &Seen, pass: &Pass<'_>) -> Option<Duratio
         return Some(ZONES_PAUSE);
     }
     topology.status.pending.as_ref()?;
-    Duration::try_from(topology_interval(&pass.driver.spec.topology)).ok()
+    Some(topology_interval(&pass.driver.spec.topology))
 }

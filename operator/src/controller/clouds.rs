@@ -218,7 +218,7 @@ impl Pass<'_> {
 /// How often zones have to be asked for.
 fn zones_interval(topology: &Topology) -> Duration {
     match topology.mode {
-        TopologyMode::Auto => Duration::try_from(topology_interval(topology)).unwrap_or(Duration::MAX),
+        TopologyMode::Auto => topology_interval(topology),
         TopologyMode::Enabled | TopologyMode::Disabled => Duration::MAX,
     }
 }

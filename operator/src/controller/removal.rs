@@ -23,6 +23,7 @@ use crate::{
     resolve::{Registration, Resolved, resolve},
     status::{self, Removal, Seen},
     teardown::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
+    units::duration,
     words::listed,
 };
 
@@ -306,10 +307,7 @@ impl Pass<'_> {
 
 /// How long the nodes may take to forget the driver. What the CRD's pattern lets through and is no time counts as the default.
 fn drain_timeout(deletion: &Deletion) -> Duration {
-    let signed: Option<jiff::SignedDuration> = deletion.drain_timeout.parse().ok();
-    signed
-        .and_then(|signed| Duration::try_from(signed).ok())
-        .unwrap_or(DRAIN_TIMEOUT)
+    duration(&deletion.drain_timeout).unwrap_or(DRAIN_TIMEOUT)
 }
 
 /// A word about nodes whose kubelet still lists the driver when its pods go.

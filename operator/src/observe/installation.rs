@@ -253,7 +253,7 @@ fn old_object(node: String, metadata: ObjectMeta) -> OldObject {
 }
 
 /// Whether the holder has renewed the lease within so many times the time that it lasts.
-fn is_held(lease: &Lease, now: Timestamp, times: i32) -> bool {
+pub(super) fn is_held(lease: &Lease, now: Timestamp, times: i32) -> bool {
     let Some(spec) = &lease.spec else { return false };
     let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()) * times;
     let has_holder = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, coordination::v1::Lease},
-    jiff::{SignedDuration, Timestamp},
+    jiff::Timestamp,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
+use super::installation::is_held;
 use crate::{operands::SNAPSHOT_CONTROLLER_LEASE, resolve::ControllerSight};
 
 /// The usual name of the Deployment: that of the upstream manifests, and of distributions that follow them.
@@ -17,8 +18,8 @@ const USUAL_DEPLOYMENT: &str = "snapshot-controller";
 /// How long one answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A lease that was renewed within this time is live, whatever shorter time it says: clocks differ.
-const LIVE_AT_LEAST: SignedDuration = SignedDuration::from_secs(60);
+/// A lease that was renewed within so many times the time that it lasts, 15 s as a rule, is live: clocks differ.
+const LIVE_FOR: i32 = 4;
 
 /// Looks for a snapshot-controller other than the Deployment `own` of `namespace`.
 pub(crate) async fn look(client: &Client, namespace: &str, own: &str, now: Timestamp) -> ControllerSight {
@@ -39,7 +40,7 @@ pub(crate) async fn look(client: &Client, namespace: &str, own: &str, now: Times
 fn judge(leases: &[Lease], deployments: &[Deployment], own: (&str, &str), now: Timestamp) -> ControllerSight {
     let lease = leases
         .iter()
-        .find(|lease| is_live(lease, now) && !is_held_by(lease, own))
+        .find(|lease| is_held(lease, now, LIVE_FOR) && !is_held_by(lease, own))
         .map(|lease| format!("lease {}", place(lease)));
     let wants_pods = |deployment: &&Deployment| {
         let spec = deployment.spec.as_ref();
@@ -58,14 +59,6 @@ fn judge(leases: &[Lease], deployments: &[Deployment], own: (&str, &str), now: T
 
 fn place(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn is_live(lease: &Lease, now: Timestamp) -> bool {
-    let Some(spec) = &lease.spec else { return false };
-    let is_held = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
-    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
-    let renewed = spec.renew_time.as_ref().map(|time| time.0);
-    is_held && renewed.is_some_and(|renewed| now.duration_since(renewed) < (lasts * 2).max(LIVE_AT_LEAST))
 }
 
 /// Whether a pod of the Deployment `own` holds it: pods are named after their Deployment.

@@ -17,6 +17,7 @@ use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::index::{Concerns, Fact, Index, Owned, Scope};
+use crate::units::thousandths;
 
 /// Annotation of a claim for which a provisioner was asked.
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
@@ -448,26 +449,7 @@ impl Fact for ClaimObject {
 
 /// A quantity of bytes; `None` for what is none.
 fn bytes(quantity: &Quantity) -> Option<u64> {
-    let text = quantity.0.trim();
-    let end = text.find(|character: char| !character.is_ascii_digit());
-    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
-    let factor: u64 = match unit {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "T" => 1_000_000_000_000,
-        "P" => 1_000_000_000_000_000,
-        "E" => 1_000_000_000_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        "Pi" => 1 << 50,
-        "Ei" => 1 << 60,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(factor)
+    u64::try_from(thousandths(quantity.0.trim())? / 1_000).ok()
 }
 
 impl Index {

@@ -6,6 +6,8 @@
 
 use serde_json::Value;
 
+use crate::units::thousandths;
+
 /// Lists whose elements the API server merges by a key. All other lists are compared element by element.
 ///
 /// Source: the `x-kubernetes-list-map-keys` of the built-in types that operands use.
@@ -137,37 +139,11 @@ fn same_scalar(desired: &Value, live: &Value, path: &[String]) -> bool {
         return false;
     }
     let quantity = |value: &Value| match value {
-        Value::String(text) => quantity_in_thousandths(text),
-        Value::Number(number) => quantity_in_thousandths(&number.to_string()),
+        Value::String(text) => thousandths(text),
+        Value::Number(number) => thousandths(&number.to_string()),
         _ => None,
     };
     matches!((quantity(desired), quantity(live)), (Some(one), Some(other)) if one == other)
-}
-
-/// A Kubernetes quantity as thousandths of its unit; `None` when it is not one or finer than that.
-fn quantity_in_thousandths(text: &str) -> Option<i128> {
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let scale: i128 = match suffix {
-        "m" => 1,
-        "" => 1_000,
-        "k" => 1_000_000,
-        "M" => 1_000_000_000,
-        "G" => 1_000_000_000_000,
-        "T" => 1_000_000_000_000_000,
-        "Ki" => 1_000 << 10,
-        "Mi" => 1_000 << 20,
-        "Gi" => 1_000 << 30,
-        "Ti" => 1_000 << 40,
-        _ => return None,
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let divisor = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let scaled = digits.checked_mul(scale)?;
-    (scaled % divisor == 0).then_some(scaled / divisor)
 }
 
 fn is_empty(value: &Value) -> bool {

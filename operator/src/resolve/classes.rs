@@ -7,10 +7,10 @@ use cinder_csi_crds::{
 };
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use regex::Regex;
-use sha2::{Digest, Sha256};
 
-use super::{Problem, hex};
+use super::Problem;
 use crate::clouds::VolumeTypeFact;
+use crate::words::short_hash;
 
 /// How long a volume type must be gone until its class is removed.
 const FORGET_TYPE_AFTER: SignedDuration = SignedDuration::from_hours(24);
@@ -313,7 +313,7 @@ fn class_name(
     };
     let is_fit = !plain.is_empty() && name.len() <= LONGEST_NAME;
     let is_free = !taken.contains(&name) && is_its(&name) != Some(false);
-    let hash = hex(&Sha256::digest(&volume_type.id)[..4]);
+    let hash = short_hash(&volume_type.id, 8);
     let room = LONGEST_NAME - hash.len() - 1;
     let cut = &name[..name.floor_char_boundary(room)];
     let hashed = format!("{}-{hash}", cut.trim_end_matches(['-', '.']));

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{ControllerSpec, DnsPolicy, ExtraVolume, LeaderElection, Resources, SidecarSettings};
 use k8s_openapi::api::core::v1::{Affinity, HostAlias, Toleration, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::jiff::SignedDuration;
 
 use super::{Environment, Problem};
 use crate::images::{Component, ImageSet};
 use crate::skew;
+use crate::units::duration;
 
 /// The controller's pods.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,7 +188,7 @@ fn gates(
 /// What stands against the controller's settings beyond what the API server has checked.
 pub(super) fn problems(spec: &ControllerSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let seconds = |text: &str| text.parse::<SignedDuration>().map_or(0.0, |time| time.as_secs_f64());
+    let seconds = |text: &str| duration(text).unwrap_or_default().as_secs_f64();
     let election = &spec.leader_election;
     // What the client library asks for; a sidecar that is given less ends at once.
     if seconds(&election.renew_deadline) <= 1.2 * seconds(&election.retry_period) {

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use cinder_csi_crds::{Health, QuotaHealth, StuckHealth};
 
-const SECOND: u64 = 1;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
+use crate::units::duration;
 
 /// How clouds and volumes are looked after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +57,6 @@ impl Default for StuckSettings {
 /// Reads `spec.health`. What the schema would not have let in counts as not given.
 pub fn settings(health: &Health) -> HealthSettings {
     let usual = Health::default();
-    let time = |text: &str, usual: &str| parse(text).or_else(|| parse(usual)).unwrap_or_default();
     let percent = |number: i32| u64::try_from(number).unwrap_or_default();
     let QuotaHealth {
         interval,
@@ -68,7 +64,7 @@ pub fn settings(health: &Health) -> HealthSettings {
         critical,
     } = &health.quota;
     HealthSettings {
-        credential_check_interval: health.credential_check_interval.as_deref().and_then(parse),
+        credential_check_interval: health.credential_check_interval.as_deref().and_then(duration),
         expiry_warning: time(&health.expiry_warning, &usual.expiry_warning),
         expiry_critical: time(&health.expiry_critical, &usual.expiry_critical),
         quota_interval: time(interval, &usual.quota.interval),
@@ -78,9 +74,13 @@ pub fn settings(health: &Health) -> HealthSettings {
     }
 }
 
+/// The time that is given, or else the usual one.
+fn time(text: &str, usual: &str) -> Duration {
+    duration(text).or_else(|| duration(usual)).unwrap_or_default()
+}
+
 fn stuck(health: &StuckHealth) -> StuckSettings {
     let usual = StuckHealth::default();
-    let time = |text: &str, usual: &str| parse(text).or_else(|| parse(usual)).unwrap_or_default();
     StuckSettings {
         attach: time(&health.attach, &usual.attach),
         detach: time(&health.detach, &usual.detach),
@@ -91,42 +91,9 @@ fn stuck(health: &StuckHealth) -> StuckSettings {
     }
 }
 
-/// A time as in 90s, 15m, 1h30m or 14d.
-pub fn parse(text: &str) -> Option<Duration> {
-    let (mut seconds, mut rest) = (0_u64, text);
-    while !rest.is_empty() {
-        let end = rest.find(|character: char| !character.is_ascii_digit())?;
-        let number: u64 = rest.get(..end)?.parse().ok()?;
-        let unit = match rest.as_bytes().get(end)? {
-            b's' => SECOND,
-            b'm' => MINUTE,
-            b'h' => HOUR,
-            b'd' => DAY,
-            _ => return None,
-        };
-        seconds = seconds.checked_add(number.checked_mul(unit)?)?;
-        rest = rest.get(end + 1..)?;
-    }
-    (seconds > 0).then(|| Duration::from_secs(seconds))
-}
-
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[rstest]
-    #[case("90s", Some(90))]
-    #[case("1h30m", Some(5_400))]
-    #[case("14d", Some(1_209_600))]
-    #[case("", None)]
-    #[case("5", None)]
-    #[case("m", None)]
-    #[case("99999999999999999999s", None)]
-    fn times_are_read_as_the_schema_lets_them_in(#[case] text: &str, #[case] seconds: Option<u64>) {
-        assert_eq!(parse(text), seconds.map(Duration::from_secs));
-    }
 
     #[test]
     fn the_defaults_are_those_that_the_schema_promises() {

@@ -1,12 +1,14 @@
 //! Whether volumes and nodes carry their zones.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use cinder_csi_crds::{Cloud, PendingTopology, Topology as Spec, TopologyMode, TopologyStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Problem;
 use crate::clouds::CloudFacts;
+use crate::units::duration;
 
 /// Annotation on a CinderCSIDriver whose value is the object's uid: zones may be turned off although PersistentVolumes are
 /// bound to them.
@@ -193,7 +195,9 @@ fn once_more(question: &Question<'_>, pending: Option<&PendingTopology>, result:
         return at_times(1);
     };
     let last = pending.last_time.parse::<Timestamp>().ok();
-    let is_due = last.is_none_or(|last| question.now.duration_since(last) >= interval(question.spec));
+    let is_due = last.is_none_or(|last| {
+        Duration::try_from(question.now.duration_since(last)).is_ok_and(|since| since >= interval(question.spec))
+    });
     if is_due {
         at_times(pending.times.saturating_add(1))
     } else {
@@ -202,11 +206,9 @@ fn once_more(question: &Question<'_>, pending: Option<&PendingTopology>, result:
 }
 
 /// Time between two comparisons that count.
-pub(crate) fn interval(spec: &Spec) -> SignedDuration {
+pub(crate) fn interval(spec: &Spec) -> Duration {
     // The schema lets nothing else through than what this reads.
-    spec.reevaluate_interval
-        .parse()
-        .unwrap_or(SignedDuration::from_mins(10))
+    duration(&spec.reevaluate_interval).unwrap_or(Duration::from_mins(10))
 }
 
 #[cfg(test)]

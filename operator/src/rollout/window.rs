@@ -10,6 +10,8 @@ use jiff::{
 };
 use thiserror::Error;
 
+use crate::units::duration;
+
 /// The longest that a window stays open, and so the farthest that its last opening is looked for.
 const LONGEST: Duration = Duration::from_hours(7 * 24);
 
@@ -65,7 +67,8 @@ impl Window {
         let [minute, hour, day, month, weekday] = fields[..] else {
             return Err(WindowError::Count(fields.len()));
         };
-        let duration = parse_duration(&spec.duration).ok_or_else(|| WindowError::Duration(spec.duration.clone()))?;
+        let duration = duration(&spec.duration).filter(|duration| *duration <= LONGEST);
+        let duration = duration.ok_or_else(|| WindowError::Duration(spec.duration.clone()))?;
         let mut weekdays = field("day of week", weekday, 0, 7, &DAYS)?;
         // Sunday is 0 and 7.
         if weekdays & 1 << 7 != 0 {
@@ -174,12 +177,6 @@ fn field(name: &'static str, text: &str, from: i8, to: i8, words: &[&str]) -> Re
         (first..=last).step_by(step).for_each(|number| set |= 1_u64 << number);
     }
     Ok(set)
-}
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let signed: jiff::SignedDuration = text.parse().ok()?;
-    let duration = Duration::try_from(signed).ok()?;
-    (!duration.is_zero() && duration <= LONGEST).then_some(duration)
 }
 
 /// The zone of this name, from the database in this program: the image has no files of the system.
