@@ -15,7 +15,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, ConditionType, FINALIZER, ManagementState};
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverStatus, FINALIZER, ManagementState};
 use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::controller::Action};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -534,11 +534,6 @@ fn last_good(live: &BTreeMap<Key, Value>) -> Option<DriverCredentials> {
     live.iter()
         .filter(|(key, _)| key.kind == kind::SECRET)
         .find_map(|(_, secret)| DriverCredentials::from_secret(&serde_json::from_value(secret.clone()).ok()?))
-}
-
-/// The names of all conditions, for forgetting their gauges.
-fn condition_names() -> Vec<&'static str> {
-    ConditionType::ALL.iter().map(|type_| type_.as_str()).collect()
 }
 
 #[cfg(test)]

@@ -3,28 +3,16 @@
 
 mod clouds;
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use cinder_cloud::Observer;
-use cinder_csi_crds::{RolloutState, RolloutStatus};
+use cinder_csi_crds::RolloutStatus;
 use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::status::{CloudView, Seen};
-use crate::teardown::Blockers;
-use clouds::CloudMetrics;
-
-/// Every state of a rollout.
-const ROLLOUT_STATES: [RolloutState; 7] = [
-    RolloutState::Rolling,
-    RolloutState::WaitingForApproval,
-    RolloutState::WaitingForWindow,
-    RolloutState::DowngradeRefused,
-    RolloutState::Stopped,
-    RolloutState::Paused,
-    RolloutState::OnDelete,
-];
+use clouds::{CloudMetrics, forget};
 
 /// Prefix of every metric here.
 const PREFIX: &str = "cinder_csi_operator";
@@ -32,9 +20,47 @@ const PREFIX: &str = "cinder_csi_operator";
 /// Bounds of the durations of reconciles and OpenStack calls, in seconds.
 const SECONDS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// The operator's metrics, registered in a registry of their own owner.
+/// Makes metrics and registers each where it is made.
+#[derive(Debug)]
+struct Families {
+    registry: Registry,
+    descriptions: Vec<Desc>,
+    /// Those that have series of drivers.
+    gauges: Vec<IntGaugeVec>,
+}
+
+impl Families {
+    fn registered<C: Collector + Clone + 'static>(&mut self, family: Result<C, Error>) -> Result<C, Error> {
+        let family = family?;
+        self.descriptions.extend(family.desc().into_iter().cloned());
+        self.registry.register(Box::new(family.clone()))?;
+        Ok(family)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
+        self.registered(IntCounterVec::new(options(name, help), labels))
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
+        let gauge = self.registered(IntGaugeVec::new(options(name, help), labels))?;
+        self.gauges.push(gauge.clone());
+        Ok(gauge)
+    }
+}
+
+fn options(name: &str, help: &str) -> Opts {
+    Opts::new(format!("{PREFIX}_{name}"), help)
+}
+
+fn seconds(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::from(options(name, help)).buckets(SECONDS.to_vec())
+}
+
+/// The operator's metrics.
 #[derive(Debug)]
 pub struct Metrics {
+    families: Families,
+    leader: IntGauge,
     reconciles: IntCounterVec,
     reconcile_seconds: Histogram,
     queue_seconds: Histogram,
@@ -42,11 +68,10 @@ pub struct Metrics {
     conditions: IntGaugeVec,
     api_writes: IntCounterVec,
     drift_repaired: IntCounterVec,
-    credential_valid: IntGaugeVec,
+    nodes: IntGaugeVec,
     deletion_blockers: IntGaugeVec,
     rollout_state: IntGaugeVec,
-    nodes: IntGaugeVec,
-    leader: IntGauge,
+    credential_valid: IntGaugeVec,
     openstack_requests: IntCounterVec,
     openstack_seconds: HistogramVec,
     openstack_tokens: IntCounterVec,
@@ -54,119 +79,102 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes all metrics; fails only when a name is malformed.
+    /// Metrics in a registry of their own.
     pub fn new() -> Result<Self, Error> {
+        Self::within(Registry::new())
+    }
+
+    /// Metrics in a registry, in the order of the reference; fails only when a name is malformed or there already.
+    pub fn within(registry: Registry) -> Result<Self, Error> {
+        let mut families = Families {
+            registry,
+            descriptions: Vec::new(),
+            gauges: Vec::new(),
+        };
         Ok(Self {
-            reconciles: counter("reconcile_total", "Reconciles by result", &["result"])?,
-            reconcile_seconds: Histogram::with_opts(
-                HistogramOpts::new(
-                    format!("{PREFIX}_reconcile_duration_seconds"),
-                    "How long one reconcile took",
-                )
-                .buckets(SECONDS.to_vec()),
-            )?,
-            queue_seconds: Histogram::with_opts(
-                HistogramOpts::new(
-                    format!("{PREFIX}_queue_duration_seconds"),
-                    "How long a change waited for the reconcile that it calls for; of several that wait, the first",
-                )
-                .buckets(SECONDS.to_vec()),
-            )?,
-            reconcile_failures: gauge(
+            leader: families.registered(IntGauge::with_opts(options(
+                "leader",
+                "1 while this process holds the Lease",
+            )))?,
+            reconciles: families.counter("reconcile_total", "Reconciles by result", &["result"])?,
+            reconcile_seconds: families.registered(Histogram::with_opts(seconds(
+                "reconcile_duration_seconds",
+                "How long one reconcile took",
+            )))?,
+            queue_seconds: families.registered(Histogram::with_opts(seconds(
+                "queue_duration_seconds",
+                "How long a change waited for the reconcile that it calls for; of several that wait, the first",
+            )))?,
+            reconcile_failures: families.gauge(
                 "reconcile_failures",
                 "Reconciles of the object that failed one after the other; 0 once one succeeds",
                 &["driver"],
             )?,
-            conditions: gauge(
+            conditions: families.gauge(
                 "condition",
                 "1 for the present status of each condition, else 0",
                 &["driver", "type", "status"],
             )?,
-            api_writes: counter(
+            api_writes: families.counter(
                 "api_writes_total",
                 "Writes to the Kubernetes API; none but the Lease at idle",
                 &["kind", "verb", "result"],
             )?,
-            drift_repaired: counter(
+            drift_repaired: families.counter(
                 "drift_repaired_total",
                 "Objects that had been changed by others and were put right",
                 &["driver", "kind"],
             )?,
-            credential_valid: gauge(
-                "credential_valid",
-                "1 while the credentials that the spec names log in",
-                &["driver", "cloud"],
-            )?,
-            deletion_blockers: gauge(
-                "deletion_blockers",
-                "Objects that a removal waits for",
-                &["driver", "kind"],
-            )?,
-            rollout_state: gauge(
-                "rollout_state",
-                "1 for the state that a rollout of the component is in; none while there is nothing to roll out",
-                &["driver", "component", "state"],
-            )?,
-            nodes: gauge(
+            nodes: families.gauge(
                 "nodes",
                 "Nodes by state: desired (should run the driver), registered (kubelet knows it)",
                 &["driver", "state"],
             )?,
-            leader: IntGauge::with_opts(Opts::new(
-                format!("{PREFIX}_leader"),
-                "1 while this process holds the Lease",
-            ))?,
-            openstack_requests: counter(
+            deletion_blockers: families.gauge(
+                "deletion_blockers",
+                "Objects that a removal waits for",
+                &["driver", "kind"],
+            )?,
+            rollout_state: families.gauge(
+                "rollout_state",
+                "1 for the state that a rollout of the component is in; none while there is nothing to roll out",
+                &["driver", "component", "state"],
+            )?,
+            credential_valid: families.gauge(
+                "credential_valid",
+                "1 while the credentials that the spec names log in",
+                &["driver", "cloud"],
+            )?,
+            openstack_requests: families.counter(
                 "openstack_requests_total",
                 "Calls to OpenStack; code 0 is no answer",
                 &["service", "operation", "code"],
             )?,
-            openstack_seconds: HistogramVec::new(
-                HistogramOpts::new(
-                    format!("{PREFIX}_openstack_request_duration_seconds"),
+            openstack_seconds: families.registered(HistogramVec::new(
+                seconds(
+                    "openstack_request_duration_seconds",
                     "How long OpenStack took to answer",
-                )
-                .buckets(SECONDS.to_vec()),
+                ),
                 &["service", "operation"],
+            ))?,
+            openstack_tokens: families.counter(
+                "openstack_tokens_total",
+                "Logins to Keystone by result",
+                &["result"],
             )?,
-            openstack_tokens: counter("openstack_tokens_total", "Logins to Keystone by result", &["result"])?,
-            clouds: CloudMetrics::new()?,
+            clouds: CloudMetrics::new(&mut families)?,
+            families,
         })
     }
 
-    /// Registers everything.
-    pub fn register(&self, registry: &Registry) -> Result<(), Error> {
-        self.collectors()
-            .into_iter()
-            .try_for_each(|collector| registry.register(collector))
+    /// The registry with all of them.
+    pub fn registry(&self) -> &Registry {
+        &self.families.registry
     }
 
     /// Names, labels and help texts, in the order of the reference.
-    pub fn descriptions(&self) -> Vec<Desc> {
-        let collectors = self.collectors();
-        let descriptions = collectors.iter().flat_map(|collector| collector.desc());
-        descriptions.cloned().collect()
-    }
-
-    fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let own: Vec<Box<dyn Collector>> = vec![
-            Box::new(self.leader.clone()),
-            Box::new(self.reconciles.clone()),
-            Box::new(self.reconcile_seconds.clone()),
-            Box::new(self.queue_seconds.clone()),
-            Box::new(self.reconcile_failures.clone()),
-            Box::new(self.conditions.clone()),
-            Box::new(self.api_writes.clone()),
-            Box::new(self.drift_repaired.clone()),
-            Box::new(self.nodes.clone()),
-            Box::new(self.deletion_blockers.clone()),
-            Box::new(self.rollout_state.clone()),
-            Box::new(self.credential_valid.clone()),
-            Box::new(self.openstack_requests.clone()),
-            Box::new(self.openstack_seconds.clone()),
-            Box::new(self.openstack_tokens.clone()),
-        ];
-        own.into_iter().chain(self.clouds.collectors()).collect()
+    pub fn descriptions(&self) -> &[Desc] {
+        &self.families.descriptions
     }
 
     /// Changed credentials came into use, by `reload` or `restart`.
@@ -221,7 +229,7 @@ impl Metrics {
     /// Whether the credentials of each cloud that the spec names are good. Those of other clouds are forgotten.
     pub fn credentials(&self, driver: &str, clouds: &[CloudView]) {
         let is_gone = |cloud: Option<&&str>| cloud.is_none_or(|cloud| clouds.iter().all(|one| one.name != **cloud));
-        clouds::forget(&self.credential_valid, driver, |labels| is_gone(labels.get("cloud")));
+        forget(&self.credential_valid, driver, |labels| is_gone(labels.get("cloud")));
         for cloud in clouds {
             self.credential_valid
                 .with_label_values(&[driver, cloud.name.as_str()])
@@ -238,17 +246,14 @@ impl Metrics {
 
     /// The rollout that is under way, waits or has stopped.
     pub fn rollout(&self, driver: &str, rollout: Option<&RolloutStatus>) {
-        for component in ["controller", "node"] {
-            for state in ROLLOUT_STATES {
-                let is_now = rollout.is_some_and(|now| now.component == component && now.state == state);
-                let labels = [driver, component, &format!("{state:?}")];
-                if is_now {
-                    self.rollout_state.with_label_values(&labels).set(1);
-                } else {
-                    // Was not there before: fine.
-                    let _ = self.rollout_state.remove_label_values(&labels);
-                }
-            }
+        let now = rollout.map(|now| [now.component.clone(), format!("{:?}", now.state)]);
+        let is_now = |labels: &HashMap<&str, &str>| {
+            now.as_ref()
+                .is_some_and(|[component, state]| labels["component"] == component && labels["state"] == state)
+        };
+        forget(&self.rollout_state, driver, |labels| !is_now(labels));
+        if let Some([component, state]) = &now {
+            self.rollout_state.with_label_values(&[driver, component, state]).set(1);
         }
     }
 
@@ -268,22 +273,9 @@ impl Metrics {
     }
 
     /// Forgets a driver that is gone, so that no gauge of it is left.
-    pub fn forget(&self, driver: &str, conditions: &[&str]) {
-        self.clouds.forget(driver);
-        self.credentials(driver, &[]);
-        // Removing a label set that was never used is an error of no interest.
-        let _ = self.reconcile_failures.remove_label_values(&[driver]);
-        for condition in conditions {
-            for status in ["True", "False", "Unknown"] {
-                let _ = self.conditions.remove_label_values(&[driver, condition, status]);
-            }
-        }
-        self.rollout(driver, None);
-        for kind in Blockers::KINDS {
-            let _ = self.deletion_blockers.remove_label_values(&[driver, kind]);
-        }
-        for state in ["desired", "registered"] {
-            let _ = self.nodes.remove_label_values(&[driver, state]);
+    pub fn forget(&self, driver: &str) {
+        for gauge in &self.families.gauges {
+            forget(gauge, driver, |_| true);
         }
     }
 }
@@ -304,14 +296,6 @@ impl Observer for Metrics {
             .with_label_values(&[if ok { "success" } else { "error" }])
             .inc();
     }
-}
-
-fn counter(name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
-    IntCounterVec::new(Opts::new(format!("{PREFIX}_{name}"), help), labels)
-}
-
-fn gauge(name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
-    IntGaugeVec::new(Opts::new(format!("{PREFIX}_{name}"), help), labels)
 }
 
 fn as_gauge(count: usize) -> i64 {
@@ -341,15 +325,14 @@ mod tests {
 
     #[test]
     fn exactly_one_status_of_a_condition_is_set_and_nothing_is_left_of_a_forgotten_driver() {
-        let (metrics, registry) = (Metrics::new().expect("metrics"), Registry::new());
-        metrics.register(&registry).expect("registered");
+        let metrics = Metrics::new().expect("metrics");
         metrics.condition("d", "Available", "Unknown");
         metrics.condition("d", "Available", "True");
         metrics.nodes("d", 3, 2);
         metrics.credentials("d", &[mk_cloud("old"), mk_cloud("default")]);
         metrics.credentials("d", &[mk_cloud("default")]);
         metrics.reconcile_failures("d", 2);
-        let shown = text(&registry);
+        let shown = text(metrics.registry());
         assert!(
             shown.contains(r#"condition{driver="d",status="True",type="Available"} 1"#),
             "{shown}"
@@ -363,19 +346,18 @@ mod tests {
             shown.contains(r#"credential_valid{cloud="default",driver="d"} 0"#) && !shown.contains(r#"cloud="old""#),
             "{shown}"
         );
-        metrics.forget("d", &["Available"]);
-        assert!(!text(&registry).contains(r#"driver="d""#));
+        metrics.forget("d");
+        assert!(!text(metrics.registry()).contains(r#"driver="d""#));
     }
 
     #[test]
     fn every_name_has_the_prefix_and_a_help_text() {
-        let (metrics, registry) = (Metrics::new().expect("metrics"), Registry::new());
-        metrics.register(&registry).expect("registered");
+        let metrics = Metrics::new().expect("metrics");
         metrics.reconciled("success", Duration::from_millis(3));
         metrics.api_write("Secret", "patch", true);
         metrics.request("identity", "login", 201, Duration::from_millis(3));
         metrics.token_issued(true);
-        let families = registry.gather();
+        let families = metrics.registry().gather();
         assert!(families.len() >= 5, "{}", families.len());
         for family in families {
             assert!(family.name().starts_with(PREFIX), "{}", family.name());

@@ -125,8 +125,7 @@ async fn run(args: RunArgs) -> Result<(), Error> {
         version: VERSION,
         revision: option_env!("CINDER_CSI_REVISION").unwrap_or_default(),
     })?;
-    let metrics = Arc::new(Metrics::new()?);
-    metrics.register(registry.registry())?;
+    let metrics = Arc::new(Metrics::within(registry.registry().clone())?);
     let client = client().await?;
 
     let (phase, phases) = watch::channel(Phase::Starting);

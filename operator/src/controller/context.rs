@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, runtime::reflector::Store};
 use tokio::time::Instant;
 
-use super::{Watched, condition_names, volumes::LastLook};
+use super::{Watched, volumes::LastLook};
 use crate::{
     adoption::Takeover,
     apply::Writer,
@@ -397,7 +397,7 @@ impl Context {
 
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, driver: &str) {
-        self.metrics.forget(driver, &condition_names());
+        self.metrics.forget(driver);
         self.checker.forget(driver);
         self.clouds.forget(driver);
         self.reloads.forget(driver);

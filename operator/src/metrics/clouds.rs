@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
-use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector};
+use prometheus::{Error, IntCounterVec, IntGaugeVec, core::Collector as _};
 
-use super::{as_gauge, counter, gauge};
+use super::{Families, as_gauge};
 use crate::{
     clouds::QuotaFact,
     diagnosis::{Operation, Stuck},
@@ -25,76 +25,61 @@ pub(super) struct CloudMetrics {
     volumes: IntGaugeVec,
     stuck: IntGaugeVec,
     stuck_oldest: IntGaugeVec,
+    /// All of these.
+    gauges: Vec<IntGaugeVec>,
 }
 
 impl CloudMetrics {
-    pub(super) fn new() -> Result<Self, Error> {
+    pub(super) fn new(families: &mut Families) -> Result<Self, Error> {
+        let before = families.gauges.len();
         Ok(Self {
-            expiry: gauge(
+            expiry: families.gauge(
                 "credential_expiry_timestamp_seconds",
                 "When something that the driver logs in with ends: app_credential, token, ca, client_cert",
                 &["driver", "cloud", "kind"],
             )?,
-            backend_up: gauge(
+            backend_up: families.gauge(
                 "backend_up",
                 "1 while a service of a cloud answers as it should",
                 &["driver", "cloud", "service"],
             )?,
-            quota_used: gauge(
+            quota_used: families.gauge(
                 "quota_used",
                 "How much of a quota is used or promised; volume_type is empty for all types together",
                 &["driver", "cloud", "resource", "volume_type"],
             )?,
-            quota_limit: gauge(
+            quota_limit: families.gauge(
                 "quota_limit",
                 "The limit of a quota; not there for one without",
                 &["driver", "cloud", "resource", "volume_type"],
             )?,
-            mismatched_zones: gauge(
+            mismatched_zones: families.gauge(
                 "topology_mismatched_zones",
                 "Zones of nodes that do not fit: side compute (Nova lost them) or volume (Cinder has none for them)",
                 &["driver", "side"],
             )?,
-            rotations: counter(
-                "secret_rotations_total",
-                "Changed credentials that came into use, by the way: reload or restart",
-                &["driver", "method"],
-            )?,
-            volumes: gauge(
+            volumes: families.gauge(
                 "volumes",
                 "What exists of a driver: kind PersistentVolume or VolumeAttachment",
                 &["driver", "kind"],
             )?,
-            stuck: gauge(
+            stuck: families.gauge(
                 "stuck_volumes",
                 "Operations on volumes that take longer than they may, by operation and cause",
                 &["driver", "operation", "reason"],
             )?,
-            stuck_oldest: gauge(
+            stuck_oldest: families.gauge(
                 "stuck_volume_oldest_timestamp_seconds",
                 "Since when the oldest stuck operation waits; not there while none is stuck",
                 &["driver", "operation"],
             )?,
+            rotations: families.counter(
+                "secret_rotations_total",
+                "Changed credentials that came into use, by the way: reload or restart",
+                &["driver", "method"],
+            )?,
+            gauges: families.gauges[before..].to_vec(),
         })
-    }
-
-    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let gauges = [
-            &self.expiry,
-            &self.backend_up,
-            &self.quota_used,
-            &self.quota_limit,
-            &self.mismatched_zones,
-            &self.volumes,
-            &self.stuck,
-            &self.stuck_oldest,
-        ];
-        let mut all: Vec<Box<dyn Collector>> = gauges
-            .into_iter()
-            .map(|gauge| Box::new(gauge.clone()) as Box<dyn Collector>)
-            .collect();
-        all.push(Box::new(self.rotations.clone()));
-        all
     }
 
     /// Changed credentials came into use.
@@ -104,7 +89,9 @@ impl CloudMetrics {
 
     /// Sets everything of a driver; what is no longer there goes.
     pub(super) fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
-        self.forget(driver);
+        for gauge in &self.gauges {
+            forget(gauge, driver, |_| true);
+        }
         for cloud in &seen.clouds {
             self.cloud(driver, cloud, now);
         }
@@ -181,23 +168,6 @@ impl CloudMetrics {
                 .set(since.as_second());
         }
     }
-
-    /// Forgets the gauges of a driver.
-    pub(super) fn forget(&self, driver: &str) {
-        let gauges = [
-            &self.expiry,
-            &self.backend_up,
-            &self.quota_used,
-            &self.quota_limit,
-            &self.mismatched_zones,
-            &self.volumes,
-            &self.stuck,
-            &self.stuck_oldest,
-        ];
-        for gauge in gauges {
-            forget(gauge, driver, |_| true);
-        }
-    }
 }
 
 /// Removes the series of a family that have this driver and that `is_gone` is true of, by their labels.
@@ -223,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_no_longer_seen_of_a_driver_goes_and_other_drivers_keep_theirs() {
-        let metrics = CloudMetrics::new().expect("metrics");
+        let metrics = super::super::Metrics::new().expect("metrics").clouds;
         let seen = |zone: &str| Seen {
             clouds: vec![CloudView {
                 name: zone.to_owned(),

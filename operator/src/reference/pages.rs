@@ -30,7 +30,7 @@ pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
     Ok(vec![
         ("docs/reference/conditions.md", conditions()),
         ("docs/reference/events.md", events()),
-        ("docs/reference/metrics.md", metrics(&Metrics::new()?.descriptions())),
+        ("docs/reference/metrics.md", metrics(Metrics::new()?.descriptions())),
         ("docs/reference/alerts.md", alerts()),
         ("docs/reference/diagnosis.md", diagnosis()),
         ("config/monitoring/prometheus_rule.yaml", rule()?),
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn what_alerts_and_the_dashboard_ask_for_is_counted_by_somebody() {
-        let own: BTreeSet<String> = Metrics::new()
-            .expect("metrics")
+        let metrics = Metrics::new().expect("metrics");
+        let own: BTreeSet<String> = metrics
             .descriptions()
-            .into_iter()
-            .map(|description| description.fq_name)
+            .iter()
+            .map(|description| description.fq_name.clone())
             .collect();
         // Histograms have three series each; those of driver and sidecars are known by the beginnings of their names.
         let others = [

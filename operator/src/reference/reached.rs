@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use cinder_csi_crds::CinderCSIDriverStatus;
-use prometheus::{Registry, proto::MetricFamily};
+use prometheus::proto::MetricFamily;
 
 use super::{CONDITIONS, EVENTS};
 use crate::{controller, events::Notice, metrics::Metrics, status};
@@ -42,9 +42,7 @@ impl Reached {
     }
 
     pub(crate) fn metrics(&mut self, metrics: &Metrics) {
-        let registry = Registry::new();
-        metrics.register(&registry).expect("registered");
-        let families = registry.gather();
+        let families = metrics.registry().gather();
         let told = families.iter().filter(|family| is_told(family));
         self.metrics.extend(told.map(|family| family.name().to_owned()));
     }
@@ -68,8 +66,9 @@ async fn every_condition_event_and_metric_is_reached() {
         .iter()
         .map(|row| format!("{}={}/{}", row.type_, row.status, row.reason));
     let events = EVENTS.iter().map(|row| format!("{:?} {}", row.severity, row.reason));
-    let descriptions = Metrics::new().expect("metrics").descriptions();
-    let metrics = descriptions.into_iter().map(|description| description.fq_name);
+    let metrics = Metrics::new().expect("metrics");
+    let metrics = metrics.descriptions().iter();
+    let metrics = metrics.map(|description| description.fq_name.clone());
     let metrics = metrics.filter(|name| !ELSEWHERE.contains(&name.as_str()));
     let missing =
         |all: BTreeSet<String>, found: &BTreeSet<String>| -> Vec<String> { all.difference(found).cloned().collect() };

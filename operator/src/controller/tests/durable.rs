@@ -399,8 +399,9 @@ const METRICS: [&str; 24] = [
 
 #[test]
 fn metrics_keep_their_names_and_labels() {
-    let described = Metrics::new().expect("metrics").descriptions();
-    let found: BTreeSet<String> = described
+    let metrics = Metrics::new().expect("metrics");
+    let found: BTreeSet<String> = metrics
+        .descriptions()
         .iter()
         .map(|metric| format!("{}{{{}}}", metric.fq_name, metric.variable_labels.join(",")))
         .collect();

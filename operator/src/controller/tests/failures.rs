@@ -1,7 +1,7 @@
 //! Reconciles that fail before they are through.
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use prometheus::{Encoder as _, Registry, TextEncoder};
+use prometheus::{Encoder as _, TextEncoder};
 
 use super::*;
 use crate::{
@@ -267,8 +267,7 @@ async fn a_reconcile_that_takes_too_long_is_told() {
 #[tokio::test]
 async fn failures_in_a_row_are_counted_until_one_succeeds_and_the_object_is_gone() {
     let world = World::new(mk_spec(), mk_index(&[], false));
-    let registry = Registry::new();
-    world.context.metrics.register(&registry).expect("registered");
+    let registry = world.context.metrics.registry();
     let failures = || {
         let mut text = Vec::new();
         TextEncoder::new()

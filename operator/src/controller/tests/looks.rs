@@ -29,9 +29,7 @@ fn annotate(world: &World) {
 
 /// What `/metrics` says of the volumes.
 fn counted(world: &World) -> Option<f64> {
-    let registry = prometheus::Registry::new();
-    world.context.metrics.register(&registry).expect("metrics");
-    let families = registry.gather();
+    let families = world.context.metrics.registry().gather();
     let family = families
         .iter()
         .find(|family| family.name() == "cinder_csi_operator_volumes")?;
@@ -145,9 +143,7 @@ async fn after_a_failed_look_everything_is_looked_at() {
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_a_reconcile_counts_from_the_first_change() {
     let waits = |world: &World| {
-        let registry = prometheus::Registry::new();
-        world.context.metrics.register(&registry).expect("metrics");
-        let families = registry.gather();
+        let families = world.context.metrics.registry().gather();
         let is_queue =
             |family: &&prometheus::proto::MetricFamily| family.name() == "cinder_csi_operator_queue_duration_seconds";
         let family = families.iter().find(is_queue).expect("the family");
