@@ -1,29 +1,13 @@
 //! When certificates end. Of a certificate only that is read.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use k8s_openapi::jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-const END: &str = "-----END CERTIFICATE-----";
-
-/// Tags of DER.
-mod tag {
-    pub(super) const SEQUENCE: u8 = 0x30;
-    pub(super) const VERSION: u8 = 0xa0;
-    pub(super) const UTC_TIME: u8 = 0x17;
-    pub(super) const GENERALIZED_TIME: u8 = 0x18;
-}
+use k8s_openapi::jiff::Timestamp;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use yasna::{ASN1Result, BERReader, Tag, tags::TAG_UTCTIME};
 
 /// The ends of all certificates in a text in PEM, in its order. What cannot be read is left out.
 pub fn ends(pem: &str) -> Vec<Timestamp> {
-    let blocks = pem.split(BEGIN).skip(1);
-    blocks
-        .filter_map(|block| {
-            let (body, _) = block.split_once(END)?;
-            let text: String = body.split_whitespace().collect();
-            end(&BASE64_STANDARD.decode(text).ok()?)
-        })
-        .collect()
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
+    certificates.filter_map(|certificate| end(&certificate.ok()?)).collect()
 }
 
 /// The end that matters of a bundle: the first among those to come, or the last one when all have passed. Bundles are known to
@@ -35,53 +19,38 @@ pub fn end_of_bundle(ends: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
 
 /// Certificate → TBSCertificate → validity → notAfter.
 fn end(der: &[u8]) -> Option<Timestamp> {
-    let (certificate, _) = expect(der, tag::SEQUENCE)?;
-    let (mut rest, _) = expect(certificate, tag::SEQUENCE)?;
-    if let Some((_, after)) = expect(rest, tag::VERSION) {
-        rest = after;
+    let seconds = yasna::parse_der(der, |certificate| {
+        certificate.read_sequence(|parts| {
+            let end = parts.next().read_sequence(|body| {
+                body.read_optional(|version| version.read_tagged(Tag::context(0), skip))?;
+                // Serial number, algorithm, issuer.
+                for _ in 0..3 {
+                    skip(body.next())?;
+                }
+                let end = body.next().read_sequence(|validity| {
+                    skip(validity.next())?;
+                    time(validity.next())
+                })?;
+                while body.read_optional(skip)?.is_some() {}
+                Ok(end)
+            })?;
+            while parts.read_optional(skip)?.is_some() {}
+            Ok(end)
+        })
+    });
+    Timestamp::from_second(seconds.ok()?).ok()
+}
+
+fn skip(reader: BERReader<'_, '_>) -> ASN1Result<()> {
+    reader.read_der().map(drop)
+}
+
+/// Times up to 2049 are written in one way, and later ones in another.
+fn time(reader: BERReader<'_, '_>) -> ASN1Result<i64> {
+    if reader.lookahead_tag()? == TAG_UTCTIME {
+        return Ok(reader.read_utctime()?.datetime().unix_timestamp());
     }
-    // Serial number, algorithm, issuer.
-    for _ in 0..3 {
-        (_, _, rest) = element(rest)?;
-    }
-    let (validity, _) = expect(rest, tag::SEQUENCE)?;
-    let (_, _, not_after) = element(validity)?;
-    let (kind, text, _) = element(not_after)?;
-    moment(kind, std::str::from_utf8(text).ok()?)
-}
-
-/// UTCTime has two digits for the year, which mean 1950 to 2049.
-fn moment(kind: u8, text: &str) -> Option<Timestamp> {
-    let text = match kind {
-        tag::GENERALIZED_TIME => text.to_owned(),
-        tag::UTC_TIME => {
-            let year: u8 = text.get(..2)?.parse().ok()?;
-            format!("{}{text}", if year < 50 { "20" } else { "19" })
-        }
-        _ => return None,
-    };
-    let time = DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
-    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
-}
-
-fn expect(input: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
-    let (kind, content, rest) = element(input)?;
-    (kind == wanted).then_some((content, rest))
-}
-
-/// Tag, content and what follows.
-fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&kind, rest) = input.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    let length = if first < 0x80 {
-        usize::from(first)
-    } else {
-        let bytes = rest.get(..usize::from(first & 0x7f))?;
-        rest = rest.get(bytes.len()..)?;
-        let is_sane = (1..=4).contains(&bytes.len());
-        is_sane.then(|| bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))?
-    };
-    Some((kind, rest.get(..length)?, rest.get(length..)?))
+    Ok(reader.read_generalized_time()?.datetime().unix_timestamp())
 }
 
 #[cfg(test)]
