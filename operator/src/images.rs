@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use cinder_csi_crds::{Images, SidecarPolicy};
+use semver::Version;
 
 use crate::resolve::KubernetesVersion;
-use crate::skew::{self, Release, Skew};
+use crate::skew::{self, Skew, release_of};
 
 /// Where the driver's images are published.
 const DRIVER_REPOSITORY: &str = "ghcr.io/cinder-csi/cinder-csi-driver";
@@ -143,7 +144,7 @@ pub struct Image {
     pub name: String,
     /// The release of a sidecar as far as it can be told; for an image without a version, the one that the table has: the
     /// arguments are written for it.
-    pub release: Option<Release>,
+    pub release: Option<Version>,
     /// How it stands to the release for this cluster; none for the driver.
     pub skew: Option<Skew>,
 }
@@ -173,7 +174,7 @@ impl ImageSet {
             let wanted = row.release(component);
             let own = match wanted {
                 None => format!("{DRIVER_REPOSITORY}:v{operator_version}"),
-                Some(release) => format!("{SIDECARS}/{}:{release}", component.image_name()),
+                Some(release) => format!("{SIDECARS}/{}:v{release}", component.image_name()),
             };
             let chosen = component
                 .overridden(spec)
@@ -181,11 +182,10 @@ impl ImageSet {
                 .or_else(|| installed.get(component).map(str::to_owned));
             let is_chosen = chosen.is_some();
             let name = chosen.unwrap_or_else(|| mirrored(&own, spec.registry.as_deref()));
-            let tagged = Release::of_image(&name);
-            let runs = if is_chosen { tagged } else { wanted };
+            let runs = if is_chosen { release_of(&name) } else { wanted.cloned() };
             Image {
-                release: wanted.map(|wanted| runs.unwrap_or(wanted)),
-                skew: wanted.map(|_| Skew::between(runs, fitting.release(component))),
+                skew: wanted.map(|_| Skew::between(runs.as_ref(), fitting.release(component))),
+                release: wanted.map(|wanted| runs.unwrap_or_else(|| wanted.clone())),
                 name,
             }
         };
@@ -308,8 +308,8 @@ mod tests {
 
         let images = mk_images(36, SidecarPolicy::Auto, &InstalledImages::default(), &spec);
 
-        let found = images.get(Component::Resizer).unwrap().release.unwrap();
-        assert_eq!(found.to_string(), release);
+        let found = images.get(Component::Resizer).unwrap().release.as_ref().unwrap();
+        assert_eq!(format!("v{found}"), release);
     }
 
     #[test]

@@ -4,51 +4,22 @@
 //! administrator may have chosen: a program that meets an argument or a gate that it does not know does not start.
 
 use std::collections::BTreeMap;
-use std::fmt;
+
+use semver::Version;
 
 use crate::images::Component;
 use crate::observe::OptionalApis;
 use crate::resolve::KubernetesVersion;
 
-/// A release of a sidecar. Compared number by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release {
-    /// Incompatible changes.
-    pub major: u32,
-    /// New features.
-    pub minor: u32,
-    /// Mended errors.
-    pub patch: u32,
-}
-
-impl Release {
-    /// The release that an image's tag names: `…/csi-attacher:v4.12.0`, with or without a suffix or a digest. None for an image
-    /// that is named by its digest alone, and for a tag of another kind.
-    pub fn of_image(image: &str) -> Option<Self> {
-        let name = image.split('@').next().unwrap_or(image);
-        let (_, tag) = name.rsplit_once('/').map_or(name, |(_, last)| last).rsplit_once(':')?;
-        let number = |text: Option<&str>| -> Option<u32> {
-            let text = text?;
-            let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-            text.get(..end)?.parse().ok()
-        };
-        let mut parts = tag.strip_prefix('v').unwrap_or(tag).splitn(3, '.');
-        Some(Self {
-            major: number(parts.next())?,
-            minor: number(parts.next())?,
-            patch: number(parts.next())?,
-        })
-    }
-}
-
-impl fmt::Display for Release {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
-
-const fn release(major: u32, minor: u32, patch: u32) -> Release {
-    Release { major, minor, patch }
+/// The release that an image's tag names: `…/csi-attacher:v4.12.0`, with or without a suffix or a digest. None for an image that is
+/// named by its digest alone, and for a tag of another kind.
+pub fn release_of(image: &str) -> Option<Version> {
+    let name = image.split('@').next().unwrap_or(image);
+    let (_, tag) = name.rsplit_once('/').map_or(name, |(_, last)| last).rsplit_once(':')?;
+    let tag = tag.strip_prefix('v').unwrap_or(tag);
+    // The suffix of a distribution makes no pre-release of it.
+    let end = tag.find(|c: char| c != '.' && !c.is_ascii_digit());
+    Version::parse(&tag[..end.unwrap_or(tag.len())]).ok()
 }
 
 /// The releases for a range of versions of Kubernetes, from `since` up to the next row's.
@@ -60,19 +31,19 @@ pub struct Row {
     pub name: &'static str,
     /// csi-provisioner. v6.0.1, v6.1.1 and v6.2.0 leave finalizers behind that block deletions; v5 and v6.0.0 can make a volume in
     /// the wrong zone at a second try.
-    provisioner: Release,
+    provisioner: Version,
     /// csi-attacher.
-    attacher: Release,
+    attacher: Version,
     /// csi-resizer. From v2.0 on it wants the API of Kubernetes 1.34.
-    resizer: Release,
+    resizer: Version,
     /// csi-snapshotter and snapshot-controller, which are released together.
-    snapshotter: Release,
+    snapshotter: Version,
     /// csi-external-health-monitor-controller.
-    health_monitor: Release,
+    health_monitor: Version,
     /// csi-node-driver-registrar.
-    registrar: Release,
+    registrar: Version,
     /// livenessprobe.
-    liveness_probe: Release,
+    liveness_probe: Version,
 }
 
 const fn since(minor: u32) -> KubernetesVersion {
@@ -83,13 +54,13 @@ const fn since(minor: u32) -> KubernetesVersion {
 static NEWEST: Row = Row {
     since: since(36),
     name: ">= 1.36",
-    provisioner: release(6, 3, 0),
-    attacher: release(4, 12, 0),
-    resizer: release(2, 2, 1),
-    snapshotter: release(8, 6, 0),
-    health_monitor: release(0, 18, 0),
-    registrar: release(2, 17, 0),
-    liveness_probe: release(2, 19, 0),
+    provisioner: Version::new(6, 3, 0),
+    attacher: Version::new(4, 12, 0),
+    resizer: Version::new(2, 2, 1),
+    snapshotter: Version::new(8, 6, 0),
+    health_monitor: Version::new(0, 18, 0),
+    registrar: Version::new(2, 17, 0),
+    liveness_probe: Version::new(2, 19, 0),
 };
 
 /// All rows but the newest, oldest first. Older clusters than the first row's are refused by the resolver.
@@ -97,35 +68,35 @@ static OLDER: [Row; 3] = [
     Row {
         since: since(30),
         name: "1.30 - 1.33",
-        provisioner: release(6, 0, 2),
-        attacher: release(4, 10, 0),
-        resizer: release(1, 14, 0),
-        snapshotter: release(8, 4, 0),
-        health_monitor: release(0, 16, 0),
-        registrar: release(2, 15, 0),
-        liveness_probe: release(2, 17, 0),
+        provisioner: Version::new(6, 0, 2),
+        attacher: Version::new(4, 10, 0),
+        resizer: Version::new(1, 14, 0),
+        snapshotter: Version::new(8, 4, 0),
+        health_monitor: Version::new(0, 16, 0),
+        registrar: Version::new(2, 15, 0),
+        liveness_probe: Version::new(2, 17, 0),
     },
     Row {
         since: since(34),
         name: "1.34",
-        provisioner: release(6, 1, 2),
-        attacher: release(4, 11, 0),
-        resizer: release(2, 1, 0),
-        snapshotter: release(8, 5, 0),
-        health_monitor: release(0, 17, 0),
-        registrar: release(2, 16, 0),
-        liveness_probe: release(2, 18, 0),
+        provisioner: Version::new(6, 1, 2),
+        attacher: Version::new(4, 11, 0),
+        resizer: Version::new(2, 1, 0),
+        snapshotter: Version::new(8, 5, 0),
+        health_monitor: Version::new(0, 17, 0),
+        registrar: Version::new(2, 16, 0),
+        liveness_probe: Version::new(2, 18, 0),
     },
     Row {
         since: since(35),
         name: "1.35",
-        provisioner: release(6, 2, 1),
-        attacher: release(4, 11, 0),
-        resizer: release(2, 1, 0),
-        snapshotter: release(8, 5, 0),
-        health_monitor: release(0, 17, 0),
-        registrar: release(2, 16, 0),
-        liveness_probe: release(2, 18, 0),
+        provisioner: Version::new(6, 2, 1),
+        attacher: Version::new(4, 11, 0),
+        resizer: Version::new(2, 1, 0),
+        snapshotter: Version::new(8, 5, 0),
+        health_monitor: Version::new(0, 17, 0),
+        registrar: Version::new(2, 16, 0),
+        liveness_probe: Version::new(2, 18, 0),
     },
 ];
 
@@ -145,16 +116,16 @@ pub fn newest() -> &'static Row {
 
 impl Row {
     /// The release of a sidecar; none for the driver, which is released with the operator.
-    pub fn release(&self, component: Component) -> Option<Release> {
+    pub fn release(&self, component: Component) -> Option<&Version> {
         Some(match component {
             Component::Driver => return None,
-            Component::Provisioner => self.provisioner,
-            Component::Attacher => self.attacher,
-            Component::Resizer => self.resizer,
-            Component::Snapshotter | Component::SnapshotController => self.snapshotter,
-            Component::HealthMonitor => self.health_monitor,
-            Component::Registrar => self.registrar,
-            Component::LivenessProbe => self.liveness_probe,
+            Component::Provisioner => &self.provisioner,
+            Component::Attacher => &self.attacher,
+            Component::Resizer => &self.resizer,
+            Component::Snapshotter | Component::SnapshotController => &self.snapshotter,
+            Component::HealthMonitor => &self.health_monitor,
+            Component::Registrar => &self.registrar,
+            Component::LivenessProbe => &self.liveness_probe,
         })
     }
 }
@@ -174,7 +145,7 @@ pub enum Skew {
 
 impl Skew {
     /// How `runs` stands to `wanted`.
-    pub fn between(runs: Option<Release>, wanted: Option<Release>) -> Self {
+    pub fn between(runs: Option<&Version>, wanted: Option<&Version>) -> Self {
         let (Some(runs), Some(wanted)) = (runs, wanted) else {
             return Self::Pinned;
         };
@@ -205,12 +176,12 @@ pub fn at_least(kubernetes: Option<KubernetesVersion>, minor: u32) -> bool {
 /// would be made only when it starts.
 pub fn gates(
     component: Component,
-    runs: Release,
+    runs: &Version,
     kubernetes: Option<KubernetesVersion>,
     apis: OptionalApis,
 ) -> BTreeMap<String, bool> {
     // The release with which a gate came.
-    let known = |major, minor| runs >= release(major, minor, 0);
+    let known = |major, minor| *runs >= Version::new(major, minor, 0);
     let mut gates = BTreeMap::new();
     let mut set = |name: &str, on: bool| {
         gates.insert(name.to_owned(), on);
@@ -256,15 +227,15 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("registry.k8s.io/sig-storage/csi-attacher:v4.12.0", Some(release(4, 12, 0)))]
-    #[case("mirror:5000/csi-attacher:v4.12.0-eks-1", Some(release(4, 12, 0)))]
-    #[case("mirror/csi-attacher:4.10.1@sha256:0123", Some(release(4, 10, 1)))]
+    #[case("registry.k8s.io/sig-storage/csi-attacher:v4.12.0", Some(Version::new(4, 12, 0)))]
+    #[case("mirror:5000/csi-attacher:v4.12.0-eks-1", Some(Version::new(4, 12, 0)))]
+    #[case("mirror/csi-attacher:4.10.1@sha256:0123", Some(Version::new(4, 10, 1)))]
     #[case("mirror:5000/csi-attacher", None)]
     #[case("mirror/csi-attacher@sha256:0123", None)]
     #[case("mirror/csi-attacher:latest", None)]
     #[case("mirror/csi-attacher:v4", None)]
-    fn the_release_is_read_from_the_tag(#[case] image: &str, #[case] expected: Option<Release>) {
-        assert_eq!(Release::of_image(image), expected);
+    fn the_release_is_read_from_the_tag(#[case] image: &str, #[case] expected: Option<Version>) {
+        assert_eq!(release_of(image), expected);
     }
 
     #[rstest]
@@ -302,15 +273,15 @@ mod tests {
 
         for (row, line) in OLDER.iter().chain([&NEWEST]).zip(&lines) {
             let cells = [
-                row.provisioner,
-                row.attacher,
-                row.resizer,
-                row.snapshotter,
-                row.health_monitor,
-                row.registrar,
-                row.liveness_probe,
+                &row.provisioner,
+                &row.attacher,
+                &row.resizer,
+                &row.snapshotter,
+                &row.health_monitor,
+                &row.registrar,
+                &row.liveness_probe,
             ];
-            let expected = cells.map(|release| release.to_string()).join(" | ");
+            let expected = cells.map(|release| format!("v{release}")).join(" | ");
             assert!(line.ends_with(&format!("| {expected} |")), "{line}\n{expected}");
         }
         assert_eq!(lines.len(), OLDER.len() + 1);
@@ -319,59 +290,74 @@ mod tests {
     #[test]
     fn no_row_has_a_release_that_harms() {
         for row in OLDER.iter().chain([&NEWEST]) {
-            for bad in [release(6, 0, 0), release(6, 0, 1), release(6, 1, 1), release(6, 2, 0)] {
+            for bad in [
+                Version::new(6, 0, 0),
+                Version::new(6, 0, 1),
+                Version::new(6, 1, 1),
+                Version::new(6, 2, 0),
+            ] {
                 assert_ne!(row.provisioner, bad, "{}", row.name);
             }
         }
     }
 
     #[rstest]
-    #[case(Some(release(4, 12, 3)), Some(release(4, 12, 0)), Skew::Ok)]
-    #[case(Some(release(4, 9, 0)), Some(release(4, 10, 0)), Skew::Old)]
-    #[case(Some(release(10, 0, 0)), Some(release(9, 12, 0)), Skew::New)]
-    #[case(None, Some(release(4, 12, 0)), Skew::Pinned)]
-    #[case(Some(release(4, 12, 0)), None, Skew::Pinned)]
+    #[case(Some(Version::new(4, 12, 3)), Some(Version::new(4, 12, 0)), Skew::Ok)]
+    #[case(Some(Version::new(4, 9, 0)), Some(Version::new(4, 10, 0)), Skew::Old)]
+    #[case(Some(Version::new(10, 0, 0)), Some(Version::new(9, 12, 0)), Skew::New)]
+    #[case(None, Some(Version::new(4, 12, 0)), Skew::Pinned)]
+    #[case(Some(Version::new(4, 12, 0)), None, Skew::Pinned)]
     fn releases_are_compared_as_numbers(
-        #[case] runs: Option<Release>,
-        #[case] wanted: Option<Release>,
+        #[case] runs: Option<Version>,
+        #[case] wanted: Option<Version>,
         #[case] expected: Skew,
     ) {
-        assert_eq!(Skew::between(runs, wanted), expected);
+        assert_eq!(Skew::between(runs.as_ref(), wanted.as_ref()), expected);
     }
 
     #[rstest]
     #[case::knows_all(
         Component::Provisioner,
-        release(6, 3, 0),
+        Version::new(6, 3, 0),
         36,
         "ReleaseLeaderElectionOnExit=true VolumeAttributesClass=true"
     )]
-    #[case::older_than_the_gates(Component::Provisioner, release(5, 3, 0), 36, "")]
+    #[case::older_than_the_gates(Component::Provisioner, Version::new(5, 3, 0), 36, "")]
     #[case::attacher_before_the_api(
         Component::Attacher,
-        release(4, 12, 0),
+        Version::new(4, 12, 0),
         33,
         "MutableCSINodeAllocatableCount=false ReleaseLeaderElectionOnExit=true"
     )]
-    #[case::resizer_before_the_api(Component::Resizer, release(1, 14, 0), 31, "RecoverVolumeExpansionFailure=false")]
-    #[case::resizer_of_1_32(Component::Resizer, release(1, 14, 0), 32, "")]
+    #[case::resizer_before_the_api(
+        Component::Resizer,
+        Version::new(1, 14, 0),
+        31,
+        "RecoverVolumeExpansionFailure=false"
+    )]
+    #[case::resizer_of_1_32(Component::Resizer, Version::new(1, 14, 0), 32, "")]
     #[case::resizer(
         Component::Resizer,
-        release(2, 2, 1),
+        Version::new(2, 2, 1),
         36,
         "ReleaseLeaderElectionOnExit=true VolumeAttributesClass=true"
     )]
     #[case::snapshotter(
         Component::Snapshotter,
-        release(8, 6, 0),
+        Version::new(8, 6, 0),
         36,
         "CSIVolumeGroupSnapshot=true ReleaseLeaderElectionOnExit=true"
     )]
-    #[case::health_monitor(Component::HealthMonitor, release(0, 18, 0), 36, "ReleaseLeaderElectionOnExit=true")]
-    #[case::registrar(Component::Registrar, release(2, 17, 0), 36, "")]
+    #[case::health_monitor(
+        Component::HealthMonitor,
+        Version::new(0, 18, 0),
+        36,
+        "ReleaseLeaderElectionOnExit=true"
+    )]
+    #[case::registrar(Component::Registrar, Version::new(2, 17, 0), 36, "")]
     fn gates_follow_the_release_that_runs(
         #[case] component: Component,
-        #[case] runs: Release,
+        #[case] runs: Version,
         #[case] minor: u32,
         #[case] expected: &str,
     ) {
@@ -381,7 +367,7 @@ mod tests {
             ..OptionalApis::default()
         };
 
-        let gates = gates(component, runs, Some(since(minor)), apis);
+        let gates = gates(component, &runs, Some(since(minor)), apis);
 
         let text: Vec<String> = gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
         assert_eq!(text.join(" "), expected);

@@ -149,7 +149,7 @@ fn container(resolved: &Resolved) -> Container {
         format!("--http-endpoint=:{PORT}"),
         format!("--v={}", pod::verbosity(resolved.log_level)),
     ];
-    let release = resolved.images.get(component).and_then(|image| image.release);
+    let release = resolved.images.get(component).and_then(|image| image.release.as_ref());
     let gates = release.map(|release| skew::gates(component, release, None, resolved.apis));
     if let Some(gates) = gates.filter(|gates| !gates.is_empty()) {
         args.push(format!("--feature-gates={}", sidecars::gates(&gates)));

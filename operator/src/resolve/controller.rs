@@ -177,7 +177,7 @@ fn gates(
     env: &Environment,
     images: &ImageSet,
 ) -> BTreeMap<String, bool> {
-    let release = images.get(component).and_then(|image| image.release);
+    let release = images.get(component).and_then(|image| image.release.as_ref());
     let mut gates = release
         .map(|release| skew::gates(component, release, env.kubernetes_version, env.apis))
         .unwrap_or_default();

@@ -35,7 +35,7 @@ impl PodsView {
             Some(SidecarStatus {
                 name: component.container().to_owned(),
                 image: name,
-                release: release.map(|release| release.to_string()),
+                release: release.map(|release| format!("v{release}")),
                 skew: skew?.as_str().to_owned(),
             })
         };
