@@ -213,7 +213,11 @@ where
 }
 
 /// The names of the objects that are meant on the first page that has any, after their namespaces where they have any, sorted.
-async fn paged<K>(api: &Api<K>, plural: &str, is_meant: impl Fn(&K) -> bool) -> Result<Vec<String>, ObserveError>
+pub(crate) async fn paged<K>(
+    api: &Api<K>,
+    plural: &str,
+    is_meant: impl Fn(&K) -> bool,
+) -> Result<Vec<String>, ObserveError>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
@@ -233,7 +237,7 @@ where
 }
 
 /// Gives all objects of a kind to `take`, page by page, until it has enough.
-pub(crate) async fn pages<K>(
+async fn pages<K>(
     api: &Api<K>,
     plural: &str,
     mut take: impl FnMut(Vec<K>) -> ControlFlow<()>,

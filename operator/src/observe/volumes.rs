@@ -194,6 +194,11 @@ impl VolumeObject {
         self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
     }
 
+    /// Whether it has the attributes of this VolumeAttributesClass.
+    pub(crate) fn refers_to(&self, class: &str) -> bool {
+        self.spec.volume_attributes_class_name.as_deref() == Some(class)
+    }
+
     /// The CSI driver and the volume's id in Cinder.
     fn source(&self) -> Option<(&str, &str)> {
         let csi = self.spec.csi.as_ref();
@@ -286,6 +291,14 @@ struct Said {
     message: Option<String>,
 }
 
+impl AttachmentObject {
+    /// Whether this driver is attaching or detaching it.
+    pub(crate) fn is_under_way_of(&self, driver: &str) -> bool {
+        let is_under_way = !self.status.attached || self.metadata.deletion_timestamp.is_some();
+        is_under_way && self.spec.attacher == driver
+    }
+}
+
 impl Fact for AttachmentObject {
     type Kept = AttachmentFact;
     const SCOPE: Scope = Scope::Volumes;
@@ -336,6 +349,8 @@ pub(crate) struct ClaimObject {
 #[serde(rename_all = "camelCase", default)]
 struct ClaimSpec {
     volume_name: Option<String>,
+    storage_class_name: Option<String>,
+    volume_attributes_class_name: Option<String>,
     resources: ClaimResources,
 }
 
@@ -346,9 +361,10 @@ struct ClaimResources {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct ClaimStatus {
     phase: String,
+    current_volume_attributes_class_name: Option<String>,
     conditions: Vec<ClaimCondition>,
 }
 
@@ -376,6 +392,20 @@ impl ClaimObject {
     /// Whether the driver was asked for a volume and may be making it: nothing else tells of that volume yet.
     pub(crate) fn waits_for_volume_of(&self, driver: &str) -> bool {
         self.is_pending() && self.provisioner().is_some_and(|asked| asked == driver)
+    }
+
+    /// Whether it waits for a volume of this StorageClass.
+    pub(crate) fn waits_for_class(&self, class: &str) -> bool {
+        self.is_pending() && self.spec.storage_class_name.as_deref() == Some(class)
+    }
+
+    /// Whether it has or wants the attributes of this VolumeAttributesClass.
+    pub(crate) fn refers_to(&self, class: &str) -> bool {
+        let names = [
+            &self.spec.volume_attributes_class_name,
+            &self.status.current_volume_attributes_class_name,
+        ];
+        names.into_iter().any(|name| name.as_deref() == Some(class))
     }
 
     fn annotation(&self, name: &str) -> Option<&String> {
@@ -500,6 +530,7 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -585,5 +616,52 @@ mod tests {
         let growing = claim("Bound", resizing).expect("kept");
         assert_eq!(growing.resizing_since, Some(at("2026-01-04T00:00:00Z")));
         assert!(growing.provisioning_since.is_none() && !growing.waits_for_node);
+    }
+
+    #[rstest]
+    #[case::attached(json!({"attached": true}), None, false)]
+    #[case::being_attached(json!({"attached": false}), None, true)]
+    #[case::nobody_has_looked_yet(json!({}), None, true)]
+    #[case::being_detached(json!({"attached": true}), Some("2026-01-01T00:00:00Z"), true)]
+    fn an_attachment_is_under_way_until_it_is_there_and_from_when_it_goes(
+        #[case] status: Value,
+        #[case] deleted: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let attachment: AttachmentObject = serde_json::from_value(json!({
+            "metadata": {"name": "va", "deletionTimestamp": deleted},
+            "spec": {"attacher": "d", "nodeName": "n", "source": {}},
+            "status": status,
+        }))
+        .expect("an attachment");
+        assert_eq!(attachment.is_under_way_of("d"), expected);
+        assert!(!attachment.is_under_way_of("another"));
+    }
+
+    #[rstest]
+    #[case::it_wants_it(json!({"volumeAttributesClassName": "gold"}), json!({}), true)]
+    #[case::it_has_it(json!({"volumeAttributesClassName": "silver"}), json!({"currentVolumeAttributesClassName": "gold"}), true)]
+    #[case::it_has_another(json!({"volumeAttributesClassName": "silver"}), json!({"phase": "Bound"}), false)]
+    #[case::it_has_none(json!({}), json!({}), false)]
+    fn a_claim_refers_to_the_attributes_that_it_wants_and_has(
+        #[case] spec: Value,
+        #[case] status: Value,
+        #[case] expected: bool,
+    ) {
+        let claim: ClaimObject =
+            serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).expect("a claim");
+        assert_eq!(claim.refers_to("gold"), expected);
+    }
+
+    #[rstest]
+    #[case::waiting("Pending", "cinder", true)]
+    #[case::bound("Bound", "cinder", false)]
+    #[case::of_another_class("Pending", "other", false)]
+    fn a_claim_waits_for_its_class_until_it_is_bound(#[case] phase: &str, #[case] class: &str, #[case] expected: bool) {
+        let claim: ClaimObject = serde_json::from_value(json!({
+            "metadata": {}, "spec": {"storageClassName": class}, "status": {"phase": phase},
+        }))
+        .expect("a claim");
+        assert_eq!(claim.waits_for_class("cinder"), expected);
     }
 }
