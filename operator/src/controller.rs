@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 pub(crate) use classes::{leave_alone, look_at_own};
-pub use context::{Context, Parts};
+pub use context::{Context, Memories};
 
 use adoption::Adoption;
 use clouds::Checked;

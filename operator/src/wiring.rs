@@ -32,11 +32,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
+    apply,
     args::{Args, Command, DiagnoseArgs, Output, RunArgs, VERSION},
     clouds::Clouds,
-    controller::{Context, Parts, Watched, error_policy, reconcile},
+    controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
-    diagnosis, diff,
+    diagnosis::{self, Inquiries},
+    diff,
     error::Error,
     events::Events,
     leader::{Elector, LeaseSettings},
@@ -293,26 +295,27 @@ async fn lead(
     let clouds = Clouds::new(options.clone(), Arc::clone(&metrics), wake.clone());
     let (store, writer) = reflector::store::<Watched>();
     let _hearing = hear_operands(&client, &namespaces, &store, &wake);
-    let context = Arc::new(Context::new(
-        client.clone(),
-        Parts {
-            sources: sources.clone(),
-            cluster,
-            events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics), sources.clone()),
-            metrics,
-            checker: Checker::new(Box::new(RealKeystone { options }), &sources),
-            clouds,
-            reloads: Reloads::new(Box::new(Http), reload::LIMIT),
-            namespace: args.namespace.clone(),
-            operand_namespaces: args.operand_namespaces.clone(),
-            images: args.images.installed(),
-            restrictions: args.restrictions(),
-            drivers: store.clone(),
-            idle_interval: args.credentials_check_interval,
-            reconcile_timeout: args.reconcile_timeout,
-            registration_deadline: args.registration_deadline,
-        },
-    ));
+    let context = Arc::new(Context {
+        client: client.clone(),
+        writer: apply::Writer::new(client.clone(), Arc::clone(&metrics)),
+        sources: sources.clone(),
+        cluster,
+        events: Events::new(client.clone(), PROGRAM, identity, Arc::clone(&metrics), sources.clone()),
+        metrics,
+        checker: Checker::new(Box::new(RealKeystone { options }), &sources),
+        clouds,
+        reloads: Reloads::new(Box::new(Http), reload::LIMIT),
+        inquiries: Inquiries::default(),
+        namespace: args.namespace.clone(),
+        operand_namespaces: args.operand_namespaces.clone(),
+        images: args.images.installed(),
+        restrictions: args.restrictions(),
+        drivers: store.clone(),
+        idle_interval: args.credentials_check_interval,
+        reconcile_timeout: args.reconcile_timeout,
+        registration_deadline: args.registration_deadline,
+        memories: Memories::default(),
+    });
     let stopped = shutdown.clone();
     let work = controller(&client, woken, &context, writer)
         .graceful_shutdown_on(async move { stopped.cancelled().await })

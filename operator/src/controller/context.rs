@@ -81,9 +81,16 @@ pub struct Context {
     pub reconcile_timeout: Duration,
     /// How long a new node pod may take to be Ready and registered.
     pub registration_deadline: Duration,
+    /// What is remembered, to save work.
+    pub memories: Memories,
+}
+
+/// What all reconciles remember; a new process begins with nothing.
+#[derive(Debug, Default)]
+pub struct Memories {
     facts: Mutex<Option<(Facts, Instant)>>,
     versions: Mutex<Versions>,
-    memories: Mutex<HashMap<String, Memory>>,
+    objects: Mutex<HashMap<String, Memory>>,
 }
 
 /// The versions of the API servers that have answered, with the time of each one's last answer.
@@ -105,7 +112,7 @@ struct Facts {
     cluster_uid: Option<String>,
 }
 
-/// What is remembered of one object, to save work.
+/// What is remembered of one object.
 #[derive(Debug, Default)]
 struct Memory {
     failures: u32,
@@ -135,69 +142,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// What a [`Context`] is made of.
-#[derive(Debug)]
-pub struct Parts {
-    /// Where wall time comes from.
-    pub sources: Sources,
-    /// What is watched.
-    pub cluster: Cluster,
-    /// Events.
-    pub events: Events,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// Tries credentials.
-    pub checker: Checker,
-    /// The clouds, as they were seen.
-    pub clouds: Clouds,
-    /// Whether drivers use the credentials that they were given.
-    pub reloads: Reloads,
-    /// The operator's namespace.
-    pub namespace: String,
-    /// Further namespaces where drivers may run.
-    pub operand_namespaces: Vec<String>,
-    /// The images of this installation.
-    pub images: InstalledImages,
-    /// What the operator's flags keep from the spec.
-    pub restrictions: Restrictions,
-    /// Every CinderCSIDriver of the cluster.
-    pub drivers: Store<Watched>,
-    /// The longest time between two looks at an object where nothing happens.
-    pub idle_interval: Duration,
-    /// The longest time that one reconcile may take.
-    pub reconcile_timeout: Duration,
-    /// How long a new node pod may take to be Ready and registered.
-    pub registration_deadline: Duration,
-}
-
 impl Context {
-    /// A context that remembers nothing yet.
-    pub fn new(client: Client, parts: Parts) -> Self {
-        Self {
-            writer: Writer::new(client.clone(), Arc::clone(&parts.metrics)),
-            client,
-            events: parts.events,
-            metrics: parts.metrics,
-            sources: parts.sources,
-            cluster: parts.cluster,
-            checker: parts.checker,
-            clouds: parts.clouds,
-            reloads: parts.reloads,
-            inquiries: Inquiries::default(),
-            namespace: parts.namespace,
-            operand_namespaces: parts.operand_namespaces,
-            images: parts.images,
-            restrictions: parts.restrictions,
-            drivers: parts.drivers,
-            idle_interval: parts.idle_interval,
-            reconcile_timeout: parts.reconcile_timeout,
-            registration_deadline: parts.registration_deadline,
-            facts: Mutex::default(),
-            versions: Mutex::default(),
-            memories: Mutex::default(),
-        }
-    }
-
     /// What the resolver needs to know of the cluster.
     pub(super) async fn environment(&self, driver: &str, namespace: &str) -> Result<Environment, ReconcileError> {
         let facts = self.facts().await?;
@@ -232,7 +177,12 @@ impl Context {
     }
 
     async fn facts(&self) -> Result<Facts, ReconcileError> {
-        let known = self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self
+            .memories
+            .facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some((facts, _)) = known.filter(|(_, at)| at.elapsed() < FACTS_HOLD) {
             return Ok(facts);
         }
@@ -249,18 +199,18 @@ impl Context {
             Err(error) => return Err(ReconcileError::Version(Box::new(error))),
         };
         let seen = KubernetesVersion::parse(&version.major, &version.minor);
-        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut versions = self.memories.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let facts = Facts {
             kubernetes_version: versions.lowest(seen, Instant::now()),
             cluster_uid,
         };
         drop(versions);
-        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some((facts.clone(), Instant::now()));
+        *self.memories.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some((facts.clone(), Instant::now()));
         Ok(facts)
     }
 
     fn with_memory<T>(&self, driver: &str, change: impl FnOnce(&mut Memory) -> T) -> T {
-        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.objects.lock().unwrap_or_else(PoisonError::into_inner);
         change(memories.entry(driver.to_owned()).or_default())
     }
 
@@ -276,7 +226,7 @@ impl Context {
 
     /// A reconcile succeeded.
     pub(super) fn forgive(&self, driver: &str) {
-        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.objects.lock().unwrap_or_else(PoisonError::into_inner);
         // None of one that is gone: nothing of it is to be left.
         if let Some(memory) = memories.get_mut(driver) {
             memory.failures = 0;
@@ -403,6 +353,7 @@ impl Context {
         self.reloads.forget(driver);
         self.inquiries.forget(driver);
         self.memories
+            .objects
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(driver);

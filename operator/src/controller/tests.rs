@@ -22,8 +22,10 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    apply::Writer,
     clouds::Clouds,
     credentials::{Checker, Keystone, Questions, TrialError, Tried},
+    diagnosis::Inquiries,
     events::Events,
     images::InstalledImages,
     metrics::Metrics,
@@ -146,32 +148,33 @@ impl World {
         driver.metadata.generation = Some(1);
         api.put(DRIVER, serde_json::to_value(&driver).expect("JSON"));
         let metrics = Arc::new(Metrics::new().expect("metrics"));
-        let context = Context::new(
-            api.client.clone(),
-            Parts {
-                sources: Sources::system(),
-                cluster: Cluster::fixed(index),
-                events: Events::new(
-                    api.client.clone(),
-                    "operator",
-                    "pod",
-                    Arc::clone(&metrics),
-                    Sources::system(),
-                ),
-                clouds: Clouds::blind(Arc::clone(&metrics)),
-                reloads: Reloads::new(Box::new(Http), reload::LIMIT),
-                metrics,
-                checker: Checker::new(Box::new(Door::default()), &Sources::system()),
-                namespace: "cinder-csi".to_owned(),
-                operand_namespaces: vec!["drivers".to_owned()],
-                images: InstalledImages::default(),
-                restrictions: Restrictions::default(),
-                drivers: kube::runtime::reflector::store().0,
-                idle_interval: Duration::from_mins(5),
-                reconcile_timeout: Duration::from_secs(10),
-                registration_deadline: Duration::from_mins(10),
-            },
-        );
+        let context = Context {
+            client: api.client.clone(),
+            writer: Writer::new(api.client.clone(), Arc::clone(&metrics)),
+            sources: Sources::system(),
+            cluster: Cluster::fixed(index),
+            events: Events::new(
+                api.client.clone(),
+                "operator",
+                "pod",
+                Arc::clone(&metrics),
+                Sources::system(),
+            ),
+            clouds: Clouds::blind(Arc::clone(&metrics)),
+            reloads: Reloads::new(Box::new(Http), reload::LIMIT),
+            inquiries: Inquiries::default(),
+            metrics,
+            checker: Checker::new(Box::new(Door::default()), &Sources::system()),
+            namespace: "cinder-csi".to_owned(),
+            operand_namespaces: vec!["drivers".to_owned()],
+            images: InstalledImages::default(),
+            restrictions: Restrictions::default(),
+            drivers: kube::runtime::reflector::store().0,
+            idle_interval: Duration::from_mins(5),
+            reconcile_timeout: Duration::from_secs(10),
+            registration_deadline: Duration::from_mins(10),
+            memories: Memories::default(),
+        };
         let world = Self {
             api,
             context: Arc::new(context),
