@@ -52,6 +52,7 @@ pub mod startup_taint;
 pub mod status;
 mod table;
 pub mod teardown;
+mod templates;
 mod units;
 pub mod wiring;
 mod words;

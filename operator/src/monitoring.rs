@@ -1,10 +1,10 @@
-//! What is worth an alert, and how a driver looks on a dashboard. Pure: made from settings alone.
+//! What is worth an alert, and how a driver looks on a dashboard. Both are data: `alerts.yaml` and `dashboard.json`.
 //!
-//! The rules are data. The PrometheusRule of a driver, that of the operator (`config/monitoring`) and the page
-//! `docs/reference/alerts.md` are made from the same list.
+//! The PrometheusRule of a driver, that of the operator (`config/monitoring`) and the page `docs/reference/alerts.md` are made from them.
 
 mod alerts;
-mod dashboard;
 
-pub use alerts::{Alert, Severity, driver_alerts, groups, operator_alerts};
-pub use dashboard::dashboard;
+pub use alerts::{Alert, Annotations, Labels, driver_alerts, groups, operator_alerts};
+
+/// The dashboard of every driver, for Grafana; the user chooses the driver in it.
+pub const DASHBOARD: &str = include_str!("monitoring/dashboard.json");

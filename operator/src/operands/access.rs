@@ -1,15 +1,20 @@
-//! Service accounts and what they may do. The nodes' pods may do nothing: they never talk to the Kubernetes API.
+//! Service accounts, the roles of `roles.yaml`, and their bindings.
+
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use serde::Deserialize;
 
 use super::metadata::{self, Component};
 use super::{Operand, RenderError, Stage};
 use crate::images;
 use crate::resolve::Resolved;
+use crate::templates::{self, Template};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// Stands for the names of the Leases of a driver's sidecars.
+const LEASES: &str = "$LEASES";
 
 /// Service account of the controller's pods.
 pub(super) fn controller_account(resolved: &Resolved) -> String {
@@ -21,6 +26,66 @@ pub(super) fn node_account(resolved: &Resolved) -> String {
     format!("{}-node", resolved.slug)
 }
 
+/// The roles of `roles.yaml`.
+static ROLES: Template<Vec<RoleTemplate>> = LazyLock::new(|| templates::read(include_str!("roles.yaml")));
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RoleTemplate {
+    kind: RoleKind,
+    /// The end of the name: the driver's prefix comes before it.
+    name: String,
+    requires: Option<Requirement>,
+    rules: Vec<RuleTemplate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum RoleKind {
+    ClusterRole,
+    Role,
+}
+
+#[derive(Debug, Deserialize)]
+struct RuleTemplate {
+    requires: Option<Requirement>,
+    #[serde(flatten)]
+    rule: PolicyRule,
+}
+
+/// What a driver, or its cluster, has or has not.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Requirement {
+    Provisioner,
+    Attacher,
+    Resizer,
+    Snapshotter,
+    HealthMonitor,
+    StorageCapacity,
+    VolumeAttributesClasses,
+    GroupSnapshots,
+}
+
+impl Requirement {
+    fn is_met(self, resolved: &Resolved) -> bool {
+        let runs = |sidecar| resolved.controller.sidecar(sidecar).is_some();
+        match self {
+            Self::Provisioner => runs(images::Component::Provisioner),
+            Self::Attacher => runs(images::Component::Attacher),
+            Self::Resizer => runs(images::Component::Resizer),
+            Self::Snapshotter => runs(images::Component::Snapshotter),
+            Self::HealthMonitor => runs(images::Component::HealthMonitor),
+            Self::StorageCapacity => resolved.csi_driver.storage_capacity && runs(images::Component::Provisioner),
+            Self::VolumeAttributesClasses => resolved.apis.volume_attributes_classes,
+            Self::GroupSnapshots => resolved.apis.group_snapshots,
+        }
+    }
+}
+
+fn is_met(requires: Option<Requirement>, resolved: &Resolved) -> bool {
+    requires.is_none_or(|requirement| requirement.is_met(resolved))
+}
+
 pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError> {
     let mut operands = vec![
         Operand::new(
@@ -29,27 +94,37 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
         )?,
         Operand::new(Stage::Base, &account(resolved, node_account(resolved), Component::Node))?,
     ];
-    for sidecar in &resolved.controller.sidecars {
-        let Some((suffix, rules)) = rules_of(resolved, sidecar.component) else {
-            continue;
-        };
-        let name = format!("{}-{suffix}", resolved.slug);
-        operands.push(Operand::new(Stage::Base, &cluster_role(resolved, name.clone(), rules))?);
-        operands.push(Operand::new(Stage::Base, &cluster_role_binding(resolved, name))?);
+    let templates = templates::get(&ROLES).map_err(|source| RenderError { kind: "Role", source })?;
+    for template in templates.iter().filter(|role| is_met(role.requires, resolved)) {
+        let name = format!("{}-{}", resolved.slug, template.name);
+        let rules = rules(template, resolved);
+        operands.extend(match template.kind {
+            RoleKind::ClusterRole => [
+                Operand::new(Stage::Base, &cluster_role(resolved, name.clone(), rules))?,
+                Operand::new(Stage::Base, &cluster_role_binding(resolved, name))?,
+            ],
+            RoleKind::Role => [
+                Operand::new(Stage::Base, &role(resolved, name.clone(), rules))?,
+                Operand::new(Stage::Base, &role_binding(resolved, name))?,
+            ],
+        });
     }
-    if resolved.csi_driver.storage_capacity && resolved.controller.sidecar(images::Component::Provisioner).is_some() {
-        let name = format!("{}-capacity", resolved.slug);
-        operands.push(Operand::new(
-            Stage::Base,
-            &role(resolved, name.clone(), capacity_rules()),
-        )?);
-        operands.push(Operand::new(Stage::Base, &role_binding(resolved, name))?);
-    }
-    let name = format!("{}-leader-election", resolved.slug);
-    let rules = leader_election_rules(resolved);
-    operands.push(Operand::new(Stage::Base, &role(resolved, name.clone(), rules))?);
-    operands.push(Operand::new(Stage::Base, &role_binding(resolved, name))?);
     Ok(operands)
+}
+
+/// The rules of a role that this driver needs, with the names of its sidecars' Leases.
+fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
+    let needed = template.rules.iter().filter(|rule| is_met(rule.requires, resolved));
+    let mut rules: Vec<PolicyRule> = needed.map(|rule| rule.rule.clone()).collect();
+    for names in rules.iter_mut().filter_map(|rule| rule.resource_names.as_mut()) {
+        if *names == [LEASES] {
+            let sidecars = resolved.controller.sidecars.iter();
+            *names = sidecars
+                .filter_map(|sidecar| sidecar.component.lease(&resolved.driver_name))
+                .collect();
+        }
+    }
+    rules
 }
 
 /// An account of its own for a program beside the controller: it may do `cluster_rules` in the cluster, and have `lease` in
@@ -109,162 +184,6 @@ fn account(resolved: &Resolved, name: String, component: Component) -> ServiceAc
     }
 }
 
-/// What a sidecar may do in the whole cluster, and the end of the name of its role.
-fn rules_of(resolved: &Resolved, component: images::Component) -> Option<(&'static str, Vec<PolicyRule>)> {
-    Some(match component {
-        images::Component::Provisioner => ("provisioner", provisioner_rules(resolved)),
-        images::Component::Attacher => ("attacher", attacher_rules()),
-        images::Component::Resizer => ("resizer", resizer_rules(resolved)),
-        images::Component::Snapshotter => ("snapshotter", snapshotter_rules(resolved)),
-        images::Component::HealthMonitor => ("health-monitor", health_monitor_rules()),
-        images::Component::Driver
-        | images::Component::Registrar
-        | images::Component::LivenessProbe
-        | images::Component::SnapshotController => return None,
-    })
-}
-
-/// What csi-provisioner needs to make a PersistentVolume of a claim, and to delete it.
-fn provisioner_rules(resolved: &Resolved) -> Vec<PolicyRule> {
-    let mut rules = vec![
-        rule(
-            "",
-            &["persistentvolumes"],
-            &["get", "list", "watch", "create", "patch", "delete"],
-        ),
-        // It writes the node that a pod was scheduled to, and finalizers.
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
-        rule("storage.k8s.io", &["storageclasses"], &["get", "list", "watch"]),
-        // Zones of the nodes.
-        rule("", &["nodes"], &["get", "list", "watch"]),
-        rule("storage.k8s.io", &["csinodes"], &["get", "list", "watch"]),
-        // It does not delete a volume that is still attached.
-        rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch"]),
-        // Events on claims, in every namespace.
-        rule("", &["events"], &["create", "patch"]),
-    ];
-    if resolved.controller.sidecar(images::Component::Snapshotter).is_some() {
-        rules.extend([
-            // Volumes made from a snapshot; its finalizer keeps the snapshot meanwhile.
-            rule(SNAPSHOTS, &["volumesnapshots"], &["get", "list", "watch", "update"]),
-            rule(SNAPSHOTS, &["volumesnapshotcontents"], &["get", "list"]),
-        ]);
-    }
-    rules.extend(attributes_rule(resolved));
-    rules
-}
-
-/// Classes of attributes, where the cluster has them.
-fn attributes_rule(resolved: &Resolved) -> Option<PolicyRule> {
-    let classes = || {
-        rule(
-            "storage.k8s.io",
-            &["volumeattributesclasses"],
-            &["get", "list", "watch"],
-        )
-    };
-    resolved.apis.volume_attributes_classes.then(classes)
-}
-
-/// What csi-provisioner needs to publish how much room there is, in its own namespace.
-fn capacity_rules() -> Vec<PolicyRule> {
-    vec![
-        rule(
-            "storage.k8s.io",
-            &["csistoragecapacities"],
-            &["get", "list", "watch", "create", "update", "patch", "delete"],
-        ),
-        // From its pod to the Deployment, which the objects go with.
-        rule("", &["pods"], &["get"]),
-        rule("apps", &["replicasets"], &["get"]),
-    ]
-}
-
-/// What csi-attacher needs to carry VolumeAttachments out.
-fn attacher_rules() -> Vec<PolicyRule> {
-    vec![
-        // Its finalizer on the volume.
-        rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
-        rule("storage.k8s.io", &["csinodes"], &["get", "list", "watch"]),
-        rule(
-            "storage.k8s.io",
-            &["volumeattachments"],
-            &["get", "list", "watch", "patch"],
-        ),
-        rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
-    ]
-}
-
-/// What csi-resizer needs to let a volume grow and to change its attributes. No pods: volumes grow while they are in use.
-fn resizer_rules(resolved: &Resolved) -> Vec<PolicyRule> {
-    let mut rules = vec![
-        // The new size.
-        rule("", &["persistentvolumes"], &["get", "list", "watch", "patch"]),
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch"]),
-        // How far it is.
-        rule("", &["persistentvolumeclaims/status"], &["patch"]),
-        // Events on claims, in every namespace.
-        rule("", &["events"], &["create", "patch"]),
-    ];
-    rules.extend(attributes_rule(resolved));
-    rules
-}
-
-/// What csi-snapshotter needs to take a snapshot for a VolumeSnapshotContent, and to delete it.
-fn snapshotter_rules(resolved: &Resolved) -> Vec<PolicyRule> {
-    const GROUPS: &str = "groupsnapshot.storage.k8s.io";
-    let mut rules = vec![
-        rule(SNAPSHOTS, &["volumesnapshotclasses"], &["get", "list", "watch"]),
-        rule(
-            SNAPSHOTS,
-            &["volumesnapshotcontents"],
-            &["get", "list", "watch", "update", "patch"],
-        ),
-        rule(SNAPSHOTS, &["volumesnapshotcontents/status"], &["update", "patch"]),
-        // Events on snapshots, in every namespace.
-        rule("", &["events"], &["create", "patch"]),
-    ];
-    if resolved.apis.group_snapshots {
-        rules.extend([
-            rule(GROUPS, &["volumegroupsnapshotclasses"], &["get", "list", "watch"]),
-            rule(
-                GROUPS,
-                &["volumegroupsnapshotcontents"],
-                &["get", "list", "watch", "update", "patch"],
-            ),
-            rule(GROUPS, &["volumegroupsnapshotcontents/status"], &["update", "patch"]),
-        ]);
-    }
-    rules
-}
-
-/// What the health monitor needs to tell the pods and claims of a volume that is not well.
-fn health_monitor_rules() -> Vec<PolicyRule> {
-    vec![
-        rule(
-            "",
-            &["persistentvolumes", "persistentvolumeclaims", "nodes", "pods"],
-            &["get", "list", "watch"],
-        ),
-        rule("", &["events"], &["get", "list", "watch", "create", "patch"]),
-    ]
-}
-
-fn leader_election_rules(resolved: &Resolved) -> Vec<PolicyRule> {
-    let sidecars = resolved.controller.sidecars.iter();
-    let leases = sidecars.filter_map(|sidecar| sidecar.component.lease(&resolved.driver_name));
-    vec![
-        // A name cannot be checked when an object is created.
-        rule("coordination.k8s.io", &["leases"], &["create"]),
-        PolicyRule {
-            resource_names: Some(leases.collect()),
-            ..rule("coordination.k8s.io", &["leases"], &["get", "update"])
-        },
-        // Who became leader.
-        rule("", &["events"], &["create", "patch"]),
-    ]
-}
-
 fn role(resolved: &Resolved, name: String, rules: Vec<PolicyRule>) -> Role {
     Role {
         metadata: metadata::namespaced(resolved, name, Component::Controller),
@@ -320,5 +239,25 @@ pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRul
         resources: Some(owned(resources)),
         verbs: owned(verbs),
         ..PolicyRule::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn every_word_of_the_roles_is_understood() {
+        let text: Value = serde_yaml::from_str(include_str!("roles.yaml")).expect("YAML");
+        let roles = templates::get(&ROLES).expect("roles");
+        for (role, given) in roles.iter().zip(text.as_array().expect("a list")) {
+            for (rule, given) in role.rules.iter().zip(given["rules"].as_array().expect("rules")) {
+                let mut given = given.clone();
+                given.as_object_mut().expect("a rule").remove("requires");
+                assert_eq!(json!(rule.rule), given, "{}", role.name);
+            }
+        }
     }
 }

@@ -41,8 +41,12 @@ pub(super) fn operands(
         let mut metadata = named(resolved, "alerts");
         add_labels(&mut metadata, &settings.rules.labels);
         let alerts: Vec<_> = monitoring::driver_alerts(&resolved.driver_name, &settings.rules.thresholds)
+            .map_err(|source| RenderError {
+                kind: "PrometheusRule",
+                source,
+            })?
             .into_iter()
-            .filter(|alert| !settings.rules.disabled.iter().any(|name| name == alert.name))
+            .filter(|alert| !settings.rules.disabled.contains(&alert.name))
             .collect();
         let spec = json!({"groups": monitoring::groups(&resolved.driver_name, &alerts)});
         operands.push(untyped("PrometheusRule", &metadata, &spec)?);
@@ -141,7 +145,7 @@ fn dashboard(resolved: &Resolved, settings: &Monitoring) -> ConfigMap {
         metadata,
         data: Some(BTreeMap::from([(
             "cinder-csi.json".to_owned(),
-            format!("{:#}\n", monitoring::dashboard()),
+            monitoring::DASHBOARD.to_owned(),
         )])),
         ..ConfigMap::default()
     }

@@ -11,7 +11,7 @@ use crate::diagnosis::{MOUNT_FAILED, Operation, RULES};
 use crate::{
     events::Severity,
     metrics::Metrics,
-    monitoring::{Alert, dashboard, driver_alerts, groups, operator_alerts},
+    monitoring::{Alert, DASHBOARD, driver_alerts, groups, operator_alerts},
 };
 
 /// Why a page could not be made.
@@ -31,10 +31,10 @@ pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
         ("docs/reference/conditions.md", conditions()),
         ("docs/reference/events.md", events()),
         ("docs/reference/metrics.md", metrics(Metrics::new()?.descriptions())),
-        ("docs/reference/alerts.md", alerts()),
+        ("docs/reference/alerts.md", alerts()?),
         ("docs/reference/diagnosis.md", diagnosis()),
         ("config/monitoring/prometheus_rule.yaml", rule()?),
-        ("config/monitoring/dashboard.json", format!("{:#}\n", dashboard())),
+        ("config/monitoring/dashboard.json", DASHBOARD.to_owned()),
     ])
 }
 
@@ -137,33 +137,37 @@ fn metrics(descriptions: &[Desc]) -> String {
     page
 }
 
-fn alerts() -> String {
+/// Every alert, of the operator and of a driver with the usual thresholds.
+fn every_alert() -> Result<Vec<Alert>, serde_json::Error> {
+    let mut alerts = operator_alerts()?;
+    alerts.extend(driver_alerts(DEFAULT_DRIVER_NAME, &AlertThresholds::default())?);
+    Ok(alerts)
+}
+
+fn alerts() -> Result<String, PageError> {
     let mut page = format!(
         "{MADE}# Alerts\n\nThose about a driver are in a PrometheusRule that the operator makes (`spec.monitoring`), shown here for \
          `{DEFAULT_DRIVER_NAME}` with the usual thresholds. Those about the operator itself are in `config/monitoring`. While \
          `CinderCSIBackendDown` fires, `CinderCSIVolumeStuck`, `CinderCSIProvisionFailing` and `CinderCSIAttachSlow` say nothing new: let \
          it inhibit them.\n"
     );
-    for alert in operator_alerts()
-        .into_iter()
-        .chain(driver_alerts(DEFAULT_DRIVER_NAME, &AlertThresholds::default()))
+    for Alert {
+        name,
+        expression,
+        holds,
+        labels,
+        annotations,
+    } in every_alert()?
     {
-        let Alert {
-            name,
-            severity,
-            holds,
-            expression,
-            summary,
-            ..
-        } = alert;
         let _ = write!(
             page,
-            "\n## {name}\n\n{summary} {}, after {holds}. [Runbook](../runbooks.md#{})\n\n```\n{expression}\n```\n",
-            severity.as_str(),
+            "\n## {name}\n\n{} {}, after {holds}. [Runbook](../runbooks.md#{})\n\n```\n{expression}\n```\n",
+            annotations.summary,
+            labels.severity,
             name.to_lowercase(),
         );
     }
-    page
+    Ok(page)
 }
 
 /// The alerts about the operator, for those who have the Prometheus operator.
@@ -172,7 +176,7 @@ fn rule() -> Result<String, PageError> {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {"name": "cinder-csi-operator", "namespace": "cinder-csi"},
-        "spec": {"groups": groups("cinder-csi-operator", &operator_alerts())},
+        "spec": {"groups": groups("cinder-csi-operator", &operator_alerts()?)},
     });
     Ok(format!(
         "# Made from the code by `make reference`.\n{}",
@@ -207,11 +211,8 @@ mod tests {
             "controller_persistentvolumeclaim_provision_",
             "leader_election_master_status",
         ];
-        let mut text = dashboard().to_string();
-        for alert in operator_alerts()
-            .into_iter()
-            .chain(driver_alerts(DEFAULT_DRIVER_NAME, &AlertThresholds::default()))
-        {
+        let mut text = DASHBOARD.to_owned();
+        for alert in every_alert().expect("alerts") {
             text.push_str(&alert.expression);
             text.push(' ');
         }
