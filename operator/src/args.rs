@@ -1,7 +1,6 @@
 //! The command line of the operator.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
@@ -35,20 +34,8 @@ pub enum Command {
     Crd,
     /// Print the objects that a CinderCSIDriver becomes, without a cluster
     Render(RenderArgs),
-    /// Print what would change in the cluster for a CinderCSIDriver. Exit status 0: nothing, 1: something, 2: cannot tell
-    Diff(DiffArgs),
     /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
     Diagnose(DiagnoseArgs),
-}
-
-impl Command {
-    /// The exit status when the program cannot do it. That of `diff` is not 1, which says that something differs.
-    pub fn failure(&self) -> ExitCode {
-        match self {
-            Self::Diff(_) => ExitCode::from(2),
-            _ => ExitCode::FAILURE,
-        }
-    }
 }
 
 /// How `run` works.
@@ -237,26 +224,6 @@ impl RenderArgs {
     pub fn apis(&self) -> OptionalApis {
         self.optional_apis.iter().copied().collect()
     }
-}
-
-/// How `diff` works.
-#[derive(Debug, Clone, ClapArgs)]
-pub struct DiffArgs {
-    /// File with one CinderCSIDriver, as YAML or JSON; - is standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-
-    /// Namespace of the operator
-    #[arg(long, short, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
-    pub namespace: String,
-
-    /// For people or for programs
-    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: Output,
-
-    /// The images of this installation.
-    #[command(flatten)]
-    pub images: ImageArgs,
 }
 
 /// How `diagnose` works.

@@ -1,4 +1,4 @@
-//! What a plan would change, in words: for `status.pendingChanges` under DryRun and for the command `diff`. Pure. Field paths
+//! What a plan would change, in words: for `status.pendingChanges` under DryRun and for `kubectl cinder-csi diff`. Pure. Field paths
 //! and never values, so that no secret is shown.
 
 use std::collections::BTreeMap;

@@ -74,9 +74,6 @@ pub enum Error {
     /// The cluster cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// `diff` failed.
-    #[error(transparent)]
-    Diff(#[from] crate::diff::DiffError),
     /// A claim could not be diagnosed.
     #[error(transparent)]
     Diagnose(#[from] crate::diagnosis::cli::DiagnoseError),

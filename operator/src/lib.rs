@@ -26,7 +26,6 @@ pub mod clouds;
 pub mod controller;
 pub mod credentials;
 pub mod diagnosis;
-pub mod diff;
 pub mod error;
 pub mod events;
 pub mod guard;

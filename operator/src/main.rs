@@ -14,13 +14,11 @@ async fn main() -> ExitCode {
     if plugin::is_called(std::env::args().next().as_deref()) {
         return plugin::execute(PluginArgs::parse()).await;
     }
-    let args = Args::parse();
-    let failure = args.command.failure();
-    match wiring::execute(args).await {
-        Ok(code) => code,
+    match wiring::execute(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cinder-csi-operator: {error}");
-            failure
+            ExitCode::FAILURE
         }
     }
 }

@@ -2,7 +2,7 @@
 //! and changes nothing.
 
 mod bundle;
-mod diff;
+pub(crate) mod diff;
 mod screen;
 
 use std::{
@@ -24,9 +24,9 @@ use serde::Serialize;
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
     diagnosis::cli,
-    diff::Report,
 };
 
+pub use diff::{DiffError, Report};
 pub use screen::screen;
 
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
@@ -151,7 +151,7 @@ pub enum PluginError {
     Diagnose(#[from] cli::DiagnoseError),
     /// A driver could not be compared with the cluster.
     #[error(transparent)]
-    Diff(#[from] crate::diff::DiffError),
+    Diff(#[from] DiffError),
     /// Something could not be encoded.
     #[error("cannot encode: {0}")]
     Encode(#[from] serde_json::Error),

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeSet,
     future::ready,
     io::{self, Write as _},
-    process::ExitCode,
     sync::Arc,
 };
 
@@ -38,7 +37,6 @@ use crate::{
     controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
     diagnosis::{self, Inquiries},
-    diff,
     error::Error,
     events::Events,
     leader::{Elector, LeaseSettings},
@@ -64,20 +62,11 @@ const CONCURRENCY: u16 = 4;
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Does what the command line says.
-pub async fn execute(args: Args) -> Result<ExitCode, Error> {
+pub async fn execute(args: Args) -> Result<(), Error> {
     match args.command {
         Command::Run(args) => run(args).await?,
         Command::Crd => render::crd(&mut io::stdout().lock())?,
         Command::Render(args) => render::render(&args, &mut io::stdout().lock())?,
-        Command::Diff(args) => {
-            rustls::crypto::ring::default_provider()
-                .install_default()
-                .map_err(|_| Error::TlsProvider)?;
-            let mut out = Vec::new();
-            let differs = diff::diff(&args, &client().await?, &mut out).await?;
-            io::stdout().lock().write_all(&out).map_err(diff::DiffError::Print)?;
-            return Ok(ExitCode::from(u8::from(differs)));
-        }
         Command::Diagnose(args) => {
             rustls::crypto::ring::default_provider()
                 .install_default()
@@ -86,7 +75,7 @@ pub async fn execute(args: Args) -> Result<ExitCode, Error> {
             io::stdout().lock().write_all(text.as_bytes()).map_err(Error::Print)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// What `diagnose` prints.

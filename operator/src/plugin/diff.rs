@@ -1,5 +1,7 @@
 //! `diff` of the plugin: what the operator that runs in the cluster would change.
 
+mod report;
+
 use std::path::Path;
 
 use cinder_csi_crds::CinderCSIDriver;
@@ -10,10 +12,12 @@ use kube::{Api, Client};
 use super::{PluginError, drivers};
 use crate::{
     args::{Args, Command},
-    diff::{self, Report},
     images::{Component, InstalledImages},
     render::read_driver,
 };
+
+pub(crate) use report::report;
+pub use report::{DiffError, Report};
 
 /// Name of the operator's Deployment.
 const OPERATOR: &str = "cinder-csi-operator";
@@ -26,7 +30,7 @@ pub(super) async fn reports(
     namespace: &str,
 ) -> Result<Vec<Report>, PluginError> {
     let drivers: Vec<CinderCSIDriver> = match file {
-        Some(file) => vec![read_driver(file).map_err(diff::DiffError::File)?],
+        Some(file) => vec![read_driver(file).map_err(DiffError::File)?],
         None => drivers(client, name).await?,
     };
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
@@ -37,7 +41,7 @@ pub(super) async fn reports(
     };
     let mut reports = Vec::new();
     for driver in drivers {
-        let mut report = Box::pin(diff::report(client, driver, namespace, images.clone())).await?;
+        let mut report = Box::pin(report(client, driver, namespace, images.clone())).await?;
         report.notes.extend(note.as_ref().map(|why| {
             format!(
                 "which images the operator was given is not known, because Deployment {namespace}/{OPERATOR} cannot be read: {why}; \

@@ -1,9 +1,9 @@
-//! What the command `diff` tells of a cluster, and what a reconcile does there.
+//! What `diff` reports about a cluster, and what a reconcile does there.
 
 use cinder_csi_crds::ChangeAction;
 
 use super::*;
-use crate::diff;
+use crate::plugin::diff;
 
 const SNAPSHOT_CONTROLLER: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-snapshot-controller";
 

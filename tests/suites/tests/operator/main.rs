@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         rollout::an_update_begins_in_its_window_and_goes_on_after_it,
         rollout::who_still_applies_a_field_that_has_moved_is_told,
         states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,
-        states::the_command_diff_tells_changes_by_its_exit_status,
+        states::the_plugin_diff_reports_changes_by_its_exit_status,
         states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,
         states::orphans_go_on_running_without_their_marks,
         states::force_takes_its_acknowledgement_on_this_very_object,

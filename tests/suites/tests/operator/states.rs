@@ -1,4 +1,4 @@
-//! Paused, DryRun, the command `diff`, and removals.
+//! Paused, DryRun, `kubectl cinder-csi diff`, and removals.
 
 use std::fs;
 
@@ -56,7 +56,7 @@ pub(crate) async fn a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done(
     Ok(())
 }
 
-pub(crate) async fn the_command_diff_tells_changes_by_its_exit_status(world: &World) -> Result<()> {
+pub(crate) async fn the_plugin_diff_reports_changes_by_its_exit_status(world: &World) -> Result<()> {
     let operator = world.installed("diff", &[], json!({})).await?;
     let object = world.api.get(OBJECT).await?;
     let mut file = json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
@@ -92,8 +92,16 @@ pub(crate) async fn the_command_diff_tells_changes_by_its_exit_status(world: &Wo
 async fn diff(world: &World, object: &Value) -> Result<(Option<i32>, String)> {
     let file = world.lab.path("driver.json");
     fs::write(&file, object.to_string()).context("cannot write the file")?;
-    let mut command = world.lab.command(programs::operator()?)?;
-    command.arg("diff").arg(&file).env("KUBECONFIG", world.kubeconfig());
+    // The program is the plugin where it is called by the plugin's name.
+    let plugin = world.lab.path("kubectl-cinder_csi");
+    if !plugin.exists() {
+        std::os::unix::fs::symlink(programs::operator()?, &plugin).context("cannot link the plugin")?;
+    }
+    let mut command = world.lab.command(&plugin)?;
+    command
+        .args(["diff", "-f"])
+        .arg(&file)
+        .env("KUBECONFIG", world.kubeconfig());
     let output = command.output().await.context("cannot run diff")?;
     Ok((
         output.status.code(),

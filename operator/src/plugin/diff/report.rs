@@ -1,7 +1,7 @@
-//! The command `diff`: what the operator would change in the cluster for the CinderCSIDriver of a file, with the rights of whoever
-//! asks. The same functions decide as in a reconcile, and nothing is written.
+//! Compares a CinderCSIDriver with the cluster, with the rights of the user. The same functions decide as in a reconcile, and nothing is
+//! written.
 
-use std::{collections::BTreeMap, fmt, io::Write, path::Path};
+use std::{collections::BTreeMap, fmt};
 
 use cinder_csi_crds::{AdoptionMode, ChangeAction, CinderCSIDriver, ManagementState, PendingChange};
 use csi_sources::Sources;
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     adoption::{take_driver, take_up},
-    args::{DiffArgs, Output, VERSION},
+    args::VERSION,
     changes::changes,
     controller,
     images::InstalledImages,
@@ -54,9 +54,6 @@ pub enum DiffError {
     /// An object could not be turned into JSON.
     #[error("cannot encode: {0}")]
     Encode(#[from] serde_json::Error),
-    /// The output is closed.
-    #[error("print: {0}")]
-    Print(#[from] std::io::Error),
 }
 
 /// What differs.
@@ -84,22 +81,8 @@ impl Report {
     }
 }
 
-/// Prints what differs; true when something does.
-pub async fn diff(args: &DiffArgs, client: &Client, out: &mut impl Write) -> Result<bool, DiffError> {
-    let driver = render::read_driver(Path::new(&args.file))?;
-    let report = Box::pin(report(client, driver, &args.namespace, args.images.installed())).await?;
-    match args.output {
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
-        }
-        Output::Text => write!(out, "{report}")?,
-    }
-    Ok(report.differs())
-}
-
 /// Compares the driver with what is in the cluster.
-pub async fn report(
+pub(crate) async fn report(
     client: &Client,
     mut driver: CinderCSIDriver,
     namespace: &str,
