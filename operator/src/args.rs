@@ -34,8 +34,6 @@ pub enum Command {
     Crd,
     /// Print the objects that a CinderCSIDriver becomes, without a cluster
     Render(RenderArgs),
-    /// Say what is the matter with a PersistentVolumeClaim, since when, why, and what to do
-    Diagnose(DiagnoseArgs),
 }
 
 /// How `run` works.
@@ -224,26 +222,6 @@ impl RenderArgs {
     pub fn apis(&self) -> OptionalApis {
         self.optional_apis.iter().copied().collect()
     }
-}
-
-/// How `diagnose` works.
-#[derive(Debug, Clone, ClapArgs)]
-pub struct DiagnoseArgs {
-    /// Name of the PersistentVolumeClaim
-    #[arg(value_name = "PVC")]
-    pub claim: String,
-
-    /// Its namespace; that of the kubeconfig's context when it is not given
-    #[arg(long, short, value_name = "NAME")]
-    pub namespace: Option<String>,
-
-    /// Namespace of the operator
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
-    pub operator_namespace: String,
-
-    /// For people or for programs
-    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: Output,
 }
 
 /// How something is shown.

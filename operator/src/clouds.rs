@@ -13,7 +13,6 @@ mod look;
 mod sessions;
 pub mod trouble;
 
-pub use look::look;
 pub use sessions::Clouds;
 
 /// What one cloud has told. Empty until it was seen for the first time.

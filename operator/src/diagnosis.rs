@@ -17,12 +17,11 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{clouds::CloudFacts, observe::volumes::ClaimRef};
 
 mod cases;
-pub mod cli;
 mod inquiry;
 mod rules;
 
 pub use cases::{LOOKED_INTO, Suspects, suspects};
-pub use inquiry::{Answers, Inquiries, ask};
+pub use inquiry::Inquiries;
 pub use rules::{MOUNT_FAILED, REASONS, RULES, Rule, explain};
 
 /// What is done to a volume.

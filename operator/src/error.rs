@@ -74,12 +74,6 @@ pub enum Error {
     /// The cluster cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// A claim could not be diagnosed.
-    #[error(transparent)]
-    Diagnose(#[from] crate::diagnosis::cli::DiagnoseError),
-    /// The output could not be written.
-    #[error("cannot print: {0}")]
-    Print(#[source] io::Error),
     /// `crd` or `render` failed.
     #[error(transparent)]
     Render(#[from] crate::render::Error),
@@ -179,9 +173,9 @@ impl ReconcileError {
     /// What the status says of it: the same at every try.
     pub(crate) fn problem(&self) -> Problem {
         let why = match self {
-            Self::Observe(ObserveError::List { plural, source }) => format!("cannot list {plural}: {}", said(source)),
-            Self::Observe(ObserveError::Get { key, source }) => format!("cannot read {key}: {}", said(source)),
-            Self::Version(source) => format!("cannot read the version of the API server: {}", said(source)),
+            Self::Observe(ObserveError::List { plural, source }) => format!("cannot list {plural}: {}", answer(source)),
+            Self::Observe(ObserveError::Get { key, source }) => format!("cannot read {key}: {}", answer(source)),
+            Self::Version(source) => format!("cannot read the version of the API server: {}", answer(source)),
             other => other.to_string(),
         };
         Problem {
@@ -209,7 +203,7 @@ impl ReconcileError {
 }
 
 /// What the API server answered, in one sentence.
-fn said(error: &kube::Error) -> String {
+pub(crate) fn answer(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.reason.is_empty() => format!("{}: {}", status.reason, status.message),
         kube::Error::Api(status) => status.message.clone(),

@@ -36,7 +36,7 @@ pub use nodes::{NodeFacts, NodesView, eligible_nodes, ready_nodes, view};
 #[cfg(test)]
 pub(crate) use pods::PodObject;
 pub use revisions::{current_revision, newest_template};
-pub(crate) use volumes::{AttachmentObject, ClaimObject, VolumeObject};
+pub(crate) use volumes::{AttachmentObject, ClaimObject, OLD_PROVISIONER, PROVISIONER, SELECTED_NODE, VolumeObject};
 pub(crate) use wake::{Changes, Wake, Woken, wake_ups};
 pub(crate) use watches::hear;
 pub use watches::{Cluster, WatchError};

@@ -2,6 +2,7 @@
 //! and changes nothing.
 
 mod bundle;
+mod diagnose;
 pub(crate) mod diff;
 mod screen;
 
@@ -23,7 +24,7 @@ use serde::Serialize;
 
 use crate::{
     args::{DEFAULT_NAMESPACE, Output},
-    diagnosis::cli,
+    error::answer,
 };
 
 pub use diff::{DiffError, Report};
@@ -71,10 +72,6 @@ pub enum PluginCommand {
         /// Its namespace; that of the context when it is not given
         #[arg(short, long, value_name = "NAME")]
         namespace: Option<String>,
-
-        /// Namespace of the operator
-        #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
-        operator_namespace: String,
 
         /// For people or for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -128,7 +125,7 @@ pub enum PluginError {
     #[error("cannot tell how to reach the API server: {0}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
     Configure(String),
     /// The API server refused or did not answer.
-    #[error("cannot {act}: {source}")]
+    #[error("cannot {act}: {}", answer(.source))]
     Read {
         /// What was tried.
         act: String,
@@ -148,7 +145,7 @@ pub enum PluginError {
     },
     /// A claim could not be diagnosed.
     #[error(transparent)]
-    Diagnose(#[from] cli::DiagnoseError),
+    Diagnose(#[from] diagnose::DiagnoseError),
     /// A driver could not be compared with the cluster.
     #[error(transparent)]
     Diff(#[from] DiffError),
@@ -203,11 +200,10 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
         PluginCommand::Diagnose {
             claim,
             namespace,
-            operator_namespace,
             output,
         } => {
             let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-            let report = Box::pin(cli::report(&client, &namespace, &claim, &operator_namespace)).await?;
+            let report = Box::pin(diagnose::report(&client, &namespace, &claim)).await?;
             match output {
                 Output::Json => json(&report)?,
                 Output::Text => report.to_string(),

@@ -1,11 +1,6 @@
 //! Puts the parts together: client, metrics, admin server, leader election, watches, controller.
 
-use std::{
-    collections::BTreeSet,
-    future::ready,
-    io::{self, Write as _},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, future::ready, io, sync::Arc};
 
 use cinder_cloud::CloudOptions;
 use cinder_csi_crds::{CinderCSIDriver, GROUP};
@@ -32,11 +27,11 @@ use tracing::{info, warn};
 
 use crate::{
     apply,
-    args::{Args, Command, DiagnoseArgs, Output, RunArgs, VERSION},
+    args::{Args, Command, RunArgs, VERSION},
     clouds::Clouds,
     controller::{Context, Memories, Watched, error_policy, reconcile},
     credentials::{Checker, RealKeystone},
-    diagnosis::{self, Inquiries},
+    diagnosis::Inquiries,
     error::Error,
     events::Events,
     leader::{Elector, LeaseSettings},
@@ -67,34 +62,8 @@ pub async fn execute(args: Args) -> Result<(), Error> {
         Command::Run(args) => run(args).await?,
         Command::Crd => render::crd(&mut io::stdout().lock())?,
         Command::Render(args) => render::render(&args, &mut io::stdout().lock())?,
-        Command::Diagnose(args) => {
-            rustls::crypto::ring::default_provider()
-                .install_default()
-                .map_err(|_| Error::TlsProvider)?;
-            let text = diagnose(&args, &client().await?).await?;
-            io::stdout().lock().write_all(text.as_bytes()).map_err(Error::Print)?;
-        }
     }
     Ok(())
-}
-
-/// What `diagnose` prints.
-pub(crate) async fn diagnose(args: &DiagnoseArgs, client: &Client) -> Result<String, Error> {
-    let namespace = args.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
-    let report = Box::pin(diagnosis::cli::report(
-        client,
-        namespace,
-        &args.claim,
-        &args.operator_namespace,
-    ))
-    .await?;
-    Ok(match args.output {
-        Output::Text => report.to_string(),
-        Output::Json => format!(
-            "{}\n",
-            serde_json::to_string_pretty(&report).map_err(diagnosis::cli::DiagnoseError::Decode)?
-        ),
-    })
 }
 
 /// Runs the operator until a signal or the loss of the Lease.

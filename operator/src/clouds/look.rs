@@ -9,7 +9,7 @@ use super::{CloudState, QuotaFact, ServiceFact, Trouble, VolumeTypeFact, trouble
 const COUNTED: [&str; 5] = ["volumes", "gigabytes", "snapshots", "backups", "backup_gigabytes"];
 
 /// Looks at a cloud. What is not told now stays as it was told before.
-pub async fn look(cloud: &Cloud, before: &CloudState) -> CloudState {
+pub(super) async fn look(cloud: &Cloud, before: &CloudState) -> CloudState {
     let mut look = Look {
         cloud,
         state: CloudState {

@@ -13,7 +13,7 @@ use cinder_cloud::{Cloud, CloudOptions, Observer, config::Proxies};
 use tokio::{task::AbortHandle, time::Instant};
 use tracing::warn;
 
-use super::{CloudFacts, CloudState, Trouble, look, trouble};
+use super::{CloudFacts, CloudState, Trouble, look::look, trouble};
 use crate::{metrics::Metrics, observe::Wake, operands::DriverCredentials, resolve::health::HealthSettings};
 
 /// How long one look may take in all.

@@ -22,7 +22,7 @@ const ROUND_LIMIT: Duration = Duration::from_mins(1);
 
 /// What the clouds said, by what they were asked about.
 #[derive(Debug, Clone, Default)]
-pub struct Answers {
+pub(super) struct Answers {
     volumes: HashMap<String, Word<Volume>>,
     servers: HashMap<ServerId, Option<Server>>,
     /// What stood in the way of the questions.
@@ -31,7 +31,7 @@ pub struct Answers {
 
 impl Answers {
     /// Adds what is known to a suspect.
-    pub fn join(&self, suspect: &mut Suspect) {
+    pub(super) fn join(&self, suspect: &mut Suspect) {
         let case = &mut suspect.case;
         if case.access == CloudAccess::Open {
             case.access = self.access.clone();
@@ -57,7 +57,7 @@ fn question(operation: Operation, case: &super::Case) -> Option<String> {
 }
 
 /// Asks the clouds about suspects. What gets no answer stays unknown.
-pub async fn ask(clouds: &BTreeMap<String, Cloud>, suspects: &[Suspect]) -> Answers {
+pub(super) async fn ask(clouds: &BTreeMap<String, Cloud>, suspects: &[Suspect]) -> Answers {
     let mut answers = Answers::default();
     let until = Instant::now() + ROUND_LIMIT;
     for suspect in suspects.iter().take(AT_ONCE) {

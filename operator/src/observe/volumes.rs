@@ -20,11 +20,11 @@ use super::index::{Concerns, Fact, Index, Owned, Scope};
 use crate::units::thousandths;
 
 /// Annotation of a claim for which a provisioner was asked.
-const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+pub(crate) const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The same, as it was called before.
-const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+pub(crate) const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 /// Annotation of a claim with the node for which its volume is made.
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 /// The driver that serves volumes of Kubernetes' own Cinder plugin, which is no more.
 const DRIVER_OF_MIGRATED: &str = "cinder.csi.openstack.org";

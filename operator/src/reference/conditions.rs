@@ -934,7 +934,7 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "False",
         "StuckProvision",
         "Volumes of claims are not made in time.",
-        "status.volumes.stuck names them with cause and remedy; `cinder-csi-operator diagnose` tells the same of one claim.",
+        "status.volumes.stuck names them with cause and remedy; `kubectl cinder-csi diagnose` tells the same of one claim.",
     ),
     row(
         ConditionType::VolumesHealthy,

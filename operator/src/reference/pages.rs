@@ -68,7 +68,7 @@ fn conditions() -> String {
 fn diagnosis() -> String {
     let mut page = format!(
         "{MADE}# Why an operation on a volume does not end\n\nIn `status.volumes.stuck`, in the events of the claim, and in what \
-         `cinder-csi-operator diagnose PVC` prints. The first cause that fits is told, in this order; the hint beside it says what to \
+         `kubectl cinder-csi diagnose PVC` prints. The first cause that fits is told, in this order; the hint beside it says what to \
          do. The operator has no right to read events, and `diagnose` has those of its user: what only an event of claim or pod says \
          (`RequestRefused` and `ErrorReported` of Provision and Delete, a quota that the cloud has reported) is `Unexplained` in the \
          status.\n\n| reason | operations | what is the case |\n|---|---|---|\n"

@@ -408,8 +408,5 @@ pub(super) fn error_reported(case: &Case) -> Option<String> {
 
 #[expect(clippy::unnecessary_wraps, reason = "as every rule")]
 pub(super) fn unexplained(case: &Case) -> Option<String> {
-    Some(format!(
-        "the objects of Kubernetes, Cinder and Nova do not explain it; {}",
-        said(case)
-    ))
+    Some(format!("nothing that is known of it explains it; {}", said(case)))
 }

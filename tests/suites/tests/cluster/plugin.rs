@@ -8,12 +8,6 @@ use serde_json::{Value, json};
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
-/// The operator's program under its own name.
-pub(crate) fn operator(world: &World, words: &[&str]) -> Result<Command> {
-    let program = world.product()?.operator.display().to_string();
-    Ok(world.cluster.command_in_network(&program)?.args(words))
-}
-
 /// kubectl with the plugin on its path.
 pub(crate) struct Plugin {
     directory: tempfile::TempDir,

@@ -76,7 +76,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::diagnosis::cli::{OperationLine, PodLine};
+    use crate::plugin::diagnose::{OperationLine, PodLine};
 
     fn mk() -> Report {
         Report {

@@ -1,25 +1,33 @@
-//! What Kubernetes says of one claim, as far as the user may see it.
+//! The objects of one claim, as far as the user may read them.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
-use cinder_csi_crds::CinderCSIDriver;
 use cinder_csi_driver::parameters::CreateParameters;
 use k8s_openapi::{
     api::{
-        core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        core::v1::{Event, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
         storage::v1::{CSINode, StorageClass, VolumeAttachment},
     },
     jiff::Timestamp,
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{DiagnoseError, GONE, OperationLine, PodLine, optional, read};
 use crate::{
-    diagnosis::{MOUNT_FAILED, Operation, Suspect},
-    observe::{AttachmentObject, ClaimObject, Fact, Index, NodeObject, RegistrationObject, VolumeObject},
+    diagnosis::{Case, MOUNT_FAILED, Operation, Suspect, suspects},
+    error::answer,
+    observe::{
+        AttachmentObject, ClaimObject, Fact, Index, NodeObject, OLD_PROVISIONER, PROVISIONER, RegistrationObject,
+        SELECTED_NODE, VolumeObject,
+    },
     resolve::health::StuckSettings,
 };
+
+/// The kind of the object that stands for a volume.
+const VOLUME: &str = "PersistentVolume";
+/// The kind of the object that stands for an attachment.
+const ATTACHMENT: &str = "VolumeAttachment";
 
 /// The namespace of events about objects without one.
 const DEFAULT: &str = "default";
@@ -30,22 +38,35 @@ const MOST_PODS: usize = 10;
 /// The kubelet tries again after two minutes at the latest: an older failure is over.
 const STILL_FAILING: Duration = Duration::from_mins(5);
 
-/// What was found.
-pub(super) struct Looked {
-    pub(super) index: Index,
+/// The parameter of a class for the file system, as the provisioner called it before.
+const FS_TYPE: &str = "fstype";
+
+/// The objects of a claim.
+#[derive(Default)]
+pub(super) struct Objects {
+    /// What the operator's engine explains: the objects of this claim alone.
+    index: Index,
     /// The uids of the claims that it may be about: several that were deleted may have had the name.
-    pub(super) uids: Vec<String>,
+    uids: Vec<String>,
     pub(super) phase: String,
     pub(super) driver: Option<String>,
     pub(super) volume: Option<String>,
     pub(super) volume_id: Option<String>,
     pub(super) pods: Vec<PodLine>,
+    /// Says which parameters of the class do nothing where it is a class of this driver, which ignores what it does not know.
+    pub(super) idle_parameters: Option<String>,
     /// Pods that have a node and do not run yet: name, uid and node.
     waiting: Vec<(String, String, String)>,
+    /// The nodes that the volume is to go to or to leave.
+    nodes: BTreeSet<String>,
+    /// Kinds of objects that the user may not read.
+    hidden: Vec<&'static str>,
+    /// Nodes that the user may not read.
+    hidden_nodes: BTreeSet<String>,
 }
 
-impl Looked {
-    pub(super) async fn new(
+impl Objects {
+    pub(super) async fn read(
         client: &Client,
         namespace: &str,
         name: &str,
@@ -53,36 +74,53 @@ impl Looked {
     ) -> Result<Self, DiagnoseError> {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
         let claim = read(claims.get_opt(name).await, "the claim")?;
-        let mut looked = Self {
-            index: Index::default(),
-            uids: Vec::new(),
-            phase: GONE.to_owned(),
-            driver: None,
-            volume: None,
-            volume_id: None,
-            pods: Vec::new(),
-            waiting: Vec::new(),
-        };
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let pods = optional(pods.list(&ListParams::default()).await, "Pods", notes);
+        let pods = optional(pods.list(&ListParams::default()).await, "the pods", notes);
         let pods: Vec<Pod> = pods.into_iter().flatten().filter(|pod| uses(pod, name)).collect();
-        looked.pods = pods.iter().map(pod_line).collect();
-        looked.waiting = pods.iter().filter_map(waiting).collect();
+        let mut objects = Self {
+            phase: GONE.to_owned(),
+            pods: pods.iter().map(pod_line).collect(),
+            waiting: pods.iter().filter_map(waiting).collect(),
+            ..Self::default()
+        };
         match &claim {
-            Some(claim) => looked.of_claim(client, claim, notes).await?,
-            None => looked.of_deleted(client, namespace, name, notes).await?,
+            Some(claim) => objects.of_claim(client, claim, notes).await?,
+            None => objects.of_deleted(client, namespace, name, notes).await?,
         }
-        let attachments: Api<VolumeAttachment> = Api::all(client.clone());
-        looked
-            .put_all::<AttachmentObject, _>(&attachments, "VolumeAttachments", notes)
-            .await?;
-        let machines: Api<Node> = Api::all(client.clone());
-        looked.put_all::<NodeObject, _>(&machines, "Nodes", notes).await?;
-        let registrations: Api<CSINode> = Api::all(client.clone());
-        looked
-            .put_all::<RegistrationObject, _>(&registrations, "CSINodes", notes)
-            .await?;
-        Ok(looked)
+        objects.attachments(client, notes).await?;
+        objects.machines(client, notes).await?;
+        Ok(objects)
+    }
+
+    /// The operations on the claim and its volume that are under way, however short.
+    pub(super) fn under_way(&self, now: Timestamp) -> Vec<Suspect> {
+        let none = StuckSettings {
+            attach: Duration::ZERO,
+            detach: Duration::ZERO,
+            provision: Duration::ZERO,
+            delete: Duration::ZERO,
+            resize: Duration::ZERO,
+            ..StuckSettings::default()
+        };
+        let Some(driver) = &self.driver else {
+            return Vec::new();
+        };
+        let mut all = suspects(&self.index, driver, &none, now, usize::MAX).all;
+        all.retain(|suspect| {
+            let claim = suspect.case.claim.as_ref();
+            claim.is_some_and(|claim| self.uids.contains(&claim.uid))
+        });
+        all
+    }
+
+    /// Whether the user may not read objects of this kind.
+    pub(super) fn hides(&self, kind: &str) -> bool {
+        self.hidden.contains(&kind)
+    }
+
+    /// Whether the user may not read the node that a case is about.
+    pub(super) fn hides_node_of(&self, case: &Case) -> bool {
+        case.node.as_ref().is_some_and(|node| self.hidden_nodes.contains(node))
     }
 
     async fn of_claim(
@@ -92,60 +130,164 @@ impl Looked {
         notes: &mut Vec<String>,
     ) -> Result<(), DiagnoseError> {
         self.uids.extend(claim.uid());
-        self.phase = claim
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.clone())
-            .unwrap_or_default();
+        let phase = claim.status.as_ref().and_then(|status| status.phase.clone());
+        self.phase = phase.unwrap_or_default();
         self.put::<ClaimObject>(claim)?;
         if claim.metadata.deletion_timestamp.is_some() {
             notes.push("the claim is being deleted, and goes once no pod uses it any more".to_owned());
         }
-        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        if let Some(class) = class.filter(|class| !class.is_empty()) {
-            self.look_at_class(client, class, notes).await;
-        }
         let annotations = claim.annotations();
+        self.nodes.extend(annotations.get(SELECTED_NODE).cloned());
         let provisioner = annotations
-            .get("volume.kubernetes.io/storage-provisioner")
-            .or_else(|| annotations.get("volume.beta.kubernetes.io/storage-provisioner"));
+            .get(PROVISIONER)
+            .or_else(|| annotations.get(OLD_PROVISIONER));
         self.driver = provisioner.cloned();
-        if let Some(name) = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref()) {
+        let spec = claim.spec.as_ref();
+        let class = spec.and_then(|spec| spec.storage_class_name.as_deref());
+        let class = match class.filter(|class| !class.is_empty()) {
+            Some(name) => {
+                let classes: Api<StorageClass> = Api::all(client.clone());
+                Some((name, classes.get_opt(name).await))
+            }
+            None => None,
+        };
+        if let Some((name, Ok(Some(class)))) = &class {
+            self.idle_parameters = idle_parameters(name, class);
+        }
+        if let Some(name) = spec.and_then(|spec| spec.volume_name.as_ref()) {
             self.volume = Some(name.clone());
             let volumes: Api<PersistentVolume> = Api::all(client.clone());
-            let object = optional(volumes.get_opt(name).await, "the PersistentVolume", notes).flatten();
-            if let Some(object) = object {
-                self.put_volume(&object)?;
+            match optional(volumes.get_opt(name).await, "the PersistentVolume", notes) {
+                Some(Some(object)) => self.put_volume(&object)?,
+                Some(None) => {}
+                None => self.hidden.push(VOLUME),
             }
         } else if self.driver.is_none() {
-            let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-            notes.push(self.why_nobody_is_asked(client, class).await);
+            notes.push(self.why_no_provisioner_is_asked(class));
         }
         Ok(())
     }
 
-    /// Names parameters of the class that do nothing: the driver ignores what it does not know.
-    async fn look_at_class(&self, client: &Client, name: &str, notes: &mut Vec<String>) {
-        let classes: Api<StorageClass> = Api::all(client.clone());
-        // Without the right to read it, there is nothing to say.
-        let Ok(Some(class)) = classes.get_opt(name).await else {
-            return;
-        };
-        let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
-        if !matches!(drivers.get_metadata_opt(&class.provisioner).await, Ok(Some(_))) {
-            return;
+    /// A claim goes before its volume does.
+    async fn of_deleted(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<(), DiagnoseError> {
+        let volumes: Api<PersistentVolume> = Api::all(client.clone());
+        let volumes = volumes.list(&ListParams::default()).await;
+        let volumes = read(
+            volumes,
+            "the PersistentVolumes; the claim does not exist, and one of them may be what is left of it",
+        )?;
+        for volume in volumes {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            let is_its = |claim: &&ObjectReference| {
+                (claim.namespace.as_deref(), claim.name.as_deref()) == (Some(namespace), Some(name))
+            };
+            if let Some(claim) = claim.filter(is_its) {
+                self.uids.extend(claim.uid.clone());
+                self.volume = Some(volume.name_any());
+                self.put_volume(&volume)?;
+            }
         }
-        let idle = without_effect(&class);
-        if !idle.is_empty() {
-            notes.push(format!(
-                "StorageClass {name} has parameters that the driver does not know and ignores: {}",
-                idle.join(", ")
-            ));
+        if self.volume.is_none() {
+            return Err(DiagnoseError::NoClaim {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            });
+        }
+        notes.push("the claim was deleted, and its PersistentVolume is still there".to_owned());
+        Ok(())
+    }
+
+    /// The attachments of the volume.
+    async fn attachments(&mut self, client: &Client, notes: &mut Vec<String>) -> Result<(), DiagnoseError> {
+        if self.volume.is_none() {
+            return Ok(());
+        }
+        let attachments: Api<VolumeAttachment> = Api::all(client.clone());
+        let all = attachments.list(&ListParams::default()).await;
+        let Some(all) = optional(all, "the VolumeAttachments", notes) else {
+            self.hidden.push(ATTACHMENT);
+            return Ok(());
+        };
+        for attachment in all {
+            if attachment.spec.source.persistent_volume_name == self.volume {
+                self.nodes.insert(attachment.spec.node_name.clone());
+                self.put::<AttachmentObject>(&attachment)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes of claim and attachments, with what is registered there.
+    async fn machines(&mut self, client: &Client, notes: &mut Vec<String>) -> Result<(), DiagnoseError> {
+        let machines: Api<Node> = Api::all(client.clone());
+        let registrations: Api<CSINode> = Api::all(client.clone());
+        for name in std::mem::take(&mut self.nodes) {
+            let node = optional(machines.get_opt(&name).await, &format!("Node {name}"), notes);
+            let registration = optional(registrations.get_opt(&name).await, &format!("CSINode {name}"), notes);
+            let (Some(node), Some(registration)) = (node, registration) else {
+                self.hidden_nodes.insert(name);
+                continue;
+            };
+            node.iter().try_for_each(|node| self.put::<NodeObject>(node))?;
+            registration
+                .iter()
+                .try_for_each(|registration| self.put::<RegistrationObject>(registration))?;
+        }
+        Ok(())
+    }
+
+    fn put_volume(&mut self, volume: &PersistentVolume) -> Result<(), DiagnoseError> {
+        if let Some(csi) = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()) {
+            self.driver = Some(csi.driver.clone());
+            self.volume_id = Some(csi.volume_handle.clone());
+        }
+        self.put::<VolumeObject>(volume)
+    }
+
+    fn put<K: Fact + DeserializeOwned>(&mut self, object: &impl Serialize) -> Result<(), DiagnoseError> {
+        self.index
+            .put(&serde_json::from_value::<K>(serde_json::to_value(object)?)?);
+        Ok(())
+    }
+
+    /// Why no provisioner has been asked for a volume.
+    fn why_no_provisioner_is_asked(&mut self, class: Option<(&str, kube::Result<Option<StorageClass>>)>) -> String {
+        let Some((name, class)) = class else {
+            return "the claim names no StorageClass, and no class is the default: name one (`kubectl get storageclass` lists them)"
+                .to_owned();
+        };
+        match class {
+            Ok(None) => format!(
+                "StorageClass {name}, which the claim names, does not exist: `kubectl get storageclass` lists those that do"
+            ),
+            Ok(Some(class)) => {
+                let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+                self.driver = Some(class.provisioner);
+                match (waits, self.pods.is_empty()) {
+                    (true, true) => format!(
+                        "StorageClass {name} has a volume made when a pod uses the claim, and none does yet: all is well until then"
+                    ),
+                    (true, false) => format!(
+                        "StorageClass {name} has a volume made when a pod that uses the claim gets a node, and none has got one yet: see \
+                         the pod"
+                    ),
+                    (false, _) => format!(
+                        "the kube-controller-manager has not yet asked the provisioner of StorageClass {name} for a volume"
+                    ),
+                }
+            }
+            Err(error) => format!("StorageClass {name} could not be read: {}", answer(&error)),
         }
     }
 
-    /// Asks the events of pods that wait on their nodes why the volume is not mounted.
-    pub(super) async fn ask_mounts(
+    /// The mounts that the kubelet has tried in vain, by the events of the pods that wait on their nodes.
+    pub(super) async fn failed_mounts(
         &self,
         client: &Client,
         namespace: &str,
@@ -177,95 +319,10 @@ impl Looked {
         }
         lines
     }
-
-    /// A claim goes before its volume does.
-    async fn of_deleted(
-        &mut self,
-        client: &Client,
-        namespace: &str,
-        name: &str,
-        notes: &mut Vec<String>,
-    ) -> Result<(), DiagnoseError> {
-        let volumes: Api<PersistentVolume> = Api::all(client.clone());
-        let volumes = optional(volumes.list(&ListParams::default()).await, "PersistentVolumes", notes);
-        for volume in volumes.into_iter().flatten() {
-            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-            let is_its = |claim: &&k8s_openapi::api::core::v1::ObjectReference| {
-                (claim.namespace.as_deref(), claim.name.as_deref()) == (Some(namespace), Some(name))
-            };
-            if let Some(claim) = claim.filter(is_its) {
-                self.uids.extend(claim.uid.clone());
-                self.volume = Some(volume.name_any());
-                self.put_volume(&volume)?;
-            }
-        }
-        if self.volume.is_none() {
-            return Err(DiagnoseError::NoClaim {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            });
-        }
-        notes.push("the claim was deleted, and its PersistentVolume is still there".to_owned());
-        Ok(())
-    }
-
-    fn put_volume(&mut self, volume: &PersistentVolume) -> Result<(), DiagnoseError> {
-        if let Some(csi) = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()) {
-            self.driver = Some(csi.driver.clone());
-            self.volume_id = Some(csi.volume_handle.clone());
-        }
-        self.put::<VolumeObject>(volume)
-    }
-
-    /// Why no provisioner has been asked for a volume.
-    async fn why_nobody_is_asked(&mut self, client: &Client, class: Option<&str>) -> String {
-        let Some(name) = class.filter(|name| !name.is_empty()) else {
-            return "the claim names no StorageClass, and no class is the default: name one (`kubectl get storageclass` lists them)"
-                .to_owned();
-        };
-        let classes: Api<StorageClass> = Api::all(client.clone());
-        match classes.get_opt(name).await {
-            Ok(None) => format!(
-                "StorageClass {name}, which the claim names, does not exist: `kubectl get storageclass` lists those that do"
-            ),
-            Ok(Some(class)) => {
-                let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
-                self.driver = Some(class.provisioner);
-                match (waits, self.pods.is_empty()) {
-                    (true, true) => format!(
-                        "StorageClass {name} has a volume made when a pod uses the claim, and none does yet: all is well until then"
-                    ),
-                    (true, false) => format!(
-                        "StorageClass {name} has a volume made when a pod that uses the claim gets a node, and none has got one yet: see \
-                         the pod"
-                    ),
-                    (false, _) => format!(
-                        "the kube-controller-manager has not yet asked the provisioner of StorageClass {name} for a volume"
-                    ),
-                }
-            }
-            Err(error) => format!("StorageClass {name} could not be read: {error}"),
-        }
-    }
-
-    fn put<K: Fact + DeserializeOwned>(&mut self, object: &impl Serialize) -> Result<(), DiagnoseError> {
-        self.index
-            .put(&serde_json::from_value::<K>(serde_json::to_value(object)?)?);
-        Ok(())
-    }
-
-    async fn put_all<K, T>(&mut self, api: &Api<T>, what: &str, notes: &mut Vec<String>) -> Result<(), DiagnoseError>
-    where
-        K: Fact + DeserializeOwned,
-        T: Resource + Clone + fmt::Debug + Serialize + DeserializeOwned,
-    {
-        let all = optional(api.list(&ListParams::default()).await, what, notes);
-        all.into_iter().flatten().try_for_each(|object| self.put::<K>(&object))
-    }
 }
 
 /// Adds what the sidecars have said in events; what they say of attachments is in those.
-pub(super) async fn ask_events(client: &Client, suspects: &mut [Suspect]) {
+pub(super) async fn read_events(client: &Client, suspects: &mut [Suspect]) {
     for suspect in suspects {
         let (_, name) = &suspect.case.object;
         let (namespace, name) = name.split_once('/').unwrap_or((DEFAULT, name));
@@ -273,7 +330,10 @@ pub(super) async fn ask_events(client: &Client, suspects: &mut [Suspect]) {
             Operation::Provision => "ProvisioningFailed",
             Operation::Resize => "VolumeResizeFailed",
             Operation::Delete => "VolumeFailedDelete",
-            Operation::Attach | Operation::Detach => continue,
+            Operation::Attach | Operation::Detach => {
+                suspect.case.has_events = true;
+                continue;
+            }
         };
         let events: Api<Event> = Api::namespaced(client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.name={name},reason={reason}"));
@@ -330,15 +390,16 @@ fn waiting(pod: &Pod) -> Option<(String, String, String)> {
     (phase == Some("Pending")).then(|| (pod.name_any(), pod.uid().unwrap_or_default(), node))
 }
 
-/// Parameters of a class that neither driver nor sidecars know.
-fn without_effect(class: &StorageClass) -> Vec<String> {
-    // The provisioner's own, as it was called before.
-    const FS_TYPE: &str = "fstype";
-    let parameters = class.parameters.clone().unwrap_or_default();
-    let read = CreateParameters::decode(parameters).ok();
-    let unknown = read.as_ref().map(CreateParameters::unknown).unwrap_or_default();
-    let unknown = unknown.into_iter().filter(|key| *key != FS_TYPE);
-    unknown.map(str::to_owned).collect()
+/// Names parameters of a class that neither driver nor sidecars know.
+fn idle_parameters(name: &str, class: &StorageClass) -> Option<String> {
+    let read = CreateParameters::decode(class.parameters.clone().unwrap_or_default()).ok()?;
+    let unknown: Vec<&str> = read.unknown().into_iter().filter(|key| *key != FS_TYPE).collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "StorageClass {name} has parameters that the driver does not know and ignores: {}",
+            unknown.join(", ")
+        )
+    })
 }
 
 fn uses(pod: &Pod, claim: &str) -> bool {
@@ -422,7 +483,8 @@ mod tests {
         let class = json!({"metadata": {}, "provisioner": "d", "parameters": {"tpye": "fast", "type": "fast",
             "csi.storage.k8s.io/fstype": "xfs", "fstype": "xfs", "availabilty": "nova"}});
         let class = serde_json::from_value(class).expect("a class");
-        assert_eq!(without_effect(&class), ["availabilty", "tpye"]);
+        let told = idle_parameters("odd", &class).expect("a note");
+        assert!(told.ends_with("ignores: availabilty, tpye"), "{told}");
     }
 
     #[test]
