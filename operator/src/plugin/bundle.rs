@@ -1,41 +1,37 @@
-//! What somebody needs who helps: objects, events and logs, without secrets.
+//! What a helper needs: the objects of the drivers with their events, and the logs of their pods, without secrets.
 //!
 //! Of a Secret only its name and the names of its keys are kept, and out of URLs passwords are taken, such as that of a proxy in a
 //! container's environment. Logs of operator and driver hold no secrets by construction.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, fs, path::Path};
 
 use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL};
-use k8s_openapi::api::{
-    core::v1::{Node, Pod},
-    events::v1::Event,
-    storage::v1::{CSINode, VolumeAttachment},
-};
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, LogParams},
+    api::{DynamicObject, ListParams, LogParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::PluginError;
-use crate::{operands::KINDS, resolve::namespace_of};
+use crate::{
+    error::answer,
+    operands::{KINDS, Kind},
+    resolve::namespace_of,
+};
 
 /// Lines of each container's log.
 const LOG_LINES: i64 = 2_000;
 /// Bytes of each container's log.
 const LOG_BYTES: i64 = 4 << 20;
-/// Objects of a kind; a cluster has more nodes than anybody reads.
+/// Objects of a kind; a cluster has more pods than a reader looks at.
 const MOST_OBJECTS: u32 = 500;
 /// Pods whose logs are kept: every controller and operator, and some nodes.
 const MOST_PODS: usize = 20;
 
-/// Writes everything below `directory`, which must not exist. What cannot be read is noted and does not end the work: whoever
-/// asks for help seldom has all rights. Returns what is to be told.
+/// Writes everything below `directory`, which must not exist. What cannot be read is noted and does not end the work: a user who
+/// asks for help seldom has all rights. Returns what is reported.
 pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -> Result<String, PluginError> {
     fs::create_dir(directory).map_err(PluginError::write(directory.display()))?;
     let mut bundle = Bundle {
@@ -43,57 +39,49 @@ pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -
         directory,
         files: 0,
         missing: Vec::new(),
+        not_installed: Vec::new(),
     };
-    bundle
-        .objects::<CinderCSIDriver>("cindercsidrivers", Api::all(client.clone()), "")
-        .await?;
-    let namespaces = namespaces(client, namespace).await;
+    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
+    let drivers = bundle.objects("cindercsidrivers", drivers, "").await?;
+    let places = places(&drivers, namespace);
     for kind in KINDS {
         if !kind.namespaced {
-            bundle.operands(&kind.api_resource(), None).await?;
+            bundle.operands(kind, None).await?;
             continue;
         }
-        for place in &namespaces {
-            bundle.operands(&kind.api_resource(), Some(place)).await?;
+        for place in &places {
+            bundle.operands(kind, Some(place)).await?;
         }
     }
-    bundle.objects::<Node>("nodes", Api::all(client.clone()), "").await?;
-    bundle
-        .objects::<CSINode>("csinodes", Api::all(client.clone()), "")
-        .await?;
-    bundle
-        .objects::<VolumeAttachment>("volumeattachments", Api::all(client.clone()), "")
-        .await?;
-    bundle
-        .objects::<Event>("events-of-drivers", Api::namespaced(client.clone(), "default"), "")
-        .await?;
-    for place in &namespaces {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &place.name);
-        bundle.objects(&format!("pods{}", place.suffix), pods, "").await?;
+    // Events about objects without a namespace.
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    bundle.objects("events-of-drivers", events, "").await?;
+    for place in &places {
         let events: Api<Event> = Api::namespaced(client.clone(), &place.name);
         bundle.objects(&format!("events{}", place.suffix), events, "").await?;
-        bundle.logs(&place.name).await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &place.name);
+        let all = bundle
+            .objects(&format!("pods{}", place.suffix), pods.clone(), "")
+            .await?;
+        bundle.logs(&pods, all).await?;
     }
     bundle.finish()
 }
 
-/// A namespace that is looked at, and what the names of its files end in.
+/// A namespace that is read, and what the names of its files end in.
 struct Place {
     name: String,
     suffix: String,
 }
 
 /// The operator's namespace, and those of drivers that run elsewhere.
-async fn namespaces(client: &Client, operators: &str) -> Vec<Place> {
+fn places(drivers: &[CinderCSIDriver], operators: &str) -> Vec<Place> {
     let mut places = vec![Place {
         name: operators.to_owned(),
         suffix: String::new(),
     }];
-    let drivers: Api<CinderCSIDriver> = Api::all(client.clone());
-    // A list that fails is noted with the drivers already.
-    let drivers = drivers.list(&ListParams::default()).await.map(|list| list.items);
-    for driver in drivers.unwrap_or_default() {
-        let name = namespace_of(&driver, operators);
+    for driver in drivers {
+        let name = namespace_of(driver, operators);
         if places.iter().all(|place| place.name != name) {
             places.push(Place {
                 name: name.to_owned(),
@@ -109,47 +97,56 @@ struct Bundle<'a> {
     directory: &'a Path,
     files: usize,
     missing: Vec<String>,
+    /// Kinds that this cluster does not have.
+    not_installed: Vec<&'static str>,
 }
 
 impl Bundle<'_> {
-    async fn objects<K>(&mut self, name: &str, api: Api<K>, labels: &str) -> Result<(), PluginError>
+    async fn objects<K>(&mut self, name: &str, api: Api<K>, labels: &str) -> Result<Vec<K>, PluginError>
     where
         K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
     {
-        let params = ListParams::default().limit(MOST_OBJECTS).labels(labels);
-        match api.list(&params).await {
-            Ok(list) => {
-                let items: Vec<Value> = list.items.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-                self.write(&PathBuf::from(format!("{name}.json")), items)
+        match list(&api, labels).await {
+            Ok(items) => {
+                self.write(name, &items)?;
+                Ok(items)
             }
             Err(error) => {
-                self.missing.push(format!("{name}: {error}"));
-                Ok(())
+                self.missing.push(format!("{name}: {}", answer(&error)));
+                Ok(Vec::new())
             }
         }
     }
 
     /// The objects that the operator made of one kind.
-    async fn operands(&mut self, resource: &ApiResource, place: Option<&Place>) -> Result<(), PluginError> {
+    async fn operands(&mut self, kind: &'static Kind, place: Option<&Place>) -> Result<(), PluginError> {
+        let resource = kind.api_resource();
         let api: Api<DynamicObject> = match place {
-            Some(place) => Api::namespaced_with(self.client.clone(), &place.name, resource),
-            None => Api::all_with(self.client.clone(), resource),
+            Some(place) => Api::namespaced_with(self.client.clone(), &place.name, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
         };
-        let suffix = place.map_or("", |place| place.suffix.as_str());
-        self.objects(&format!("operands-{}{suffix}", resource.plural), api, INSTANCE_LABEL)
-            .await
+        let name = format!(
+            "operands-{}{}",
+            kind.plural,
+            place.map_or("", |place| place.suffix.as_str())
+        );
+        match list(&api, INSTANCE_LABEL).await {
+            Ok(items) => self.write(&name, &items)?,
+            Err(kube::Error::Api(status)) if status.code == 404 && kind.optional.is_some() => {
+                if !self.not_installed.contains(&kind.plural) {
+                    self.not_installed.push(kind.plural);
+                }
+            }
+            Err(error) => self.missing.push(format!("{name}: {}", answer(&error))),
+        }
+        Ok(())
     }
 
-    async fn logs(&mut self, namespace: &str) -> Result<(), PluginError> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        // A list that fails is noted with the pods already.
-        let Ok(list) = pods.list(&ListParams::default().limit(MOST_OBJECTS)).await else {
-            return Ok(());
-        };
-        for pod in chosen(list.items) {
+    async fn logs(&mut self, api: &Api<Pod>, pods: Vec<Pod>) -> Result<(), PluginError> {
+        for pod in chosen(pods) {
             for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
                 for previous in [false, true] {
-                    self.log(&pods, &pod.name_any(), &container.name, previous).await?;
+                    self.log(api, &pod.name_any(), &container.name, previous).await?;
                 }
             }
         }
@@ -171,19 +168,21 @@ impl Bundle<'_> {
                 let path = self.directory.join(format!("logs/{pod}/{container}.{name}.log"));
                 self.put(&path, text.as_bytes())
             }
-            // Most containers have never been started anew.
+            // Most containers have never been restarted.
             Err(_) if previous => Ok(()),
             Err(error) => {
-                self.missing.push(format!("log of {container} in {pod}: {error}"));
+                self.missing
+                    .push(format!("log of {container} in {pod}: {}", answer(&error)));
                 Ok(())
             }
         }
     }
 
-    fn write(&mut self, name: &Path, mut items: Vec<Value>) -> Result<(), PluginError> {
+    fn write(&mut self, name: &str, items: &[impl Serialize]) -> Result<(), PluginError> {
+        let mut items: Vec<Value> = items.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
         items.iter_mut().for_each(redact);
         let text = format!("{:#}\n", json!({"items": items}));
-        self.put(&self.directory.join(name), text.as_bytes())
+        self.put(&self.directory.join(format!("{name}.json")), text.as_bytes())
     }
 
     fn put(&mut self, path: &Path, content: &[u8]) -> Result<(), PluginError> {
@@ -196,20 +195,28 @@ impl Bundle<'_> {
 
     fn finish(mut self) -> Result<String, PluginError> {
         let place = self.directory.display().to_string();
-        let mut told = format!("{} files are in {place}", self.files);
+        let mut summary = format!("{} files are in {place}", self.files);
+        if !self.not_installed.is_empty() {
+            let kinds = self.not_installed.join(", ");
+            let _ = write!(summary, "; not installed in this cluster: {kinds}");
+        }
         if !self.missing.is_empty() {
             let text = self.missing.join("\n");
             let path = self.directory.join("not-read.txt");
             self.put(&path, format!("{text}\n").as_bytes())?;
-            let _ = write!(
-                told,
-                "; {} things could not be read, see {place}/not-read.txt",
-                self.missing.len()
-            );
+            let _ = write!(summary, "; what could not be read is named in {place}/not-read.txt");
         }
-        told.push_str(". Secrets are left out; look through the rest before you give it away.");
-        Ok(told)
+        summary.push_str(". Secrets are left out; look through the rest before you give it away.");
+        Ok(summary)
     }
+}
+
+async fn list<K>(api: &Api<K>, labels: &str) -> Result<Vec<K>, kube::Error>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let params = ListParams::default().limit(MOST_OBJECTS).labels(labels);
+    api.list(&params).await.map(|list| list.items)
 }
 
 /// The pods whose logs tell most: those in trouble first, those on nodes last.
@@ -270,6 +277,9 @@ fn hide_passwords(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+
     use super::*;
 
     #[test]
@@ -313,6 +323,43 @@ mod tests {
         assert_eq!(env[0]["value"], "http://(left out)@proxy.example.org:3128");
         assert_eq!(env[1]["value"], "169.254.169.254");
         assert_eq!(env[2]["value"], "https://example.org/a@b");
+    }
+
+    #[tokio::test]
+    async fn kinds_that_are_not_installed_are_told_apart_from_those_that_may_not_be_read() {
+        let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+        let serving = tokio::spawn(async move {
+            while let Some((request, send)) = handle.next_request().await {
+                let status = |code: u16, reason: &str| {
+                    let refusal = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+                        "reason": reason, "message": "no such words"});
+                    (code, refusal)
+                };
+                let (code, answer) = match request.uri().path() {
+                    path if path.starts_with("/apis/monitoring.coreos.com/") => status(404, "NotFound"),
+                    path if path.ends_with("/secrets") => status(403, "Forbidden"),
+                    _ => (200, json!({"metadata": {}, "items": []})),
+                };
+                let response = Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()));
+                send.send_response(response.expect("a response"));
+            }
+        });
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("bundle");
+
+        let summary = gather(&Client::new(service, "n"), "n", &directory)
+            .await
+            .expect("a bundle");
+
+        serving.abort();
+        assert!(
+            summary.contains("not installed in this cluster: servicemonitors, prometheusrules; what could not be read"),
+            "{summary}"
+        );
+        let missing = fs::read_to_string(directory.join("not-read.txt")).expect("a list");
+        assert_eq!(missing, "operands-secrets: Forbidden: no such words\n");
     }
 
     #[test]
