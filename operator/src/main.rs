@@ -11,7 +11,13 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    if plugin::is_called(std::env::args().next().as_deref()) {
+    let words: Vec<String> = std::env::args().collect();
+    let program = words.first().map(String::as_str);
+    if plugin::is_called(program, plugin::COMPLETION) {
+        print!("{}", plugin::complete(&words[1..]).await);
+        return ExitCode::SUCCESS;
+    }
+    if plugin::is_called(program, plugin::PROGRAM) {
         return plugin::execute(PluginArgs::parse()).await;
     }
     match wiring::execute(Args::parse()).await {

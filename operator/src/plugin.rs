@@ -2,6 +2,7 @@
 //! and changes nothing.
 
 mod bundle;
+mod completion;
 mod diagnose;
 pub(crate) mod diff;
 mod screen;
@@ -15,6 +16,7 @@ use std::{
 
 use cinder_csi_crds::CinderCSIDriver;
 use clap::{Parser, Subcommand};
+use csi_sources::Sources;
 use kube::{
     Api, Client, Config, ResourceExt,
     api::ListParams,
@@ -27,15 +29,20 @@ use crate::{
     error::answer,
 };
 
+pub use completion::{COMPLETION, complete};
 pub use diff::{DiffError, Report};
 pub use screen::screen;
 
 /// The name under which kubectl finds the program: it writes the dash of the command as an underscore.
 pub const PROGRAM: &str = "kubectl-cinder_csi";
 
+/// What the exit status says, for the help.
+const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of diff: \
+                           0 nothing would change, 1 something would change, 2 not done.";
+
 /// Looks at the Cinder CSI drivers of a cluster and at their volumes.
 #[derive(Debug, Clone, Parser)]
-#[command(name = PROGRAM, bin_name = "kubectl cinder-csi", version, max_term_width = 120)]
+#[command(name = PROGRAM, bin_name = "kubectl cinder-csi", version, max_term_width = 120, after_help = EXIT_STATUS)]
 pub struct PluginArgs {
     /// What to show.
     #[command(subcommand)]
@@ -48,6 +55,10 @@ pub struct PluginArgs {
     /// The context of the kubeconfig to use
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
+
+    /// Namespace of the operator
+    #[arg(long, global = true, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+    pub operator_namespace: String,
 }
 
 /// What the plugin does.
@@ -77,8 +88,7 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Print what the operator would change in the cluster: fields, never values. Exit status 0: nothing, 1: something, 2: cannot
-    /// tell
+    /// Print what the operator would change in the cluster: fields, never values
     Diff {
         /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
         #[arg(value_name = "NAME", conflicts_with = "filename")]
@@ -88,23 +98,15 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FILE")]
         filename: Option<PathBuf>,
 
-        /// Namespace of the operator
-        #[arg(short, long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
-        namespace: String,
-
         /// For people or for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Gather what somebody needs who helps you, without secrets
+    /// Gather objects and logs for a person who helps, without secrets
     SupportBundle {
-        /// Directory to write to; it must not exist yet
-        #[arg(short, long, value_name = "DIRECTORY", default_value = "cinder-csi-support")]
-        output: PathBuf,
-
-        /// Namespace of the operator
-        #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
-        namespace: String,
+        /// Directory to write to, which must not exist yet; it defaults to cinder-csi-support-TIME
+        #[arg(short, long, value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
     },
 }
 
@@ -169,10 +171,10 @@ impl PluginError {
     }
 }
 
-/// Whether the program was called by kubectl.
-pub fn is_called(program: Option<&str>) -> bool {
+/// Whether the program was called by one of the names under which kubectl finds it.
+pub fn is_called(program: Option<&str>, by: &str) -> bool {
     let name = program.and_then(|path| path.rsplit('/').next());
-    name.is_some_and(|name| name == PROGRAM)
+    name.is_some_and(|name| name == by)
 }
 
 /// Does what the command line says, and tells how it went.
@@ -190,6 +192,7 @@ pub async fn execute(args: PluginArgs) -> ExitCode {
 async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginError> {
     let client = client(&args).await?;
     let mut code = ExitCode::SUCCESS;
+    let operators = args.operator_namespace;
     let text = match args.command {
         PluginCommand::Status { name, output } => {
             let drivers = drivers(&client, name.as_deref()).await?;
@@ -209,20 +212,19 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
                 Output::Text => report.to_string(),
             }
         }
-        PluginCommand::Diff {
-            name,
-            filename,
-            namespace,
-            output,
-        } => {
-            let reports = diff::reports(&client, name.as_deref(), filename.as_deref(), &namespace).await?;
+        PluginCommand::Diff { name, filename, output } => {
+            let reports = diff::reports(&client, name.as_deref(), filename.as_deref(), &operators).await?;
             code = ExitCode::from(u8::from(reports.iter().any(Report::differs)));
             show(output, &reports, || {
                 reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n")
             })?
         }
-        PluginCommand::SupportBundle { output, namespace } => {
-            format!("{}\n", bundle::gather(&client, &namespace, &output).await?)
+        PluginCommand::SupportBundle { directory } => {
+            let directory = directory.unwrap_or_else(|| {
+                let now = Sources::system().now();
+                PathBuf::from(now.strftime("cinder-csi-support-%Y%m%dT%H%M%SZ").to_string())
+            });
+            format!("{}\n", bundle::gather(&client, &operators, &directory).await?)
         }
     };
     out.write_all(text.as_bytes())
@@ -300,6 +302,40 @@ mod tests {
     #[case(Some("/srv/kubectl-cinder_csi/operator"), false)]
     #[case(None, false)]
     fn kubectl_calls_it_by_its_name(#[case] program: Option<&str>, #[case] expected: bool) {
-        assert_eq!(is_called(program), expected);
+        assert_eq!(is_called(program, PROGRAM), expected);
+    }
+
+    #[test]
+    fn n_is_the_namespace_of_the_objects_asked_about_and_o_the_format() {
+        let mut command = PluginArgs::command();
+        command.build();
+        for subcommand in command.get_subcommands() {
+            for flag in subcommand.get_arguments() {
+                let expected = match flag.get_long() {
+                    Some("namespace") => Some('n'),
+                    Some("output") => Some('o'),
+                    _ => flag.get_short().filter(|short| !['n', 'o'].contains(short)),
+                };
+                assert_eq!(
+                    flag.get_short(),
+                    expected,
+                    "{} of {}",
+                    flag.get_id(),
+                    subcommand.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_diff_cannot_do_is_told_apart_from_a_difference() {
+        let failure = |words: &[&str]| {
+            let args = PluginArgs::try_parse_from([&[PROGRAM], words].concat()).expect("a command line");
+            format!("{:?}", args.command.failure())
+        };
+        assert_eq!(failure(&["diff"]), format!("{:?}", ExitCode::from(2)));
+        for words in [&["status"][..], &["diagnose", "claim"], &["support-bundle"]] {
+            assert_eq!(failure(words), format!("{:?}", ExitCode::FAILURE), "{words:?}");
+        }
     }
 }

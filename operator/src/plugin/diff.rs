@@ -45,7 +45,7 @@ pub(super) async fn reports(
         report.notes.extend(note.as_ref().map(|why| {
             format!(
                 "which images the operator was given is not known, because Deployment {namespace}/{OPERATOR} cannot be read: {why}; \
-                 --namespace says where it is"
+                 --operator-namespace says where it is"
             )
         }));
         reports.push(report);

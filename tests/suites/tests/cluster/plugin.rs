@@ -17,8 +17,10 @@ pub(crate) struct Plugin {
 impl Plugin {
     pub(crate) fn install(world: &World) -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        std::os::unix::fs::symlink(&world.product()?.operator, directory.path().join("kubectl-cinder_csi"))
-            .context("cannot link the plugin")?;
+        for name in ["kubectl-cinder_csi", "kubectl_complete-cinder_csi"] {
+            std::os::unix::fs::symlink(&world.product()?.operator, directory.path().join(name))
+                .context("cannot link the plugin")?;
+        }
         let path = format!(
             "{}:{}",
             directory.path().display(),
@@ -29,13 +31,18 @@ impl Plugin {
 
     /// The plugin.
     pub(crate) fn kubectl(&self, world: &World, words: &[&str]) -> Result<Command> {
+        Ok(self.bare_kubectl(world)?.arg("cinder-csi").args(words))
+    }
+
+    /// What the shell offers for the last of the plugin's words.
+    async fn completed(&self, world: &World, words: &[&str]) -> Result<String> {
+        let command = self.bare_kubectl(world)?.args(["__complete", "cinder-csi"]);
+        command.args(words).output().await
+    }
+
+    fn bare_kubectl(&self, world: &World) -> Result<Command> {
         let kubectl = world.cluster.tools().path("kubectl")?.display().to_string();
-        Ok(world
-            .cluster
-            .command_in_network(&kubectl)?
-            .env("PATH", &self.path)
-            .arg("cinder-csi")
-            .args(words))
+        Ok(world.cluster.command_in_network(&kubectl)?.env("PATH", &self.path))
     }
 }
 
@@ -54,6 +61,10 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
     }
     let objects: Value = serde_json::from_str(&objects).context("is no JSON")?;
     ensure!(objects[0]["metadata"]["name"] == DRIVER, "{objects}");
+    let offered = plugin.completed(world, &["sta"]).await?;
+    ensure!(offered.starts_with("status\t"), "{offered}");
+    let offered = plugin.completed(world, &["status", ""]).await?;
+    ensure!(offered.starts_with(DRIVER), "{offered}");
     let refused = plugin.kubectl(world, &["status", "other.example.org"])?.output().await;
     let error = format!("{:#}", refused.err().context("a driver that does not exist was shown")?);
     ensure!(error.contains("other.example.org"), "{error}");
@@ -146,7 +157,7 @@ pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World)
     let place_text = place.display().to_string();
 
     let told = plugin
-        .kubectl(world, &["support-bundle", "--output", &place_text])?
+        .kubectl(world, &["support-bundle", "--directory", &place_text])?
         .output()
         .await?;
 
@@ -177,7 +188,7 @@ pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World)
     }
     // A second one does not mix with the first.
     let again = plugin
-        .kubectl(world, &["support-bundle", "--output", &place_text])?
+        .kubectl(world, &["support-bundle", "--directory", &place_text])?
         .output()
         .await;
     ensure!(again.is_err(), "a bundle was written into another one");
