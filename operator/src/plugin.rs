@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_diff_cannot_do_is_told_apart_from_a_difference() {
+    fn a_diff_that_failed_is_distinguished_from_a_difference() {
         let failure = |words: &[&str]| {
             let args = PluginArgs::try_parse_from([&[PROGRAM], words].concat()).expect("a command line");
             format!("{:?}", args.command.failure())

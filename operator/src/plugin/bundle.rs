@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn kinds_that_are_not_installed_are_told_apart_from_those_that_may_not_be_read() {
+    async fn kinds_that_are_not_installed_are_distinguished_from_those_that_may_not_be_read() {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let serving = tokio::spawn(async move {
             while let Some((request, send)) = handle.next_request().await {
