@@ -32,10 +32,10 @@ pub use spec::{
     Metadata, MetadataSource, Monitoring, MonitoringMode, MonitoringTls, NetworkPolicy, NetworkPolicyMode,
     NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType,
     PodDisruptionBudget, Proxy, QuotaHealth, ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings,
-    SidecarPolicy, SidecarSettings, Sidecars, SnapshotClass, SnapshotControllerMode, SnapshotType, Snapshots,
-    SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth, TlsVersion, TokenRequest, Topology,
-    TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses,
-    VolumeBindingMode, VolumeLifecycleMode,
+    SidecarPolicy, SidecarSettings, Sidecars, SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint,
+    StorageClassItem, StorageClasses, StuckHealth, TlsVersion, TokenRequest, Topology, TopologyMode, Update,
+    UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
+    VolumeLifecycleMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,

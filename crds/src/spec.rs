@@ -43,8 +43,8 @@ pub use overrides::{Override, OverrideTarget, OverrideType};
 pub use pods::Resources;
 pub use sidecars::{LeaderElection, SidecarPolicy, SidecarSettings, Sidecars};
 pub use snapshots::{
-    GroupSnapshotClass, SnapshotClass, SnapshotControllerMode, SnapshotType, Snapshots, SnapshotsMode,
-    VolumeAttributesClassItem, VolumeAttributesClasses,
+    GroupSnapshotClass, SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, VolumeAttributesClassItem,
+    VolumeAttributesClasses,
 };
 pub use storage_class::{
     ClassesState, DefaultClassPolicy, DefaultStorageClass, FromVolumeTypes, FsType, ImmutableChange, ReclaimPolicy,

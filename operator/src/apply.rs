@@ -440,16 +440,11 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
 /// Where the operator gets the rights from that it may not grant without holding them.
 fn missing_right(key: &Key, error: &ApplyError) -> String {
     let is_escalation = matches!(error, ApplyError::Refused { message, .. } if message.contains("attempting to grant"));
-    let parts = [
-        ("snapshot-controller", "snapshotController"),
-        ("health-monitor", "healthMonitor"),
-    ];
-    let part = parts
-        .into_iter()
-        .find(|(name, _)| is_escalation && key.name.contains(name));
-    part.map_or_else(String::new, |(name, value)| {
-        format!(". The operator holds these rights after `kubectl apply -k config/rbac/{name}`, or with the chart's value rights.{value}")
-    })
+    if !is_escalation || !key.name.contains("health-monitor") {
+        return String::new();
+    }
+    ". The operator holds these rights after `kubectl apply -k config/rbac/health-monitor`, or with the chart's value rights.healthMonitor"
+        .to_owned()
 }
 
 fn stage_of(action: &Action) -> Option<crate::operands::Stage> {
@@ -565,16 +560,14 @@ mod tests {
             code: 403,
         };
         let escalation = refused("Forbidden: user \"x\" is attempting to grant RBAC permissions not currently held");
-        let told = missing_right(&key("cinder-csi-snapshot-controller"), &escalation);
+        let told = missing_right(&key("cinder-csi-health-monitor"), &escalation);
         assert!(
-            told.contains("config/rbac/snapshot-controller") && told.contains("rights.snapshotController"),
+            told.contains("config/rbac/health-monitor") && told.contains("rights.healthMonitor"),
             "{told}"
         );
-        let told = missing_right(&key("cinder-csi-health-monitor"), &escalation);
-        assert!(told.contains("config/rbac/health-monitor"), "{told}");
         assert_eq!(missing_right(&key("cinder-csi-attacher"), &escalation), "");
         assert_eq!(
-            missing_right(&key("cinder-csi-snapshot-controller"), &refused("Forbidden")),
+            missing_right(&key("cinder-csi-health-monitor"), &refused("Forbidden")),
             ""
         );
     }

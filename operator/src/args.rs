@@ -154,10 +154,6 @@ pub struct ImageArgs {
     /// Image of the sidecar livenessprobe
     #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_LIVENESS_PROBE")]
     pub liveness_probe_image: Option<String>,
-
-    /// Image of snapshot-controller
-    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_SNAPSHOT_CONTROLLER")]
-    pub snapshot_controller_image: Option<String>,
 }
 
 impl ImageArgs {
@@ -172,7 +168,6 @@ impl ImageArgs {
             (Component::HealthMonitor, &self.health_monitor_image),
             (Component::Registrar, &self.registrar_image),
             (Component::LivenessProbe, &self.liveness_probe_image),
-            (Component::SnapshotController, &self.snapshot_controller_image),
         ];
         let given = named
             .into_iter()

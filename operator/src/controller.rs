@@ -34,7 +34,7 @@ use crate::{
     events::Notice,
     guard,
     moved::moved,
-    objects::{Key, Owner, is_snapshot_controller, kind},
+    objects::{Key, Owner, kind},
     observe::{self, NodesView, OptionalApi, view},
     operands::{DriverCredentials, Operand, operands, overridden},
     plan::{Desired, plan},
@@ -263,13 +263,17 @@ impl Pass<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, mut seen: Seen, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let mut live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
+        let (mut live, earlier) =
+            observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
         let Checked {
             wanted: credentials,
             has,
             look_again,
         } = self.check_credentials(&live, &mut seen, may_write).await;
         let mut notices = Vec::new();
+        if may_write {
+            self.release_snapshot_controller(&earlier).await;
+        }
         let mut adoption = Adoption::default();
         let mut failed = None;
         let mut environment = context.environment(&self.owner.name, self.namespace()).await?;
@@ -369,8 +373,8 @@ impl Pass<'_> {
         seen.has_topology = resolved.as_ref().is_some_and(|resolved| resolved.topology.enabled);
         let of_volumes = self.look_at_volumes(&mut seen);
         self.remind_of_types(&seen).await;
-        let zones = classes::next_look_at_zones(&seen, self).unwrap_or(look_again);
-        let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(zones));
+        let of_classes = classes::next_look(&seen, self).unwrap_or(look_again);
+        let look_again = next_look(&seen, soon.unwrap_or(look_again).min(look_again).min(of_classes));
         self.tell(&seen, notices).await?;
         if let Some(error) = failed {
             return Err(error);
@@ -438,12 +442,8 @@ impl Pass<'_> {
                 .find(|(key, object)| key.kind == wanted && self.owner.owns(object))
                 .map(|(_, object)| object)
         };
-        let is_controller = |(key, object): &(&Key, &Value)| {
-            key.kind == kind::DEPLOYMENT && self.owner.owns(object) && !is_snapshot_controller(object)
-        };
-        let controller = live.iter().find(is_controller).map(|(_, object)| object);
-        seen.controller = controller.map(Workload::of_deployment);
-        self.look_at_classes(live, seen);
+        seen.controller = of(kind::DEPLOYMENT).map(Workload::of_deployment);
+        Self::look_at_classes(live, seen);
         let daemon_set = of(kind::DAEMON_SET);
         let (deadline, now) = (self.context.registration_deadline, self.context.sources.now());
         seen.daemon_set = daemon_set.map(Workload::of_daemon_set);
@@ -518,7 +518,6 @@ impl Pass<'_> {
 fn desired(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Result<Vec<Desired>, ReconcileError> {
     let operands = operands(resolved, credentials)?;
     let waits = |operand: &&Operand| match operand.kind.kind {
-        kind::DEPLOYMENT if operand.is_snapshot_controller() => false,
         kind::DEPLOYMENT => credentials.is_none() || !resolved.topology.is_decided,
         kind::DAEMON_SET => !resolved.topology.is_decided,
         _ => false,

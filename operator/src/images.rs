@@ -32,13 +32,11 @@ pub enum Component {
     Registrar,
     /// Tells the kubelet whether the driver lives.
     LivenessProbe,
-    /// Binds snapshots to what the cloud has; one for the whole cluster.
-    SnapshotController,
 }
 
 impl Component {
     /// Every component.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Driver,
         Self::Provisioner,
         Self::Attacher,
@@ -47,7 +45,6 @@ impl Component {
         Self::HealthMonitor,
         Self::Registrar,
         Self::LivenessProbe,
-        Self::SnapshotController,
     ];
 
     /// Name of its container.
@@ -61,7 +58,6 @@ impl Component {
             Self::HealthMonitor => "csi-health-monitor",
             Self::Registrar => "node-driver-registrar",
             Self::LivenessProbe => "livenessprobe",
-            Self::SnapshotController => "snapshot-controller",
         }
     }
 
@@ -76,7 +72,6 @@ impl Component {
             Self::HealthMonitor => "RELATED_IMAGE_HEALTH_MONITOR",
             Self::Registrar => "RELATED_IMAGE_REGISTRAR",
             Self::LivenessProbe => "RELATED_IMAGE_LIVENESS_PROBE",
-            Self::SnapshotController => "RELATED_IMAGE_SNAPSHOT_CONTROLLER",
         }
     }
 
@@ -88,7 +83,7 @@ impl Component {
             Self::Resizer => "external-resizer-",
             Self::Snapshotter => "external-snapshotter-leader-",
             Self::HealthMonitor => "external-health-monitor-leader-",
-            Self::Driver | Self::Registrar | Self::LivenessProbe | Self::SnapshotController => return None,
+            Self::Driver | Self::Registrar | Self::LivenessProbe => return None,
         };
         Some(format!("{prefix}{}", driver.replace('.', "-")))
     }
@@ -114,7 +109,6 @@ impl Component {
             Self::HealthMonitor => &overrides.health_monitor,
             Self::Registrar => &overrides.registrar,
             Self::LivenessProbe => &overrides.liveness_probe,
-            Self::SnapshotController => &overrides.snapshot_controller,
         }
         .as_ref()
     }

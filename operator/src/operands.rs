@@ -24,12 +24,10 @@ mod pod;
 mod registrar;
 mod secret;
 mod sidecars;
-mod snapshot_controller;
 mod storage;
 
 pub use classes::{DEFAULT_CLASS_ANNOTATION, MISSING_SINCE_ANNOTATION, VOLUME_TYPE_ANNOTATION};
 pub use kinds::{KINDS, Kind};
-pub(crate) use metadata::SNAPSHOT_CONTROLLER;
 pub use metadata::{
     COMPONENT_LABEL, CONTROLLER_COMPONENT, MANAGED_BY, MANAGED_BY_LABEL, NODE_COMPONENT, VERSION_LABEL,
 };
@@ -39,7 +37,6 @@ pub use pod::DRIVER_CONTAINER;
 pub use pod::DRIVER_PORT as DRIVER_PORT_NAME;
 pub use secret::DriverCredentials;
 pub(crate) use secret::cloud_config_name;
-pub(crate) use snapshot_controller::{LEASE as SNAPSHOT_CONTROLLER_LEASE, deployment_name as snapshot_controller_name};
 
 /// When an object is applied: a stage needs those before it. Removal goes the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,14 +96,6 @@ impl Operand {
             object,
             handling: Handling::default(),
         }
-    }
-
-    /// Whether it belongs to the snapshot-controller.
-    pub fn is_snapshot_controller(&self) -> bool {
-        let labels = self.object.metadata.labels.as_ref();
-        labels
-            .and_then(|labels| labels.get(COMPONENT_LABEL))
-            .is_some_and(|part| part == SNAPSHOT_CONTROLLER)
     }
 
     /// Its name.
@@ -192,7 +181,6 @@ fn untouched(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Re
     }
     operands.push(Operand::new(Stage::Controller, &controller)?);
     operands.push(Operand::new(Stage::Node, &node)?);
-    operands.extend(snapshot_controller::operands(resolved)?);
     operands.extend(classes::operands(resolved)?);
     if let (Some(controller), Some(node)) = (&controller.spec, &node.spec) {
         operands.extend(monitoring::operands(resolved, &controller.template, &node.template)?);

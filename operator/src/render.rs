@@ -71,9 +71,7 @@ pub fn render(args: &RenderArgs, out: &mut impl Write) -> Result<(), Error> {
         nodes: args.nodes,
         apis: args.apis(),
         classes: ClassFacts::default(),
-        // What is rendered with `controller: Deploy` is what is deployed where there is none.
-        snapshot_controller: ControllerSight::Missing,
-        runs_snapshot_controller: false,
+        snapshot_controller: ControllerSight::Unseen,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         now: Sources::system().now(),

@@ -70,10 +70,8 @@ pub struct Environment {
     pub neighbours: Vec<Neighbour>,
     /// What is known of the StorageClasses of the cluster.
     pub classes: ClassFacts,
-    /// The snapshot-controller that was seen, other than the one that the operator runs for this driver.
+    /// Whether a snapshot-controller works in the cluster.
     pub snapshot_controller: ControllerSight,
-    /// Whether the operator runs a snapshot-controller for this driver.
-    pub runs_snapshot_controller: bool,
     /// The clouds that did not answer, or not to everything, when they were looked at last.
     pub silent_clouds: BTreeSet<String>,
     /// How many PersistentVolumes of the driver are bound to a zone.
@@ -211,7 +209,6 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         &usual_class(driver),
         env.apis,
         &env.snapshot_controller,
-        env.runs_snapshot_controller,
     );
     Ok(Resolved {
         slug: slug_of(driver),

@@ -36,7 +36,7 @@ pub struct Row {
     attacher: Version,
     /// csi-resizer. From v2.0 on it wants the API of Kubernetes 1.34.
     resizer: Version,
-    /// csi-snapshotter and snapshot-controller, which are released together.
+    /// csi-snapshotter. The snapshot-controller of `config/snapshot-controller` is released with it.
     snapshotter: Version,
     /// csi-external-health-monitor-controller.
     health_monitor: Version,
@@ -122,7 +122,7 @@ impl Row {
             Component::Provisioner => &self.provisioner,
             Component::Attacher => &self.attacher,
             Component::Resizer => &self.resizer,
-            Component::Snapshotter | Component::SnapshotController => &self.snapshotter,
+            Component::Snapshotter => &self.snapshotter,
             Component::HealthMonitor => &self.health_monitor,
             Component::Registrar => &self.registrar,
             Component::LivenessProbe => &self.liveness_probe,
@@ -191,7 +191,7 @@ pub fn gates(
         Component::Provisioner => known(6, 0),
         Component::Attacher => known(4, 10),
         Component::Resizer => known(2, 0),
-        Component::Snapshotter | Component::SnapshotController => known(8, 4),
+        Component::Snapshotter => known(8, 4),
         Component::HealthMonitor => known(0, 16),
         Component::Driver | Component::Registrar | Component::LivenessProbe => false,
     };
@@ -212,7 +212,7 @@ pub fn gates(
         }
         // The error code that makes the kubelet count again.
         Component::Attacher if known(4, 10) => set("MutableCSINodeAllocatableCount", at_least(kubernetes, 34)),
-        Component::Snapshotter | Component::SnapshotController if apis.group_snapshots => {
+        Component::Snapshotter if apis.group_snapshots => {
             set("CSIVolumeGroupSnapshot", true);
         }
         _ => {}
@@ -285,6 +285,17 @@ mod tests {
             assert!(line.ends_with(&format!("| {expected} |")), "{line}\n{expected}");
         }
         assert_eq!(lines.len(), OLDER.len() + 1);
+    }
+
+    #[test]
+    fn the_snapshot_controller_of_config_is_of_the_newest_release() {
+        let deployment = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../config/snapshot-controller/deployment.yaml"
+        );
+        let deployment = std::fs::read_to_string(deployment).unwrap();
+        let image = deployment.lines().find_map(|line| line.trim().strip_prefix("image: "));
+        assert_eq!(image.and_then(release_of), Some(NEWEST.snapshotter.clone()));
     }
 
     #[test]

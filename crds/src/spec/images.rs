@@ -77,11 +77,6 @@ pub struct ImageOverrides {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub liveness_probe: Option<String>,
-
-    /// The snapshot-controller, where the operator runs one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
-    pub snapshot_controller: Option<String>,
 }
 
 /// A name of an object in the namespace where the driver runs.

@@ -11,19 +11,12 @@ use super::{OBJECT_NAME, ReclaimPolicy};
 /// Snapshots of volumes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.mode) || self.mode != 'Disabled' || !has(self.controller) || self.controller != 'Deploy'")
-    .message("controller Deploy needs snapshots: set mode to Auto or Enabled"))]
 pub struct Snapshots {
     /// Whether volumes can be snapshot. Auto: where the cluster has the CustomResourceDefinitions of VolumeSnapshots, from
-    /// the moment when they appear. Enabled: the same, and it is an error when they are missing. Disabled: no.
+    /// the moment when they appear. Enabled: the same, and it is an error when they are missing. Disabled: no. The cluster
+    /// also needs a snapshot-controller, one for all its CSI drivers; condition SnapshotsReady reports whether one works.
     #[serde(default)]
     pub mode: SnapshotsMode,
-
-    /// The snapshot-controller, of which a cluster needs one for all its CSI drivers. Detect: it is looked for, and
-    /// condition SnapshotsReady tells when there is none. Deploy: the operator runs it, unless another one works already.
-    /// Ignore: it is not looked for, as when it runs where the operator cannot see it.
-    #[serde(default)]
-    pub controller: SnapshotControllerMode,
 
     /// The VolumeSnapshotClasses that the operator keeps. When it is not given: one, named as the usual StorageClass. An
     /// empty list means none.
@@ -58,18 +51,6 @@ pub enum SnapshotsMode {
     Enabled,
     /// No.
     Disabled,
-}
-
-/// Who runs the snapshot-controller.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SnapshotControllerMode {
-    /// Somebody else; it is looked for.
-    #[default]
-    Detect,
-    /// The operator.
-    Deploy,
-    /// Somebody else; nobody looks.
-    Ignore,
 }
 
 /// One VolumeSnapshotClass.

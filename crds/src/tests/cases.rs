@@ -224,12 +224,6 @@ fn snapshots_and_zones() -> Vec<Case> {
             json!({ "classes": [{ "name": "a", "type": "snapshot", "availability": "nova" }] }),
             "set type to backup",
         ),
-        refused(
-            "a snapshot-controller without snapshots",
-            snapshots,
-            json!({ "mode": "Disabled", "controller": "Deploy" }),
-            "controller Deploy needs snapshots",
-        ),
         accepted(
             "a backup class",
             snapshots,

@@ -14,7 +14,7 @@ use crate::{
     adoption::{Act, Installation, OldObject, Ours, Takeover, take_driver, take_up, takeover, wants_trial},
     error::ReconcileError,
     events::Notice,
-    objects::{Key, is_snapshot_controller, kind},
+    objects::{Key, kind},
     observe::{self, NodeFacts, ObserveError, eligible_nodes, ready_nodes},
     operands::CONTROLLER_COMPONENT,
     plan::{Desired, is_being_deleted, uid_of},
@@ -191,7 +191,7 @@ impl Pass<'_> {
         let (context, name) = (self.context, &self.owner.name);
         let own = |kind: &str| {
             live.iter()
-                .find(|(key, object)| key.kind == kind && self.owner.owns(object) && !is_snapshot_controller(object))
+                .find(|(key, object)| key.kind == kind && self.owner.owns(object))
         };
         let staying = |kind: &str| {
             let (key, object) = own(kind).filter(|(_, object)| !is_being_deleted(object))?;
@@ -238,13 +238,11 @@ impl Pass<'_> {
             serving: &serving,
             max_unavailable: resolved.map_or(&IntOrString::Int(1), |resolved| &resolved.node.max_unavailable),
         };
-        if wants_trial(found, &ours) {
-            let is_controller =
-                |one: &&Desired| one.key.kind == kind::DEPLOYMENT && !is_snapshot_controller(&one.object);
-            if let Some(controller) = desired.iter().find(is_controller) {
-                let tried = context.writer.try_out(controller).await;
-                ours.trial = Some(tried.map_err(|error| error.to_string()));
-            }
+        if wants_trial(found, &ours)
+            && let Some(controller) = desired.iter().find(|one| one.key.kind == kind::DEPLOYMENT)
+        {
+            let tried = context.writer.try_out(controller).await;
+            ours.trial = Some(tried.map_err(|error| error.to_string()));
         }
         let trouble = trouble(
             found,

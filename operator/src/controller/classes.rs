@@ -2,22 +2,25 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cinder_csi_crds::{CinderCSIDriver, SnapshotControllerMode, SnapshotsMode};
+use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
 use kube::{Client, Resource as _};
 use serde_json::Value;
+use tracing::warn;
 
 use super::Pass;
 use crate::{
+    events::Notice,
     objects::{Key, Owner, kind},
     observe::{self, snapshot_controller},
-    operands::snapshot_controller_name,
-    plan::Desired,
-    resolve::{ControllerSight, Environment, Resolved, slug_of, topology_interval},
-    status::{self, Seen, Workload},
+    plan::{Desired, uid_of},
+    resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
+    status::{self, Seen},
 };
 
 /// Until the zones of a new driver's cloud are asked for again, should nobody tell before.
 const ZONES_PAUSE: Duration = Duration::from_secs(10);
+/// Until the operator looks again for a snapshot-controller that does not work: it is not the operator's and so not watched.
+const SNAPSHOT_CONTROLLER_PAUSE: Duration = Duration::from_secs(30);
 
 impl Pass<'_> {
     /// Adds what is known of this driver's classes, volumes and snapshot-controller.
@@ -32,18 +35,41 @@ impl Pass<'_> {
             .collect();
     }
 
-    /// Notes what exists of classes and of the snapshot-controller.
-    pub(super) fn look_at_classes(&self, live: &BTreeMap<Key, Value>, seen: &mut Seen) {
-        let key = own_snapshot_controller(self.driver, self.namespace());
+    /// Takes the marks off the snapshot-controller that an earlier version of the operator ran. It serves every CSI driver of the
+    /// cluster, so it goes on running.
+    pub(super) async fn release_snapshot_controller(&self, objects: &BTreeMap<Key, Value>) {
+        let is_deployment = |key: &Key| key.kind == kind::DEPLOYMENT;
+        let Some(deployment) = objects.keys().find(|key| is_deployment(key)) else {
+            return;
+        };
+        let (last, first): (Vec<_>, Vec<_>) = objects.iter().partition(|(key, _)| is_deployment(key));
+        // The Deployment comes last: while it has its marks, the next reconcile begins again.
+        for (key, object) in first.into_iter().chain(last) {
+            if let Err(error) = self.context.writer.release(key, &uid_of(object)).await {
+                // The API server refuses a write on a role to a client without the rights that the role grants.
+                warn!(object = %key, %error, "the marks of the operator stay on the object");
+                if is_deployment(key) {
+                    return;
+                }
+            }
+        }
+        let note = format!(
+            "{deployment}, which an earlier version of the operator installed, goes on running, and the operator no longer manages it: \
+             delete it with its account and roles, and run `kubectl apply -k config/snapshot-controller` in its place"
+        );
+        let notice = Notice::normal("SnapshotControllerReleased", "Apply", note);
+        self.context.events.publish(&self.driver.object_ref(&()), notice).await;
+    }
+
+    /// Notes what exists of classes.
+    pub(super) fn look_at_classes(live: &BTreeMap<Key, Value>, seen: &mut Seen) {
         let Some(view) = &mut seen.classes else { return };
         let classes = live.keys().filter(|key| key.kind == kind::STORAGE_CLASS);
         view.existing = classes.map(|key| key.name.clone()).collect();
-        let controller = live.get(&key).map(Workload::of_deployment);
-        view.controller_serves = controller.is_some_and(|controller| controller.available > 0);
     }
 }
 
-/// Adds what this driver's own objects tell: its classes of volume types, and who runs the snapshot-controller.
+/// Adds which classes of volume types the driver has, and whether a snapshot-controller works in the cluster.
 pub(crate) async fn look_at_own(
     client: &Client,
     driver: &CinderCSIDriver,
@@ -52,23 +78,12 @@ pub(crate) async fn look_at_own(
     environment: &mut Environment,
 ) {
     environment.classes.of_types = observe::of_types(owner, live);
-    let own = own_snapshot_controller(driver, &environment.namespace);
-    environment.runs_snapshot_controller = live.contains_key(&own);
-    let spec = &driver.spec.snapshots;
-    let is_of_interest = environment.apis.snapshots
-        && spec.mode != SnapshotsMode::Disabled
-        && spec.controller != SnapshotControllerMode::Ignore;
-    environment.snapshot_controller = if is_of_interest {
-        snapshot_controller::look(client, &environment.namespace, &own.name, environment.now).await
+    let is_wanted = driver.spec.snapshots.mode != SnapshotsMode::Disabled;
+    environment.snapshot_controller = if is_wanted && environment.apis.snapshots {
+        snapshot_controller::look(client, environment.now).await
     } else {
         ControllerSight::Unseen
     };
-}
-
-/// The snapshot-controller that the operator runs for a driver.
-fn own_snapshot_controller(driver: &CinderCSIDriver, namespace: &str) -> Key {
-    let name = snapshot_controller_name(&slug_of(driver));
-    Key::new(kind::DEPLOYMENT, Some(namespace), &name)
 }
 
 /// Takes out of `live` what the operator is to leave alone: StorageClasses that are left to others.
@@ -88,9 +103,18 @@ impl Pass<'_> {
     }
 }
 
-/// When zones have to be looked at again.
-pub(super) fn next_look_at_zones(seen: &Seen, pass: &Pass<'_>) -> Option<Duration> {
-    let topology = &seen.classes.as_ref()?.topology;
+/// When zones, or a snapshot-controller that does not work, have to be looked at again.
+pub(super) fn next_look(seen: &Seen, pass: &Pass<'_>) -> Option<Duration> {
+    let view = seen.classes.as_ref()?;
+    let works = !view.snapshots.enabled || matches!(view.snapshots.sight, ControllerSight::Found(_));
+    let controller = (!works).then_some(SNAPSHOT_CONTROLLER_PAUSE);
+    [controller, next_look_at_zones(&view.topology, pass)]
+        .into_iter()
+        .flatten()
+        .min()
+}
+
+fn next_look_at_zones(topology: &Topology, pass: &Pass<'_>) -> Option<Duration> {
     if !topology.is_decided {
         return Some(ZONES_PAUSE);
     }

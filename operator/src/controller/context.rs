@@ -162,7 +162,6 @@ impl Context {
                 ..ClassFacts::default()
             },
             snapshot_controller: ControllerSight::Unseen,
-            runs_snapshot_controller: false,
             silent_clouds: std::collections::BTreeSet::new(),
             zoned_volumes: 0,
             now: self.sources.now(),

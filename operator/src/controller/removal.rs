@@ -18,7 +18,7 @@ use crate::{
     events::Notice,
     objects::{Key, kind},
     observe::{self, Index},
-    operands::{CONTROLLER_COMPONENT, SNAPSHOT_CONTROLLER, cloud_config_name, operands},
+    operands::{CONTROLLER_COMPONENT, cloud_config_name, operands},
     plan::{Desired, is_being_deleted, uid_of},
     resolve::{Registration, Resolved, resolve},
     status::{self, Removal, Seen},
@@ -55,8 +55,9 @@ impl Pass<'_> {
             let (name, ignore_retained) = (&self.owner.name, deletion.ignore_retained);
             // That something is in the way costs no request: it may be so for days.
             seen.blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
-            let mut live =
+            let (mut live, earlier) =
                 observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
+            self.release_snapshot_controller(&earlier).await;
             if deletion.policy != DeletionPolicy::Orphan {
                 self.find_by_name(&mut live, unregistering.as_ref()).await?;
             }
@@ -243,8 +244,7 @@ impl Pass<'_> {
             stranded.node = context.cluster.read(|index| index.stranded_node_pods(&self.owner.name));
         }
         if goes(kind::DEPLOYMENT) {
-            let components = [CONTROLLER_COMPONENT, SNAPSHOT_CONTROLLER];
-            let pods = observe::pods_of(&context.client, &self.owner, namespace, &components).await?;
+            let pods = observe::pods_of(&context.client, &self.owner, namespace, &[CONTROLLER_COMPONENT]).await?;
             let nodes: BTreeSet<String> = pods.into_iter().map(|pod| pod.node).collect();
             let is_dead = |index: &Index| nodes.iter().all(|node| !node.is_empty() && !index.is_ready(node));
             if context.cluster.read(is_dead)

@@ -13,7 +13,7 @@ use crate::{
     changes::{changes, summary},
     error::ReconcileError,
     events::Notice,
-    objects::{Key, is_snapshot_controller, kind},
+    objects::{Key, kind},
     observe::{self, ready_nodes},
     operands::Stage,
     plan::{Action, Plan},
@@ -82,7 +82,7 @@ impl Pass<'_> {
         }
         for action in &mut plan.actions {
             let Action::Create(desired) = action else { continue };
-            if !is_workload(&desired.key) || is_snapshot_controller(&desired.object) {
+            if !is_workload(&desired.key) {
                 continue;
             }
             let (client, kind) = (&self.context.client, desired.key.kind);
@@ -175,9 +175,7 @@ impl Pass<'_> {
 
 /// Whether all pods of the controller are as the Deployment wants them.
 pub(super) fn is_controller_done(live: &BTreeMap<Key, Value>) -> bool {
-    let deployment = live
-        .iter()
-        .find(|(key, object)| key.kind == kind::DEPLOYMENT && !is_snapshot_controller(object));
+    let deployment = live.iter().find(|(key, _)| key.kind == kind::DEPLOYMENT);
     deployment.is_some_and(|(_, object)| Workload::of_deployment(object).is_rolled_out())
 }
 

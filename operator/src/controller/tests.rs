@@ -10,6 +10,7 @@ mod looks;
 mod namespaces;
 pub(crate) mod reached;
 mod removal;
+mod snapshot_controller;
 
 use std::{collections::BTreeSet, sync::Mutex};
 
@@ -142,6 +143,10 @@ fn mk_index(volumes: &[&str], registered: bool) -> Index {
 
 impl World {
     fn new(spec: CinderCSIDriverSpec, index: Index) -> Self {
+        Self::on(spec, Cluster::fixed(index))
+    }
+
+    fn on(spec: CinderCSIDriverSpec, cluster: Cluster) -> Self {
         let api = Api::start();
         let mut driver = CinderCSIDriver::new(NAME, spec);
         driver.metadata.uid = Some("driver-uid".to_owned());
@@ -152,7 +157,7 @@ impl World {
             client: api.client.clone(),
             writer: Writer::new(api.client.clone(), Arc::clone(&metrics)),
             sources: Sources::system(),
-            cluster: Cluster::fixed(index),
+            cluster,
             events: Events::new(
                 api.client.clone(),
                 "operator",

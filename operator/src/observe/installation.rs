@@ -25,7 +25,7 @@ use crate::{
     adoption::{Installation, NOTE, Note, OldController, OldObject},
     images::Component,
     objects::{Key, Owner},
-    operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT, SNAPSHOT_CONTROLLER_LEASE},
+    operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT},
     rollout::NodePod,
 };
 use cinder_csi_crds::INSTANCE_LABEL;
@@ -133,8 +133,7 @@ pub async fn leases_have_ended(
     now: Timestamp,
 ) -> Result<bool, ObserveError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let names = lease_names(owner).chain([SNAPSHOT_CONTROLLER_LEASE.to_owned()]);
-    for name in names {
+    for name in lease_names(owner) {
         let lease = api.get_opt(&name).await.map_err(|source| ObserveError::Get {
             key: Key::new("Lease", Some(namespace), &name),
             source: Box::new(source),

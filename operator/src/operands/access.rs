@@ -127,54 +127,6 @@ fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
     rules
 }
 
-/// An account of its own for a program beside the controller: it may do `cluster_rules` in the cluster, and have `lease` in
-/// the driver's namespace.
-pub(super) fn own(
-    resolved: &Resolved,
-    name: &str,
-    component: Component,
-    cluster_rules: Vec<PolicyRule>,
-    lease: &str,
-) -> Result<Vec<Operand>, RenderError> {
-    let lease_rules = vec![
-        rule("coordination.k8s.io", &["leases"], &["create"]),
-        PolicyRule {
-            resource_names: Some(vec![lease.to_owned()]),
-            ..rule("coordination.k8s.io", &["leases"], &["get", "update"])
-        },
-        rule("", &["events"], &["create", "patch"]),
-    ];
-    let subject = || Subject {
-        name: name.to_owned(),
-        ..controller_subject(resolved)
-    };
-    let cluster_role = ClusterRole {
-        metadata: metadata::remembered(resolved, name.to_owned(), component),
-        ..cluster_role(resolved, name.to_owned(), cluster_rules)
-    };
-    let cluster_binding = ClusterRoleBinding {
-        metadata: metadata::remembered(resolved, name.to_owned(), component),
-        subjects: Some(vec![subject()]),
-        ..cluster_role_binding(resolved, name.to_owned())
-    };
-    let role = Role {
-        metadata: metadata::namespaced(resolved, name.to_owned(), component),
-        ..role(resolved, name.to_owned(), lease_rules)
-    };
-    let binding = RoleBinding {
-        metadata: metadata::namespaced(resolved, name.to_owned(), component),
-        subjects: Some(vec![subject()]),
-        ..role_binding(resolved, name.to_owned())
-    };
-    Ok(vec![
-        Operand::new(Stage::Base, &account(resolved, name.to_owned(), component))?,
-        Operand::new(Stage::Base, &cluster_role)?,
-        Operand::new(Stage::Base, &cluster_binding)?,
-        Operand::new(Stage::Base, &role)?,
-        Operand::new(Stage::Base, &binding)?,
-    ])
-}
-
 fn account(resolved: &Resolved, name: String, component: Component) -> ServiceAccount {
     ServiceAccount {
         metadata: metadata::namespaced(resolved, name, component),
@@ -229,16 +181,6 @@ fn controller_subject(resolved: &Resolved) -> Subject {
         name: controller_account(resolved),
         namespace: Some(resolved.namespace.clone()),
         ..Subject::default()
-    }
-}
-
-pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
-    let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    PolicyRule {
-        api_groups: Some(vec![group.into()]),
-        resources: Some(owned(resources)),
-        verbs: owned(verbs),
-        ..PolicyRule::default()
     }
 }
 

@@ -20,9 +20,6 @@ pub const CONTROLLER_COMPONENT: &str = "controller";
 /// Its value on what runs on the nodes.
 pub const NODE_COMPONENT: &str = "node";
 
-/// The value of that label on everything of the snapshot-controller.
-pub(crate) const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
-
 /// A part of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Component {
@@ -32,8 +29,6 @@ pub(super) enum Component {
     Node,
     /// StorageClasses and the CSIDriver.
     Storage,
-    /// The snapshot-controller, which serves every CSI driver of the cluster.
-    SnapshotController,
     /// What Prometheus and Grafana are given.
     Monitoring,
 }
@@ -44,7 +39,6 @@ impl Component {
             Self::Controller => CONTROLLER_COMPONENT,
             Self::Node => NODE_COMPONENT,
             Self::Storage => "storage",
-            Self::SnapshotController => SNAPSHOT_CONTROLLER,
             Self::Monitoring => "monitoring",
         }
     }

@@ -1037,13 +1037,6 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         SnapshotsReady,
         "True",
-        "ControllerIgnored",
-        "Snapshots can be taken; spec.snapshots.controller is Ignore, and nobody looks for a snapshot-controller.",
-        "",
-    ),
-    row(
-        SnapshotsReady,
-        "True",
         "NotInstalled",
         "The cluster does not know VolumeSnapshots; they can be taken from when the CustomResourceDefinitions are installed.",
         "",
@@ -1074,13 +1067,13 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "False",
         "ControllerMissing",
         "The cluster knows VolumeSnapshots, and no snapshot-controller works on them.",
-        "Install one, or set spec.snapshots.controller to Deploy, or to Ignore where it cannot be seen.",
+        "Install one: `kubectl apply -k config/snapshot-controller`.",
     ),
     row(
         SnapshotsReady,
         "False",
         "ControllerDown",
-        "No pod of the snapshot-controller that the operator runs is available.",
+        "No pod of the snapshot-controller is available.",
         "`kubectl describe` of its Deployment and of its pods tells why.",
     ),
     row(
@@ -1088,7 +1081,7 @@ pub static CONDITIONS: &[ConditionReason] = &[
         "False",
         "ControllerUnknown",
         "Whether a snapshot-controller works cannot be seen.",
-        "Apply the operator's roles again, or set spec.snapshots.controller to Ignore.",
+        "Apply the operator's roles again.",
     ),
     row(
         Degraded,

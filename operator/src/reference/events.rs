@@ -67,6 +67,11 @@ pub static EVENTS: &[EventReason] = &[
     ),
     row(
         Normal,
+        "SnapshotControllerReleased",
+        "The snapshot-controller that an earlier version of the operator installed goes on running without the operator.",
+    ),
+    row(
+        Normal,
         "AdoptionStepDone",
         "A part of another installation of the driver was stopped, so that this driver takes its place.",
     ),

@@ -1,10 +1,10 @@
-//! Whether there are snapshots, and who runs the snapshot-controller.
+//! Whether there are snapshots.
 
-use cinder_csi_crds::{GroupSnapshotClass, SnapshotClass, SnapshotControllerMode, Snapshots as Spec, SnapshotsMode};
+use cinder_csi_crds::{GroupSnapshotClass, SnapshotClass, Snapshots as Spec, SnapshotsMode};
 
 use crate::observe::OptionalApis;
 
-/// Whether a snapshot-controller that is not this driver's works in the cluster.
+/// Whether a snapshot-controller works in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControllerSight {
     /// Nobody has looked.
@@ -12,7 +12,9 @@ pub enum ControllerSight {
     Unseen,
     /// There is none.
     Missing,
-    /// What shows that there is one.
+    /// The Deployment of one of which no pod is available.
+    Down(String),
+    /// What shows that one works.
     Found(String),
     /// Why it could not be seen.
     Unknown(String),
@@ -28,11 +30,7 @@ pub struct Snapshots {
     pub enabled: bool,
     /// Whether the cluster knows VolumeGroupSnapshots too.
     pub groups: bool,
-    /// Who is to run the snapshot-controller.
-    pub controller: SnapshotControllerMode,
-    /// Whether the operator runs it.
-    pub deploy_controller: bool,
-    /// The snapshot-controller that was seen.
+    /// Whether a snapshot-controller works.
     pub sight: ControllerSight,
     /// The VolumeSnapshotClasses.
     pub classes: Vec<SnapshotClass>,
@@ -40,22 +38,10 @@ pub struct Snapshots {
     pub group_classes: Vec<GroupSnapshotClass>,
 }
 
-/// Decides. `is_deployed` tells whether the operator runs a snapshot-controller already.
-pub(super) fn snapshots(
-    spec: &Spec,
-    usual_class: &str,
-    apis: OptionalApis,
-    sight: &ControllerSight,
-    is_deployed: bool,
-) -> Snapshots {
+/// Decides.
+pub(super) fn snapshots(spec: &Spec, usual_class: &str, apis: OptionalApis, sight: &ControllerSight) -> Snapshots {
     let enabled = spec.mode != SnapshotsMode::Disabled && apis.snapshots;
     let groups = enabled && apis.group_snapshots;
-    let may_deploy = match sight {
-        ControllerSight::Missing => true,
-        ControllerSight::Found(_) => false,
-        // What cannot be seen changes nothing.
-        ControllerSight::Unseen | ControllerSight::Unknown(_) => is_deployed,
-    };
     let classes = || {
         let usual = || vec![SnapshotClass::named(usual_class)];
         spec.classes.clone().unwrap_or_else(usual)
@@ -68,8 +54,6 @@ pub(super) fn snapshots(
         mode: spec.mode,
         enabled,
         groups,
-        controller: spec.controller,
-        deploy_controller: enabled && spec.controller == SnapshotControllerMode::Deploy && may_deploy,
         sight: sight.clone(),
         classes: if enabled { classes() } else { Vec::new() },
         group_classes: if groups { group_classes() } else { Vec::new() },
@@ -89,14 +73,6 @@ mod tests {
         volume_attributes_classes: false,
     };
 
-    fn mk_spec(mode: SnapshotsMode, controller: SnapshotControllerMode) -> Spec {
-        Spec {
-            mode,
-            controller,
-            ..Spec::default()
-        }
-    }
-
     #[rstest]
     #[case::there_and_wanted(SnapshotsMode::Auto, ALL, (true, true, 1, 1))]
     #[case::without_groups(SnapshotsMode::Enabled, OptionalApis { group_snapshots: false, ..ALL }, (true, false, 1, 0))]
@@ -108,8 +84,11 @@ mod tests {
         #[case] apis: OptionalApis,
         #[case] expected: (bool, bool, usize, usize),
     ) {
-        let spec = mk_spec(mode, SnapshotControllerMode::Detect);
-        let decided = snapshots(&spec, "cinder", apis, &ControllerSight::Missing, false);
+        let spec = Spec {
+            mode,
+            ..Spec::default()
+        };
+        let decided = snapshots(&spec, "cinder", apis, &ControllerSight::Missing);
         let found = (
             decided.enabled,
             decided.groups,
@@ -117,27 +96,5 @@ mod tests {
             decided.group_classes.len(),
         );
         assert_eq!(found, expected);
-    }
-
-    #[rstest]
-    #[case::nobody_runs_it(ControllerSight::Missing, false, true)]
-    #[case::somebody_runs_it(ControllerSight::Found("Lease a/b".into()), false, false)]
-    #[case::somebody_else_began(ControllerSight::Found("Lease a/b".into()), true, false)]
-    #[case::it_cannot_be_seen(ControllerSight::Unknown("no permission".into()), false, false)]
-    #[case::it_cannot_be_seen_any_more(ControllerSight::Unknown("no permission".into()), true, true)]
-    fn a_second_snapshot_controller_is_never_run(
-        #[case] sight: ControllerSight,
-        #[case] is_deployed: bool,
-        #[case] expected: bool,
-    ) {
-        let spec = mk_spec(SnapshotsMode::Auto, SnapshotControllerMode::Deploy);
-        assert_eq!(
-            snapshots(&spec, "cinder", ALL, &sight, is_deployed).deploy_controller,
-            expected
-        );
-        for mode in [SnapshotControllerMode::Detect, SnapshotControllerMode::Ignore] {
-            let spec = mk_spec(SnapshotsMode::Auto, mode);
-            assert!(!snapshots(&spec, "cinder", ALL, &sight, is_deployed).deploy_controller);
-        }
     }
 }

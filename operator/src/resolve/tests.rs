@@ -26,7 +26,6 @@ pub(crate) fn mk_environment() -> Environment {
         apis: OptionalApis::default(),
         classes: ClassFacts::default(),
         snapshot_controller: ControllerSight::default(),
-        runs_snapshot_controller: false,
         silent_clouds: std::collections::BTreeSet::new(),
         zoned_volumes: 0,
         now: Timestamp::UNIX_EPOCH,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::window::Window;
 use crate::{
-    objects::{Key, Owner, is_snapshot_controller, kind},
+    objects::{Key, Owner, kind},
     operands::VERSION_LABEL,
     plan::{Action, Desired, Plan, differences},
 };
@@ -68,9 +68,7 @@ impl Gate {
     /// Reads the versions of what exists and is the owner's.
     pub fn of(owner: &Owner, live: &BTreeMap<Key, Value>, target: &str) -> Self {
         let version = |kind: &str| {
-            let is_meant = |(key, object): &(&Key, &Value)| {
-                key.kind == kind && owner.owns(object) && !is_snapshot_controller(object)
-            };
+            let is_meant = |(key, object): &(&Key, &Value)| key.kind == kind && owner.owns(object);
             let metadata = &live.iter().find(is_meant)?.1["metadata"];
             let stands_for = metadata["annotations"][STANDS_FOR].as_str();
             stands_for

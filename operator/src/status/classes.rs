@@ -1,8 +1,6 @@
 //! Classes, snapshots and zones: what is remembered of them, condition SnapshotsReady, and events.
 
-use cinder_csi_crds::{
-    CinderCSIDriverStatus, SnapshotControllerMode, SnapshotsMode, StorageClassesStatus, TopologyStatus,
-};
+use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};
 
 use super::{Issue, Verdict, verdict};
 use crate::{
@@ -23,8 +21,6 @@ pub struct ClassesView {
     pub existing: Vec<String>,
     /// Snapshots.
     pub snapshots: Snapshots,
-    /// Whether a pod of the operator's own snapshot-controller is available.
-    pub controller_serves: bool,
     /// Zones.
     pub topology: Topology,
 }
@@ -36,7 +32,6 @@ impl ClassesView {
             classes: resolved.storage_classes.clone(),
             existing: Vec::new(),
             snapshots: resolved.snapshots.clone(),
-            controller_serves: false,
             topology: resolved.topology.clone(),
         }
     }
@@ -101,46 +96,29 @@ pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict {
             ),
         };
     }
-    if snapshots.deploy_controller {
-        return if view.controller_serves {
-            verdict(
-                "True",
-                "AsExpected",
-                "snapshots can be taken; the operator runs the snapshot-controller",
-            )
-        } else {
-            verdict(
-                "False",
-                "ControllerDown",
-                "no pod of the snapshot-controller that the operator runs is available; `kubectl describe` of its Deployment tells \
-                 why",
-            )
-        };
-    }
-    match (snapshots.controller, &snapshots.sight) {
-        (SnapshotControllerMode::Ignore, _) => verdict(
-            "True",
-            "ControllerIgnored",
-            "snapshots can be taken where a snapshot-controller runs; spec.snapshots.controller is Ignore, and nobody looks for it",
-        ),
-        (_, ControllerSight::Found(found)) => verdict(
+    match &snapshots.sight {
+        ControllerSight::Found(found) => verdict(
             "True",
             "AsExpected",
             format!("snapshots can be taken; {found} shows the snapshot-controller"),
         ),
-        (_, ControllerSight::Unknown(why)) => verdict(
+        ControllerSight::Down(place) => verdict(
             "False",
-            "ControllerUnknown",
+            "ControllerDown",
             format!(
-                "whether a snapshot-controller runs cannot be seen: {why}; apply the operator's roles again, or set \
-                 spec.snapshots.controller to Ignore"
+                "no pod of Deployment {place}, the snapshot-controller, is available; `kubectl describe` of it gives the reason"
             ),
         ),
-        (_, ControllerSight::Missing | ControllerSight::Unseen) => verdict(
+        ControllerSight::Unknown(why) => verdict(
+            "False",
+            "ControllerUnknown",
+            format!("whether a snapshot-controller works cannot be seen: {why}; apply the operator's roles again"),
+        ),
+        ControllerSight::Missing | ControllerSight::Unseen => verdict(
             "False",
             "ControllerMissing",
-            "the cluster knows VolumeSnapshots, and no snapshot-controller works on them: install one, set \
-             spec.snapshots.controller to Deploy to let the operator run it, or to Ignore where it cannot be seen",
+            "the cluster knows VolumeSnapshots, and no snapshot-controller works on them; install one: `kubectl apply -k \
+             config/snapshot-controller`",
         ),
     }
 }

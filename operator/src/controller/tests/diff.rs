@@ -5,8 +5,6 @@ use cinder_csi_crds::ChangeAction;
 use super::*;
 use crate::plugin::diff;
 
-const SNAPSHOT_CONTROLLER: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-snapshot-controller";
-
 async fn report(world: &World) -> diff::Report {
     let images = InstalledImages::default();
     let report = diff::report(&world.api.client, world.driver(), "cinder-csi", images);
@@ -55,24 +53,16 @@ async fn what_was_let_go_of_is_in_the_way_until_it_is_to_be_taken_up() {
 }
 
 #[tokio::test]
-async fn the_snapshot_controller_that_the_operator_runs_stays() {
-    let mut spec = mk_spec();
-    spec.snapshots.controller = cinder_csi_crds::SnapshotControllerMode::Deploy;
-    let world = World::new(spec, mk_index(&[], true));
-    let served = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
-    let served = served
-        .map(|name| json!({"name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": ["list"]}));
-    let group = json!({"kind": "APIResourceList", "groupVersion": "snapshot.storage.k8s.io/v1", "resources": served});
-    world.api.put("/apis/snapshot.storage.k8s.io/v1", group);
+async fn the_snapshot_controller_of_an_earlier_version_is_no_change() {
+    let world = World::managed();
     world.reconcile().await.expect("reconciled");
-    let mut deployment = world.api.get(DEPLOYMENT).expect("the controller");
-    deployment["metadata"]["name"] = json!("cinder-csi-snapshot-controller");
-    deployment["metadata"]["namespace"] = json!("cinder-csi");
-    world.api.put(SNAPSHOT_CONTROLLER, deployment);
-    assert_eq!(deleted(&world).await, [""; 0]);
-    world.api.change(DRIVER, "/spec/snapshots/controller", json!("Ignore"));
-    assert_eq!(
-        deleted(&world).await,
-        ["Deployment cinder-csi/cinder-csi-snapshot-controller"]
+    world.put_snapshot_controller();
+    assert!(!report(&world).await.differs());
+    world.api.change(DRIVER, "/spec/managementState", json!("Removed"));
+    let deleted = deleted(&world).await;
+    assert!(!deleted.is_empty(), "the driver is to be removed");
+    assert!(
+        !deleted.iter().any(|resource| resource.contains("snapshot-controller")),
+        "{deleted:?}"
     );
 }

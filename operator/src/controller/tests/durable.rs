@@ -37,7 +37,6 @@ fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
             "clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}],
             "controller": {"sidecars": {"healthMonitor": {"enabled": true}}},
             "csiDriver": {"storageCapacity": true},
-            "snapshots": {"controller": "Deploy"},
             "volumeAttributesClasses": {"items": [{"name": "gold", "parameters": {"type": "ssd"}}]},
         },
     });
@@ -66,39 +65,33 @@ fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
 }
 
 /// The objects of an instance: `{name}` is the beginning of their names, `{class}` the class where the spec names none.
-const OBJECTS: [&str; 38] = [
+const OBJECTS: [&str; 32] = [
     "CSIDriver {driver}",
     "ClusterRole {name}-attacher",
     "ClusterRole {name}-health-monitor",
     "ClusterRole {name}-provisioner",
     "ClusterRole {name}-resizer",
-    "ClusterRole {name}-snapshot-controller",
     "ClusterRole {name}-snapshotter",
     "ClusterRoleBinding {name}-attacher",
     "ClusterRoleBinding {name}-health-monitor",
     "ClusterRoleBinding {name}-provisioner",
     "ClusterRoleBinding {name}-resizer",
-    "ClusterRoleBinding {name}-snapshot-controller",
     "ClusterRoleBinding {name}-snapshotter",
     "ConfigMap {namespace}/{name}-dashboard",
     "DaemonSet {namespace}/{name}-node",
     "Deployment {namespace}/{name}-controller",
-    "Deployment {namespace}/{name}-snapshot-controller",
     "NetworkPolicy {namespace}/{name}-controller",
     "PodDisruptionBudget {namespace}/{name}-controller",
     "PrometheusRule {namespace}/{name}-alerts",
     "Role {namespace}/{name}-capacity",
     "Role {namespace}/{name}-leader-election",
-    "Role {namespace}/{name}-snapshot-controller",
     "RoleBinding {namespace}/{name}-capacity",
     "RoleBinding {namespace}/{name}-leader-election",
-    "RoleBinding {namespace}/{name}-snapshot-controller",
     "Secret {namespace}/{name}-cloud-config",
     "Service {namespace}/{name}-controller-metrics",
     "Service {namespace}/{name}-node-metrics",
     "ServiceAccount {namespace}/{name}-controller",
     "ServiceAccount {namespace}/{name}-node",
-    "ServiceAccount {namespace}/{name}-snapshot-controller",
     "ServiceMonitor {namespace}/{name}-controller",
     "ServiceMonitor {namespace}/{name}-node",
     "StorageClass {class}",
@@ -143,7 +136,7 @@ fn the_objects_of_an_instance_keep_their_names(
 }
 
 /// Labels, selectors and annotations of all objects and of their pods.
-const MARKS: [&str; 28] = [
+const MARKS: [&str; 26] = [
     "annotations csi.openstack.org/clouds: east,west",
     "annotations csi.openstack.org/credentials-hash: {hash}",
     "annotations csi.openstack.org/owner-uid: driver-uid",
@@ -152,7 +145,6 @@ const MARKS: [&str; 28] = [
     "labels app.kubernetes.io/component: controller",
     "labels app.kubernetes.io/component: monitoring",
     "labels app.kubernetes.io/component: node",
-    "labels app.kubernetes.io/component: snapshot-controller",
     "labels app.kubernetes.io/component: storage",
     "labels app.kubernetes.io/instance: cinder-csi",
     "labels app.kubernetes.io/managed-by: cinder-csi-operator",
@@ -165,7 +157,6 @@ const MARKS: [&str; 28] = [
     "labels grafana_dashboard: 1",
     "matchLabels app.kubernetes.io/component: controller",
     "matchLabels app.kubernetes.io/component: node",
-    "matchLabels app.kubernetes.io/component: snapshot-controller",
     "matchLabels csi.openstack.org/instance: cinder.csi.openstack.org",
     "matchLabels csi.openstack.org/metrics-of: controller",
     "matchLabels csi.openstack.org/metrics-of: node",
@@ -346,7 +337,7 @@ fn leases_keep_their_names() {
             "external-snapshotter-leader-cinder-csi-openstack-org",
         ]
     );
-    // What these programs are allowed to write, and the Lease of the snapshot-controller.
+    // What these programs are allowed to write.
     let objects = render_all(&json!({"name": NAME}), "cinder-csi");
     let rules = objects
         .iter()
@@ -364,7 +355,6 @@ fn leases_keep_their_names() {
             "external-health-monitor-leader-cinder-csi-openstack-org",
             "external-resizer-cinder-csi-openstack-org",
             "external-snapshotter-leader-cinder-csi-openstack-org",
-            "snapshot-controller-leader",
         ]
     );
 }

@@ -237,6 +237,11 @@ async fn objects(reached: &mut Reached) {
     world.patch_spec("update", json!({"policy": "Manual"}));
     world.tell(reached).await;
 
+    let world = World::managed();
+    world.tell(reached).await;
+    world.put_snapshot_controller();
+    world.tell(reached).await;
+
     // Who writes the object has a field where an earlier version had it.
     let world = World::managed();
     let applied = json!({"spec": {"node": {"maxUnavailable": 2}}}).to_string();

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use cinder_csi_crds::SnapshotControllerMode;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,7 +11,7 @@ use super::mk_in_cluster;
 use crate::observe::OptionalApis;
 use crate::operands::{Operand, operands};
 use crate::resolve::tests::mk_environment;
-use crate::resolve::{ControllerSight, Environment, resolve};
+use crate::resolve::{Environment, resolve};
 
 /// Every document of a manifest of `config/`.
 fn config(path: &str) -> Vec<Value> {
@@ -76,9 +75,7 @@ fn mk_with_every_role() -> Vec<Operand> {
     let mut driver = mk_in_cluster();
     driver.spec.csi_driver.storage_capacity = true;
     driver.spec.controller.sidecars.health_monitor.enabled = Some(true);
-    driver.spec.snapshots.controller = SnapshotControllerMode::Deploy;
     let environment = Environment {
-        snapshot_controller: ControllerSight::Missing,
         apis: OptionalApis {
             snapshots: true,
             group_snapshots: true,
@@ -93,13 +90,9 @@ fn mk_with_every_role() -> Vec<Operand> {
 #[test]
 fn the_operator_holds_every_right_that_it_grants() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
-    // Who turns one of these on gives the operator its rights too.
-    let with = |component: &str| {
-        let mut rules = usual.clone();
-        rules.extend(rules_in(&format!("rbac/{component}/cluster_role.yaml"), "ClusterRole"));
-        rules
-    };
-    let (with_monitor, with_snapshots) = (with("health-monitor"), with("snapshot-controller"));
+    // Who turns this on gives the operator its rights too.
+    let mut with_monitor = usual.clone();
+    with_monitor.extend(rules_in("rbac/health-monitor/cluster_role.yaml", "ClusterRole"));
     let mut namespace = rules_in("rbac/namespaced/role.yaml", "Role");
     namespace.extend(usual.clone());
 
@@ -107,7 +100,6 @@ fn the_operator_holds_every_right_that_it_grants() {
     for operand in mk_with_every_role() {
         let held = match operand.kind.kind {
             "ClusterRole" if operand.name().ends_with("-health-monitor") => &with_monitor,
-            "ClusterRole" if operand.is_snapshot_controller() => &with_snapshots,
             "ClusterRole" => &usual,
             "Role" => &namespace,
             _ => continue,
@@ -128,18 +120,6 @@ fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
     let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
     for (component, group, resource, verb) in [
         ("startup-taint", "", "nodes", "patch"),
-        (
-            "snapshot-controller",
-            "snapshot.storage.k8s.io",
-            "volumesnapshots",
-            "delete",
-        ),
-        (
-            "snapshot-controller",
-            "snapshot.storage.k8s.io",
-            "volumesnapshotcontents",
-            "create",
-        ),
         ("health-monitor", "", "pods", "list"),
     ] {
         assert!(!allows(&usual, group, resource, None, verb), "{verb} on {resource}");
@@ -148,6 +128,19 @@ fn what_is_off_by_default_needs_a_right_only_where_it_is_on() {
             allows(&own, group, resource, None, verb),
             "{component}: {verb} on {resource}"
         );
+    }
+}
+
+#[test]
+fn the_operator_makes_and_deletes_no_snapshot() {
+    let usual = rules_in("rbac/cluster_role.yaml", "ClusterRole");
+    for resource in ["volumesnapshots", "volumesnapshotcontents"] {
+        for verb in ["create", "delete"] {
+            assert!(
+                !allows(&usual, "snapshot.storage.k8s.io", resource, None, verb),
+                "{verb} on {resource}"
+            );
+        }
     }
 }
 

@@ -1,9 +1,7 @@
-use cinder_csi_crds::SnapshotControllerMode;
-
 use super::*;
 use crate::clouds::{CloudFacts, VolumeTypeFact};
 use crate::observe::{OptionalApi, OptionalApis};
-use crate::resolve::{ControllerSight, Environment, OfType};
+use crate::resolve::{Environment, OfType};
 
 fn mk_everything() -> Environment {
     let facts = CloudFacts {
@@ -17,7 +15,6 @@ fn mk_everything() -> Environment {
     let mut environment = Environment {
         apis: OptionalApi::ALL.into_iter().collect(),
         clouds: [("default".to_owned(), facts)].into(),
-        snapshot_controller: ControllerSight::Missing,
         now: "2026-01-02T00:00:00Z".parse().unwrap(),
         ..mk_environment()
     };
@@ -38,7 +35,6 @@ fn mk_driver_with_classes() -> CinderCSIDriver {
     }))
     .unwrap();
     driver.spec.snapshots = serde_json::from_value(json!({
-        "controller": "Deploy",
         "classes": [
             { "name": "quick", "isDefault": true, "forceCreate": false },
             { "name": "away", "type": "backup", "incremental": true, "availability": "nova", "deletionPolicy": "Retain",
@@ -53,11 +49,11 @@ fn mk_driver_with_classes() -> CinderCSIDriver {
 }
 
 #[test]
-fn classes_and_the_snapshot_controller_become_these_objects() {
+fn classes_become_these_objects() {
     let resolved = resolve(&mk_driver_with_classes(), &mk_everything()).unwrap();
 
     let mut operands = operands(&resolved, Some(&mk_credentials())).unwrap();
-    operands.retain(|operand| operand.kind.kind.ends_with("Class") || operand.is_snapshot_controller());
+    operands.retain(|operand| operand.kind.kind.ends_with("Class"));
 
     insta::assert_snapshot!(text(&operands));
 }
@@ -72,26 +68,5 @@ fn nothing_is_made_of_a_kind_that_the_cluster_does_not_know() {
 
     for operand in operands(&resolved, Some(&mk_credentials())).unwrap() {
         assert!(operand.kind.is_served(environment.apis), "{operand}");
-        assert!(!operand.is_snapshot_controller(), "{operand}");
     }
-}
-
-#[test]
-fn the_snapshot_controller_of_somebody_else_stays_the_only_one() {
-    let environment = Environment {
-        snapshot_controller: ControllerSight::Found("Deployment kube-system/snapshot-controller".into()),
-        ..mk_everything()
-    };
-    let mut driver = mk_driver_with_classes();
-    driver.spec.snapshots.controller = SnapshotControllerMode::Deploy;
-    let resolved = resolve(&driver, &environment).unwrap();
-
-    let operands = operands(&resolved, Some(&mk_credentials())).unwrap();
-
-    assert!(!operands.iter().any(Operand::is_snapshot_controller));
-    assert!(
-        operands
-            .iter()
-            .any(|operand| operand.kind.kind == "VolumeSnapshotClass")
-    );
 }

@@ -31,53 +31,16 @@ fn mk_class(name: &str, was_made: bool) -> Class {
 }
 
 #[rstest]
-#[case::off(
-    SnapshotsMode::Disabled,
-    true,
-    SnapshotControllerMode::Detect,
-    ControllerSight::Unseen,
-    "True",
-    "Disabled"
-)]
-#[case::not_there(
-    SnapshotsMode::Auto,
-    false,
-    SnapshotControllerMode::Detect,
-    ControllerSight::Unseen,
-    "True",
-    "NotInstalled"
-)]
-#[case::missed(
-    SnapshotsMode::Enabled,
-    false,
-    SnapshotControllerMode::Detect,
-    ControllerSight::Unseen,
-    "False",
-    "CRDsMissing"
-)]
-#[case::found(SnapshotsMode::Auto, true, SnapshotControllerMode::Detect, ControllerSight::Found("x".into()), "True", "AsExpected")]
-#[case::nobody(
-    SnapshotsMode::Auto,
-    true,
-    SnapshotControllerMode::Detect,
-    ControllerSight::Missing,
-    "False",
-    "ControllerMissing"
-)]
-#[case::unseen(SnapshotsMode::Auto, true, SnapshotControllerMode::Detect, ControllerSight::Unknown("403".into()), "False", "ControllerUnknown")]
-#[case::ignored(
-    SnapshotsMode::Auto,
-    true,
-    SnapshotControllerMode::Ignore,
-    ControllerSight::Unseen,
-    "True",
-    "ControllerIgnored"
-)]
-#[case::another_one_works(SnapshotsMode::Auto, true, SnapshotControllerMode::Deploy, ControllerSight::Found("x".into()), "True", "AsExpected")]
+#[case::off(SnapshotsMode::Disabled, true, ControllerSight::Unseen, "True", "Disabled")]
+#[case::not_there(SnapshotsMode::Auto, false, ControllerSight::Unseen, "True", "NotInstalled")]
+#[case::missed(SnapshotsMode::Enabled, false, ControllerSight::Unseen, "False", "CRDsMissing")]
+#[case::found(SnapshotsMode::Auto, true, ControllerSight::Found("x".into()), "True", "AsExpected")]
+#[case::nobody(SnapshotsMode::Auto, true, ControllerSight::Missing, "False", "ControllerMissing")]
+#[case::down(SnapshotsMode::Auto, true, ControllerSight::Down("x".into()), "False", "ControllerDown")]
+#[case::unseen(SnapshotsMode::Auto, true, ControllerSight::Unknown("403".into()), "False", "ControllerUnknown")]
 fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
     #[case] mode: SnapshotsMode,
     #[case] is_served: bool,
-    #[case] controller: SnapshotControllerMode,
     #[case] sight: ControllerSight,
     #[case] status: &str,
     #[case] reason: &str,
@@ -86,7 +49,6 @@ fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
     view.snapshots = Snapshots {
         mode,
         enabled: is_served && mode != SnapshotsMode::Disabled,
-        controller,
         sight,
         ..Snapshots::default()
     };
@@ -94,27 +56,6 @@ fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
     assert_eq!((is, why.as_str()), (status, reason), "{sentence}");
     let is_issue = issues(&view).iter().any(|issue| issue.reason == "SnapshotCRDsMissing");
     assert_eq!(is_issue, reason == "CRDsMissing");
-}
-
-#[rstest]
-#[case(true, "True", "AsExpected")]
-#[case(false, "False", "ControllerDown")]
-fn the_operators_own_snapshot_controller_counts_when_a_pod_of_it_is_available(
-    #[case] serves: bool,
-    #[case] status: &str,
-    #[case] reason: &str,
-) {
-    let mut view = mk_view();
-    view.snapshots = Snapshots {
-        enabled: true,
-        controller: SnapshotControllerMode::Deploy,
-        deploy_controller: true,
-        sight: ControllerSight::Missing,
-        ..Snapshots::default()
-    };
-    view.controller_serves = serves;
-    let (is, why, _) = snapshots_ready(Some(&view));
-    assert_eq!((is, why.as_str()), (status, reason));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use cinder_cloud::{CloudError, Failure};
 use cinder_csi_crds::{
     CinderCSIDriver, FailedNode, MonitoringMode, NodeRegistration, Override, OverrideTarget, OverrideType,
-    SnapshotControllerMode, SnapshotsMode, TopologyMode, TopologyStatus,
+    SnapshotsMode, TopologyMode, TopologyStatus,
 };
 
 use super::*;
@@ -283,15 +283,14 @@ fn objects() -> Vec<Seen> {
 }
 
 fn specs() -> Vec<Seen> {
-    let snapshots = |mode, controller, is_served, sight: ControllerSight| {
+    let snapshots = |mode, is_served, sight: ControllerSight| {
         resolved(move |driver, environment| {
             driver.spec.snapshots.mode = mode;
-            driver.spec.snapshots.controller = controller;
             environment.apis.snapshots = is_served;
             environment.snapshot_controller = sight;
         })
     };
-    let (detect, auto) = (SnapshotControllerMode::Detect, SnapshotsMode::Auto);
+    let auto = SnapshotsMode::Auto;
     let zones = |mode, was_enabled: bool, zoned_volumes| {
         resolved(move |driver, environment| {
             driver.spec.topology.mode = mode;
@@ -335,14 +334,13 @@ fn specs() -> Vec<Seen> {
         crowded,
         restricted(|restrictions| restrictions.no_overrides = true),
         restricted(|restrictions| restrictions.registries = vec!["registry.example.org".to_owned()]),
-        snapshots(SnapshotsMode::Disabled, detect, true, ControllerSight::Unseen),
-        snapshots(SnapshotsMode::Enabled, detect, false, ControllerSight::Unseen),
-        snapshots(auto, detect, false, ControllerSight::Unseen),
-        snapshots(auto, detect, true, ControllerSight::Found("x".to_owned())),
-        snapshots(auto, detect, true, ControllerSight::Missing),
-        snapshots(auto, detect, true, ControllerSight::Unknown("403".to_owned())),
-        snapshots(auto, SnapshotControllerMode::Ignore, true, ControllerSight::Unseen),
-        snapshots(auto, SnapshotControllerMode::Deploy, true, ControllerSight::Missing),
+        snapshots(SnapshotsMode::Disabled, true, ControllerSight::Unseen),
+        snapshots(SnapshotsMode::Enabled, false, ControllerSight::Unseen),
+        snapshots(auto, false, ControllerSight::Unseen),
+        snapshots(auto, true, ControllerSight::Found("x".to_owned())),
+        snapshots(auto, true, ControllerSight::Missing),
+        snapshots(auto, true, ControllerSight::Unknown("403".to_owned())),
+        snapshots(auto, true, ControllerSight::Down("x".to_owned())),
         zones(TopologyMode::Disabled, true, 1),
         zones(TopologyMode::Enabled, false, 0),
         zones(TopologyMode::Disabled, false, 0),
