@@ -580,12 +580,7 @@ impl World {
             let spec = self.driver().await?["spec"].clone();
             let added = spec.as_object().into_iter().flatten().map(|(field, _)| field);
             let added = added.filter(|field| good["spec"][field.as_str()].is_null());
-            let mut change: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
-            if change.contains_key("snapshots") && snapshots::are_installed(self).await? {
-                // Those who installed the kinds asked for what works on them.
-                self.patch_spec(&json!({"snapshots": null})).await?;
-                change.insert("snapshots".to_owned(), json!({"controller": "Deploy"}));
-            }
+            let change: serde_json::Map<_, _> = added.map(|field| (field.clone(), Value::Null)).collect();
             self.patch_spec(&Value::Object(change)).await?;
             self.ask_for_driver().await?;
             self.all_home().await

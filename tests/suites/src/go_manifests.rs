@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{Cluster, Command, Image, wait_for, workspace_root};
 use serde_json::{Value, json};
 
-use crate::cluster::{DRIVER, PATIENCE, World};
+use crate::cluster::{DRIVER, PATIENCE, World, snapshots::install_controller};
 use crate::openstack::keys;
 use crate::programs;
 
@@ -22,7 +22,7 @@ pub const NODE: &str = "csi-cinder-nodeplugin";
 pub const SECRET: &str = "cloud-config";
 /// What the manifests give as `--cluster`.
 pub const CLUSTER_ID: &str = "kubernetes";
-/// Of the snapshot-controller, which every cluster brings along itself.
+/// The program that every cluster brings along itself.
 const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 const MODULE: &str = "k8s.io/cloud-provider-openstack";
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(5);
@@ -232,18 +232,7 @@ async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
         .file(cluster.tools().path(SNAPSHOT_CONTROLLER)?, &program)
         .entrypoint(program);
     cluster.import(&packed).await?;
-    let labels = json!({"app": SNAPSHOT_CONTROLLER});
-    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": SNAPSHOT_CONTROLLER},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}]},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": SNAPSHOT_CONTROLLER, "namespace": NAMESPACE}, "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"serviceAccountName": SNAPSHOT_CONTROLLER, "containers": [{
-                "name": SNAPSHOT_CONTROLLER, "image": image, "args": ["--leader-election=true"]}]}}}},
-    ]});
-    cluster.apply(&objects.to_string()).await.map(drop)
+    install_controller(cluster).await
 }
 
 /// Deletes all of it, and waits for the end of its pods.

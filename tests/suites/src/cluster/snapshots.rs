@@ -2,16 +2,17 @@
 
 #![expect(missing_docs, reason = "the names of scenarios say all")]
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
-use harness::{wait_for, workspace_root};
+use harness::{Cluster, wait_for, workspace_root};
 use serde_json::json;
 
 use super::{NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
-/// The Deployment of the snapshot-controller that the operator runs.
-const SNAPSHOT_CONTROLLER: &str = "cinder-csi-snapshot-controller";
 /// The snapshot class that the operator makes when nobody names one.
 const CLASS: &str = "cinder";
+const NOT_UTF8: &str = "a path that is not UTF-8";
 
 pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &World) -> Result<()> {
     world
@@ -23,24 +24,14 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
     );
 
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
-    let crds = crds.to_str().context("the path of the CRDs is not UTF-8")?;
+    let crds = crds.to_str().context(NOT_UTF8)?;
     world.cluster.kubectl(&["apply", "-f", crds]).await?;
     world
         .condition("SnapshotsReady", "False", |found| {
             found["reason"] == "ControllerMissing"
         })
         .await?;
-    world
-        .patch_spec(&json!({"snapshots": {"controller": "Deploy"}}))
-        .await?;
-    // The operator says which rights it wants for that.
-    world
-        .condition("Degraded", "True", |found| {
-            let message = found["message"].as_str().unwrap_or_default();
-            found["reason"] == "ApplyFailed" && message.contains("config/rbac/snapshot-controller")
-        })
-        .await?;
-    allow_snapshot_controller(world).await?;
+    install_controller(&world.cluster).await?;
     world
         .condition("SnapshotsReady", "True", |found| found["reason"] == "AsExpected")
         .await?;
@@ -56,11 +47,17 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
     Ok(())
 }
 
-/// Gives the operator the rights that it grants to the snapshot-controller.
-pub async fn allow_snapshot_controller(world: &World) -> Result<()> {
-    let rights = workspace_root().join("config/rbac/snapshot-controller");
-    let rights = rights.to_str().context("the path of the workspace is not UTF-8")?;
-    world.cluster.kubectl(&["apply", "-k", rights]).await.map(drop)
+/// Installs the snapshot-controller, as an administrator does.
+pub async fn install_controller(cluster: &Cluster) -> Result<()> {
+    let component = controller_component();
+    cluster
+        .kubectl(&["apply", "-k", component.to_str().context(NOT_UTF8)?])
+        .await
+        .map(drop)
+}
+
+fn controller_component() -> PathBuf {
+    workspace_root().join("config/snapshot-controller")
 }
 
 pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &World) -> Result<()> {
@@ -109,18 +106,12 @@ pub async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
 }
 
 pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) -> Result<()> {
-    world
-        .patch_spec(&json!({"snapshots": {"controller": "Detect"}}))
-        .await?;
-    wait_for("the end of the snapshot-controller", PATIENCE, async || {
-        let words = ["get", "deployments", "-n", NAMESPACE, "-o", "name"];
-        let left = world.cluster.kubectl(&words).await?;
-        ensure!(!left.contains(SNAPSHOT_CONTROLLER), "left: {left}");
-        Ok(())
-    })
-    .await?;
+    let component = controller_component();
+    let component = component.to_str().context(NOT_UTF8)?;
+    let words = ["delete", "-k", component, "--cascade=foreground", WITHIN];
+    world.cluster.kubectl_within(PATIENCE, &words).await?;
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
-    let crds = crds.to_str().context("the path of the CRDs is not UTF-8")?;
+    let crds = crds.to_str().context(NOT_UTF8)?;
     world
         .cluster
         .kubectl_within(PATIENCE, &["delete", "-f", crds, WITHIN])
@@ -131,13 +122,6 @@ pub async fn snapshots_are_given_up_when_their_kinds_are_removed(world: &World) 
     world.healthy().await?;
     ensure!(!has_snapshotter(world).await?, "csi-snapshotter still runs");
     Ok(())
-}
-
-/// Whether the kinds of snapshots are installed.
-pub(super) async fn are_installed(world: &World) -> Result<bool> {
-    let kind = "volumesnapshots.snapshot.storage.k8s.io";
-    let words = ["get", "crd", kind, "--ignore-not-found", "-o", "name"];
-    Ok(!world.cluster.kubectl(&words).await?.is_empty())
 }
 
 /// Whether the controller is to have csi-snapshotter beside the driver.

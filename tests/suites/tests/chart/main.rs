@@ -107,7 +107,7 @@ fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> 
         "image.repository=mirror.example.org/operator",
         "image.tag=v9",
         "images.driver=mirror.example.org/driver:v9",
-        "images.snapshotController=mirror.example.org/controller:v9",
+        "images.livenessProbe=mirror.example.org/probe:v9",
         "imagePullSecrets[0]=mirror",
         "extraArgs[0]=--log-level=debug",
         "replicas=1",
@@ -135,7 +135,7 @@ fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> 
     let env = operator["env"].as_array().context("no environment")?;
     for (name, value) in [
         ("RELATED_IMAGE_DRIVER", "mirror.example.org/driver:v9"),
-        ("RELATED_IMAGE_SNAPSHOT_CONTROLLER", "mirror.example.org/controller:v9"),
+        ("RELATED_IMAGE_LIVENESS_PROBE", "mirror.example.org/probe:v9"),
     ] {
         ensure!(env.contains(&json!({"name": name, "value": value})), "{env:?}");
     }
@@ -147,7 +147,6 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
     let usual = templated("cinder-csi", &[])?;
     for (setting, folder) in [
         ("rights.startupTaint=true", "startup-taint"),
-        ("rights.snapshotController=true", "snapshot-controller"),
         ("rights.healthMonitor=true", "health-monitor"),
         ("rights.adoption=kube-system", "adoption"),
     ] {

@@ -14,7 +14,6 @@ struct Example {
 
 pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(world: &World) -> Result<()> {
     let volume = volume_of_nobody(world).await?;
-    crate::snapshots::allow_snapshot_controller(world).await?;
     let page = std::fs::read_to_string(workspace_root().join("docs/guide.md")).context("cannot read the guide")?;
     let page = page.replace("<namespace>", USERS).replace("<volume id>", &volume);
     let examples = examples(&page)?;
@@ -63,9 +62,6 @@ pub(crate) async fn every_example_of_the_user_guide_works_as_it_stands_there(wor
     }
     world.nothing_left().await?;
     world.apply_driver().await?;
-    world
-        .patch_spec(&json!({"snapshots": {"controller": "Deploy"}}))
-        .await?;
     world.healthy().await
 }
 

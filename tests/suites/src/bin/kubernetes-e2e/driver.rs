@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use harness::{Cluster, Progress, wait_for, workspace_root};
-use suites::cluster::{PATIENCE, World};
+use suites::cluster::{PATIENCE, World, snapshots};
 use suites::go_manifests as go;
 
 use crate::cloud::{CloudKind, Offer, three_nodes};
@@ -83,6 +83,7 @@ async fn ours(world: &World, offer: &Offer) -> Result<()> {
     let cluster = &world.cluster;
     let kinds = text(cluster.tools().path("snapshot-crds")?)?;
     cluster.kubectl(&["apply", "-f", kinds]).await?;
+    snapshots::install_controller(cluster).await?;
     Driver::Ours.apply(world, "driver", offer).await?;
     world.healthy().await?;
     world
