@@ -1,7 +1,7 @@
 //! Threads for blocking calls: a few wait for the next one. How many there may be in all is decided in [`crate::offload`].
 //!
-//! The runtime's pool panics where the system gives no thread, and waits at its end for what hangs. A new thread for each call costs
-//! a node a third of its processor time.
+//! The runtime's pool panics where the system gives no thread, and waits at its end for what hangs. Two threads
+//! that wait spare a volume's calls, which come one after the other, a new thread each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
