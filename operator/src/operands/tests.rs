@@ -13,6 +13,7 @@ use crate::resolve::{Registration, Resolved, resolve};
 mod access;
 mod classes;
 mod monitoring;
+mod overrides;
 mod pods;
 
 /// The usual driver, as it is in a cluster.
