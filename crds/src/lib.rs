@@ -25,17 +25,15 @@ pub use conditions::ConditionType;
 pub use manifest::crd;
 pub use spec::{
     Adoption, AdoptionMode, AlertRules, AlertThresholds, BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriver,
-    CinderCSIDriverSpec, CipherSuite, ClassesState, ClientCertRef, Cloud, ControllerSpec, ControllerStrategy,
-    CsiDriverSpec, Dashboards, DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, DnsPolicy,
-    EndpointType, ExtraVolume, FromVolumeTypes, FsGroupPolicy, FsType, GroupSnapshotClass, Health, ImageOverrides,
-    ImagePullPolicy, Images, ImmutableChange, LeaderElection, LocalObjectRef, LogFormat, LogLevel, ManagementState,
-    Metadata, MetadataSource, Monitoring, MonitoringMode, MonitoringTls, NetworkPolicy, NetworkPolicyMode,
+    CinderCSIDriverSpec, ClassesState, ClientCertRef, Cloud, ControllerSpec, CsiDriverSpec, Dashboards,
+    DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, EndpointType, FromVolumeTypes, FsGroupPolicy,
+    FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange, LocalObjectRef,
+    LogFormat, LogLevel, ManagementState, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode,
     NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType,
     PodDisruptionBudget, Proxy, QuotaHealth, ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings,
-    SidecarPolicy, SidecarSettings, Sidecars, SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint,
-    StorageClassItem, StorageClasses, StuckHealth, TlsVersion, TokenRequest, Topology, TopologyMode, Update,
-    UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
-    VolumeLifecycleMode,
+    SidecarName, SidecarPolicy, SidecarSettings, SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint,
+    StorageClassItem, StorageClasses, StuckHealth, Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow,
+    VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,

@@ -8,16 +8,7 @@ use crate::CinderCSIDriver;
 
 /// Fields whose inside is Kubernetes' own and is explained there, as in `kubectl explain pod.spec.affinity`. Without its
 /// text the file is a third as long.
-const EXPLAINED_ELSEWHERE: [&str; 8] = [
-    "affinity",
-    "tolerations",
-    "allowedTopologies",
-    "requests",
-    "limits",
-    "secret",
-    "configMap",
-    "projected",
-];
+const EXPLAINED_ELSEWHERE: [&str; 5] = ["affinity", "tolerations", "allowedTopologies", "requests", "limits"];
 
 /// The CustomResourceDefinition of `CinderCSIDriver`.
 pub fn crd() -> CustomResourceDefinition {

@@ -10,7 +10,6 @@ mod cloud_options;
 mod controller;
 mod csi_driver;
 mod deletion;
-mod extra_volume;
 mod health;
 mod images;
 mod monitoring;
@@ -26,22 +25,18 @@ mod update;
 
 pub use adoption::{Adoption, AdoptionMode};
 pub use cloud::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, SecretKeyRef};
-pub use cloud_options::{BlockStorage, Metadata, MetadataSource, Proxy};
-pub use controller::{ControllerSpec, ControllerStrategy, DnsPolicy, PodDisruptionBudget};
-pub use csi_driver::{CsiDriverSpec, FsGroupPolicy, TokenRequest, VolumeLifecycleMode};
+pub use cloud_options::{BlockStorage, Proxy};
+pub use controller::{ControllerSpec, PodDisruptionBudget};
+pub use csi_driver::{CsiDriverSpec, FsGroupPolicy};
 pub use deletion::{Deletion, DeletionPolicy};
-pub use extra_volume::ExtraVolume;
 pub use health::{Health, QuotaHealth, StuckHealth};
 pub use images::{ImageOverrides, ImagePullPolicy, Images, LocalObjectRef};
-pub use monitoring::{
-    AlertRules, AlertThresholds, CipherSuite, Dashboards, Monitoring, MonitoringMode, MonitoringTls,
-    ServiceMonitorSettings, TlsVersion,
-};
+pub use monitoring::{AlertRules, AlertThresholds, Dashboards, Monitoring, MonitoringMode, ServiceMonitorSettings};
 pub use network_policy::{NetworkPolicy, NetworkPolicyMode};
 pub use node::{DEFAULT_KUBELET_DIR, NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, StartupTaint};
 pub use overrides::{Override, OverrideTarget, OverrideType};
 pub use pods::Resources;
-pub use sidecars::{LeaderElection, SidecarPolicy, SidecarSettings, Sidecars};
+pub use sidecars::{SidecarName, SidecarPolicy, SidecarSettings};
 pub use snapshots::{
     GroupSnapshotClass, SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, VolumeAttributesClassItem,
     VolumeAttributesClasses,
@@ -132,9 +127,6 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 #[x_kube(validation = Rule::new(
     "has(self.operandNamespace) == has(oldSelf.operandNamespace) && (!has(self.operandNamespace) || self.operandNamespace == oldSelf.operandNamespace)"
 ).message("operandNamespace is chosen when the object is created and cannot be changed, added or removed later: everything would be made a second time"))]
-#[x_kube(validation = Rule::new(
-    "!has(self.blockStorage.attachTimeout) || duration(self.blockStorage.attachTimeout) <= duration(has(self.controller.sidecars.attacher.timeout) ? self.controller.sidecars.attacher.timeout : '5m')"
-).message("blockStorage.attachTimeout must not be longer than controller.sidecars.attacher.timeout (5m when it is not given), after which csi-attacher gives the call up: make that longer too"))]
 pub struct CinderCSIDriverSpec {
     /// Whether the operator runs the driver (Managed), holds all changes for a while (Paused), tells in
     /// status.pendingChanges what it would change (DryRun), leaves everything to somebody else (Unmanaged), or takes the
@@ -203,10 +195,6 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub block_storage: BlockStorage,
 
-    /// How a node learns which Nova server it is.
-    #[serde(default)]
-    pub metadata: Metadata,
-
     /// The proxies on the way to OpenStack, where it is not reached directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
@@ -274,7 +262,6 @@ impl CinderCSIDriverSpec {
             images: Images::default(),
             sidecar_policy: SidecarPolicy::default(),
             block_storage: BlockStorage::default(),
-            metadata: Metadata::default(),
             proxy: None,
             topology: Topology::default(),
             controller: ControllerSpec::default(),

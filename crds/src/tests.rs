@@ -13,16 +13,12 @@ mod rules;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cindercsidrivers.csi.openstack.org.yaml");
 
 /// Fields whose inside is one of Kubernetes' own types.
-const KUBERNETES_TYPES: [&str; 9] = [
+const KUBERNETES_TYPES: [&str; 5] = [
     "affinity",
     "tolerations",
     "topologySpreadConstraints",
-    "hostAliases",
     "allowedTopologies",
     "conditions",
-    "secret",
-    "configMap",
-    "projected",
 ];
 
 /// Walks the schema of the spec to a field: `[]` steps into a list.
@@ -106,7 +102,7 @@ fn covers(value: &Value, default: &Value) -> bool {
 }
 
 /// How many fields there may be in the spec. Before one is added, ask who needs it and whether an override is enough.
-const MOST_FIELDS: usize = 281;
+const MOST_FIELDS: usize = 200;
 
 #[test]
 fn the_spec_has_no_more_fields_than_are_needed() {
@@ -161,7 +157,7 @@ fn find_silent(schema: &Value, path: &str, silent: &mut Vec<String>) {
 #[rstest]
 #[case("spec.clouds", "name")]
 #[case("spec.images.pullSecrets", "name")]
-#[case("spec.controller.extraVolumes", "name")]
+#[case("spec.controller.sidecars", "name")]
 #[case("spec.storageClasses.items", "name")]
 #[case("status.conditions", "type")]
 #[case("status.clouds", "name")]

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use cinder_csi_crds::{
     CinderCSIDriver, CinderCSIDriverSpec, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring,
-    MonitoringMode, MonitoringTls, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
+    MonitoringMode, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
@@ -17,7 +16,6 @@ use crate::images::{Component, ImageSet, InstalledImages};
 use crate::observe::{OptionalApi, OptionalApis};
 use crate::restrictions::Restrictions;
 use crate::skew;
-use crate::units::duration;
 use crate::words::short_hash;
 
 mod classes;
@@ -136,10 +134,6 @@ pub struct Resolved {
     pub log_format: LogFormat,
     /// The row of the table of sidecars that the cluster's version chooses.
     pub skew_row: &'static skew::Row,
-    /// How long one request to OpenStack may take, where it is not the driver's own choice.
-    pub request_timeout: Option<Duration>,
-    /// How long one call waits for a volume to be attached, where it is not the driver's own choice.
-    pub attach_timeout: Option<Duration>,
     /// The proxies on the way to OpenStack.
     pub proxy: Option<Proxy>,
     /// The CSIDriver object.
@@ -172,8 +166,8 @@ pub struct Resolved {
     pub attributes_classes: Vec<VolumeAttributesClassItem>,
     /// Fields of the spec with classes of kinds that the cluster does not know.
     pub unknown_classes: Vec<String>,
-    /// How the driver's containers serve their metrics over TLS; `None` where they do not.
-    pub metrics_tls: Option<MonitoringTls>,
+    /// Whether the driver's containers serve their metrics over TLS.
+    pub secure_metrics: bool,
     /// What Prometheus and Grafana are given; `None` where nothing is wanted or the cluster has no place for it.
     pub monitoring: Option<Monitoring>,
 }
@@ -185,7 +179,6 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
     let cluster_id = spec.cluster_id.clone().or_else(|| env.cluster_uid.clone());
 
     let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
-    problems.extend(controller::problems(&spec.controller));
     problems.extend(neighbours::problems(driver, &env.neighbours));
     problems.extend(topology::problem(&spec.topology));
     let storage_classes = decide_classes(driver, &driver_name, env).unwrap_or_else(|problem| {
@@ -229,21 +222,16 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
         node: node::node(spec, &driver_name),
         log_format: spec.log_format,
         skew_row: skew::row(env.kubernetes_version),
-        request_timeout: spec.block_storage.request_timeout.as_deref().and_then(duration),
-        attach_timeout: spec.block_storage.attach_timeout.as_deref().and_then(duration),
         proxy: spec.proxy.clone(),
         csi_driver: csi_driver::csi_driver(&spec.csi_driver, env.kubernetes_version),
-        network_policy: spec.network_policy.clone(),
+        network_policy: spec.network_policy,
         overrides: spec.overrides.clone(),
         restrictions: env.restrictions.clone(),
         apis: env.apis,
         images,
         monitoring: (spec.monitoring.mode != MonitoringMode::Disabled && env.apis.has(OptionalApi::Monitoring))
             .then(|| spec.monitoring.clone()),
-        metrics_tls: spec
-            .monitoring
-            .secure
-            .then(|| spec.monitoring.tls.clone().unwrap_or_default()),
+        secure_metrics: spec.monitoring.secure,
         storage_classes,
         snapshots,
         unknown_classes: unknown_classes(spec, env.apis),

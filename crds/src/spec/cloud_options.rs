@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::cloud::CaBundleRef;
 
 /// How the driver uses Cinder, for all clouds.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockStorage {
     /// How many volumes of the driver a node may have. When it is not given, every node counts what its bus has room for.
@@ -31,60 +31,6 @@ pub struct BlockStorage {
     /// is not given, what a cloud.conf among the credentials says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_volume_microversion: Option<bool>,
-
-    /// How long one HTTP request to OpenStack may take, as in 45s or 2m; 30s when it is not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(s|m))+$"))]
-    #[x_kube(validation = Rule::new("duration(self) <= duration('10m')").message("requestTimeout can be 10m at most"))]
-    pub request_timeout: Option<String>,
-
-    /// How long one call waits at most for a volume to be attached, as in 90s or 3m; 3m when it is not given. The work goes on after
-    /// that, and the next call joins it; the VolumeAttachment tells how far it has come meanwhile. A call never waits longer than
-    /// controller.sidecars.attacher.timeout.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 32), regex(pattern = r"^([1-9][0-9]*(s|m))+$"))]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('10s') && duration(self) <= duration('1h')").message("attachTimeout can be 10s to 1h"))]
-    pub attach_timeout: Option<String>,
-}
-
-/// How a node learns which Nova server it is.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Metadata {
-    /// The sources, in the order in which they are asked.
-    #[serde(default = "default_search_order")]
-    #[schemars(length(min = 1, max = 2))]
-    #[x_kube(validation = Rule::new("self.all(a, self.exists_one(b, a == b))").message("each source can be there only once"))]
-    pub search_order: Vec<MetadataSource>,
-}
-
-impl Default for Metadata {
-    fn default() -> Self {
-        Self {
-            search_order: default_search_order(),
-        }
-    }
-}
-
-/// Who tells a node which Nova server it is.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetadataSource {
-    /// The disk with the label config-2.
-    #[serde(rename = "configDrive")]
-    ConfigDrive,
-    /// Nova's metadata service.
-    #[serde(rename = "metadataService")]
-    MetadataService,
-}
-
-impl MetadataSource {
-    /// As in cloud.conf.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ConfigDrive => "configDrive",
-            Self::MetadataService => "metadataService",
-        }
-    }
 }
 
 /// The proxies on the way to OpenStack.
@@ -115,8 +61,4 @@ pub struct Proxy {
     /// cloud, beside those of clouds[].caBundleRef and of the driver's image. A change is taken over without a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
-}
-
-fn default_search_order() -> Vec<MetadataSource> {
-    vec![MetadataSource::ConfigDrive, MetadataSource::MetadataService]
 }

@@ -7,10 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Objects for the Prometheus operator and for Grafana.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.secure || !has(self.tls)")
-    .message("tls says how the metrics are served over TLS, and secure false that they are not: leave one of them out"))]
 pub struct Monitoring {
     /// Auto: ServiceMonitors and PrometheusRules are made where the cluster has their CustomResourceDefinitions. Enabled: the
     /// same, and condition MonitoringReady says when they are missing. Disabled: none are made.
@@ -34,10 +32,6 @@ pub struct Monitoring {
     /// same port, and so do the metrics of the sidecars, which know no TLS.
     #[serde(default = "enabled")]
     pub secure: bool,
-
-    /// How TLS is spoken there. When it is not given: versions 1.2 and 1.3 with every cipher suite below.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<MonitoringTls>,
 }
 
 impl Default for Monitoring {
@@ -48,83 +42,6 @@ impl Default for Monitoring {
             rules: AlertRules::default(),
             dashboards: Dashboards::default(),
             secure: true,
-            tls: None,
-        }
-    }
-}
-
-/// How TLS is spoken.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.minVersion != 'VersionTLS13' || !has(self.cipherSuites) || self.cipherSuites.size() == 0 || self.cipherSuites.exists(suite, !suite.startsWith('TLS_ECDHE_'))")
-    .message("cipherSuites holds none of TLS 1.3, and minVersion is VersionTLS13: nobody could read the metrics. Add one, such as TLS_AES_128_GCM_SHA256"))]
-pub struct MonitoringTls {
-    /// The oldest version that is spoken.
-    #[serde(default)]
-    pub min_version: TlsVersion,
-
-    /// The cipher suites that may be used, by their IANA names; all of them when none is given. The certificates have ECDSA keys.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 6))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub cipher_suites: Vec<CipherSuite>,
-}
-
-/// A version of TLS.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// TLS 1.2.
-    #[default]
-    #[serde(rename = "VersionTLS12")]
-    Tls12,
-    /// TLS 1.3.
-    #[serde(rename = "VersionTLS13")]
-    Tls13,
-}
-
-impl TlsVersion {
-    /// As Kubernetes writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tls12 => "VersionTLS12",
-            Self::Tls13 => "VersionTLS13",
-        }
-    }
-}
-
-/// A cipher suite, by its IANA name.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CipherSuite {
-    /// Of TLS 1.3.
-    #[serde(rename = "TLS_AES_256_GCM_SHA384")]
-    Aes256GcmSha384,
-    /// Of TLS 1.3.
-    #[serde(rename = "TLS_AES_128_GCM_SHA256")]
-    Aes128GcmSha256,
-    /// Of TLS 1.3.
-    #[serde(rename = "TLS_CHACHA20_POLY1305_SHA256")]
-    Chacha20Poly1305Sha256,
-    /// Of TLS 1.2.
-    #[serde(rename = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384")]
-    EcdheEcdsaWithAes256GcmSha384,
-    /// Of TLS 1.2.
-    #[serde(rename = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")]
-    EcdheEcdsaWithAes128GcmSha256,
-    /// Of TLS 1.2.
-    #[serde(rename = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256")]
-    EcdheEcdsaWithChacha20Poly1305Sha256,
-}
-
-impl CipherSuite {
-    /// Its IANA name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Aes256GcmSha384 => "TLS_AES_256_GCM_SHA384",
-            Self::Aes128GcmSha256 => "TLS_AES_128_GCM_SHA256",
-            Self::Chacha20Poly1305Sha256 => "TLS_CHACHA20_POLY1305_SHA256",
-            Self::EcdheEcdsaWithAes256GcmSha384 => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-            Self::EcdheEcdsaWithAes128GcmSha256 => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-            Self::EcdheEcdsaWithChacha20Poly1305Sha256 => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
         }
     }
 }
@@ -243,19 +160,11 @@ pub struct Dashboards {
     /// Whether there is a ConfigMap with it. It is made with the objects for the Prometheus operator.
     #[serde(default = "enabled")]
     pub enabled: bool,
-
-    /// Labels of the ConfigMap, by which Grafana's sidecar finds it. When they are not given: grafana_dashboard: "1".
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 32))]
-    pub labels: Option<BTreeMap<String, String>>,
 }
 
 impl Default for Dashboards {
     fn default() -> Self {
-        Self {
-            enabled: true,
-            labels: None,
-        }
+        Self { enabled: true }
     }
 }
 

@@ -34,12 +34,3 @@ fn quantities(_: &mut SchemaGenerator) -> Schema {
         },
     })
 }
-
-/// A number of pods or a percentage of them; 0 is one too.
-pub(super) fn count_or_percentage(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "x-kubernetes-int-or-string": true,
-        "minimum": 0,
-        "pattern": "^([1-9]?[0-9]|100)%$",
-    })
-}

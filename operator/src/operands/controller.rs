@@ -1,6 +1,6 @@
 //! The controller: the driver with credentials, and the sidecars around one socket.
 
-use cinder_csi_driver::args::{Args, DEFAULT_ATTACH_TIMEOUT, DEFAULT_REQUEST_TIMEOUT};
+use cinder_csi_driver::args::Args;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
     Affinity, ConfigMapProjection, Container, EmptyDirVolumeSource, KeyToPath, PodAffinityTerm, PodAntiAffinity,
@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::metadata::{self, Component};
 use super::secret::{self, DriverCredentials};
@@ -31,6 +32,10 @@ pub(super) const UNPRIVILEGED_USER: i64 = 65532;
 const MEMORY: &str = "32Mi";
 
 pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Deployment {
+    // One pod serves until its successor does. Several are replaced one by one, without a further one that might find no node.
+    // On the network of a node a successor could not have the ports before the old pod has ended.
+    let in_turn = resolved.controller.replicas > 1 || resolved.controller.host_network;
+    let (unavailable, surge) = if in_turn { (1, 0) } else { (0, 1) };
     Deployment {
         metadata: metadata::namespaced(resolved, format!("{}-controller", resolved.slug), Component::Controller),
         spec: Some(DeploymentSpec {
@@ -39,8 +44,8 @@ pub(super) fn deployment(resolved: &Resolved, credentials: Option<&DriverCredent
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".into()),
                 rolling_update: Some(RollingUpdateDeployment {
-                    max_unavailable: Some(resolved.controller.max_unavailable.clone()),
-                    max_surge: Some(resolved.controller.max_surge.clone()),
+                    max_unavailable: Some(IntOrString::Int(unavailable)),
+                    max_surge: Some(IntOrString::Int(surge)),
                 }),
             }),
             revision_history_limit: Some(3),
@@ -92,8 +97,11 @@ fn pod_spec(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Pod
         }),
         topology_spread_constraints: Some(controller.spread.clone().unwrap_or_else(|| spread(resolved))),
         host_network: controller.host_network.then_some(true),
-        host_aliases: (!controller.host_aliases.is_empty()).then(|| controller.host_aliases.clone()),
-        dns_policy: Some(controller.dns_policy.as_str().into()),
+        dns_policy: Some(if controller.host_network {
+            "ClusterFirstWithHostNet".into()
+        } else {
+            "ClusterFirst".into()
+        }),
         containers: std::iter::once(driver(resolved, credentials))
             .chain(
                 controller
@@ -115,11 +123,8 @@ fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Conta
         cluster: resolved.cluster_id.clone(),
         http_endpoint: format!(":{}", resolved.controller.http_port),
         provide_node_service: false,
-        request_timeout: resolved.request_timeout.unwrap_or(DEFAULT_REQUEST_TIMEOUT),
-        attach_timeout: resolved.attach_timeout.unwrap_or(DEFAULT_ATTACH_TIMEOUT),
         ..pod::driver_args(resolved)
     };
-    let extra = resolved.controller.extra_volumes.iter();
     Container {
         name: pod::DRIVER_CONTAINER.into(),
         image: Some(resolved.images.name(images::Component::Driver)),
@@ -135,21 +140,16 @@ fn driver(resolved: &Resolved, credentials: Option<&DriverCredentials>) -> Conta
         resources: Some(pod::resources(resolved.controller.resources.as_ref(), MEMORY)),
         security_context: Some(pod::unprivileged()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
-        volume_mounts: Some(
-            [
-                pod::mount(SOCKET_VOLUME, SOCKET_DIR),
-                pod::read_only(CONFIG_VOLUME, secret::DIRECTORY),
-            ]
-            .into_iter()
-            .chain(extra.map(|volume| pod::read_only(&volume.name, &volume.mount_path)))
-            .collect(),
-        ),
+        volume_mounts: Some(vec![
+            pod::mount(SOCKET_VOLUME, SOCKET_DIR),
+            pod::read_only(CONFIG_VOLUME, secret::DIRECTORY),
+        ]),
         ..Container::default()
     }
 }
 
 fn volumes(resolved: &Resolved) -> Vec<Volume> {
-    let mut volumes = vec![
+    vec![
         Volume {
             name: SOCKET_VOLUME.into(),
             empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -165,16 +165,7 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
             ..Volume::default()
         },
         token_volume(),
-    ];
-    let extra = resolved.controller.extra_volumes.iter();
-    volumes.extend(extra.map(|volume| Volume {
-        name: volume.name.clone(),
-        secret: volume.secret.clone(),
-        config_map: volume.config_map.clone(),
-        projected: volume.projected.clone(),
-        ..Volume::default()
-    }));
-    volumes
+    ]
 }
 
 /// What a client of the Kubernetes API needs.

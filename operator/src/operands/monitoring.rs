@@ -52,7 +52,7 @@ pub(super) fn operands(
         operands.push(untyped("PrometheusRule", &metadata, &spec)?);
     }
     if settings.dashboards.enabled {
-        operands.push(Operand::new(Stage::Monitoring, &dashboard(resolved, settings))?);
+        operands.push(Operand::new(Stage::Monitoring, &dashboard(resolved))?);
     }
     Ok(operands)
 }
@@ -118,7 +118,7 @@ fn service_monitor(
                 "interval": settings.service_monitor.interval,
                 "relabelings": [{"action": "replace", "targetLabel": "driver", "replacement": resolved.driver_name}],
             });
-            if resolved.metrics_tls.is_some() && port.name.as_deref() == Some(pod::DRIVER_PORT) {
+            if resolved.secure_metrics && port.name.as_deref() == Some(pod::DRIVER_PORT) {
                 endpoint["scheme"] = json!("https");
                 // Nobody vouches for a certificate that a pod makes for itself.
                 endpoint["tlsConfig"] = json!({"insecureSkipVerify": true});
@@ -137,10 +137,12 @@ fn service_monitor(
     (metadata, spec)
 }
 
-fn dashboard(resolved: &Resolved, settings: &Monitoring) -> ConfigMap {
+fn dashboard(resolved: &Resolved) -> ConfigMap {
     let mut metadata = named(resolved, "dashboard");
-    let usual = || BTreeMap::from([(DASHBOARD_LABEL.0.to_owned(), DASHBOARD_LABEL.1.to_owned())]);
-    add_labels(&mut metadata, &settings.dashboards.labels.clone().unwrap_or_else(usual));
+    add_labels(
+        &mut metadata,
+        &BTreeMap::from([(DASHBOARD_LABEL.0.to_owned(), DASHBOARD_LABEL.1.to_owned())]),
+    );
     ConfigMap {
         metadata,
         data: Some(BTreeMap::from([(

@@ -11,10 +11,6 @@ use crate::resolve::Resolved;
 
 /// DNS, in pods of the cluster and on nodes; 5353 is where some distributions' DNS pods listen behind their Service.
 const DNS_PORTS: [i32; 2] = [53, 5353];
-/// The Kubernetes API: its Service, and where the servers behind it usually listen. Policies are applied to the address behind the
-/// Service by some networks and to the Service's by others.
-const API_PORTS: [i32; 2] = [443, 6443];
-
 /// The policy of the controller's pods; none where it is not wanted, and for pods on the network of their node, which policies do
 /// not reach.
 pub(super) fn policy(resolved: &Resolved) -> Option<NetworkPolicy> {
@@ -31,7 +27,7 @@ pub(super) fn policy(resolved: &Resolved) -> Option<NetworkPolicy> {
                 ports: Some(metrics_ports(resolved)),
                 ..NetworkPolicyIngressRule::default()
             }]),
-            egress: Some(egress(resolved)),
+            egress: Some(egress()),
         }),
     })
 }
@@ -45,24 +41,13 @@ fn metrics_ports(resolved: &Resolved) -> Vec<NetworkPolicyPort> {
         .collect()
 }
 
-fn egress(resolved: &Resolved) -> Vec<NetworkPolicyEgressRule> {
+fn egress() -> Vec<NetworkPolicyEgressRule> {
     let dns = DNS_PORTS
         .into_iter()
         .flat_map(|number| [port("UDP", Some(number)), port("TCP", Some(number))])
         .collect();
-    let chosen = &resolved.network_policy.egress_ports;
-    let cloud = if chosen.is_empty() {
-        // Which ports a cloud's endpoints have is not known before the first login.
-        vec![port("TCP", None)]
-    } else {
-        let mut numbers: Vec<i32> = API_PORTS
-            .into_iter()
-            .chain(chosen.iter().map(|&n| i32::from(n)))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.into_iter().map(|number| port("TCP", Some(number))).collect()
-    };
+    // Which ports a cloud's endpoints have is not known before the first login.
+    let cloud = vec![port("TCP", None)];
     // By port and not by address: those of API servers and clouds are not known to the cluster by labels.
     [dns, cloud]
         .into_iter()

@@ -137,11 +137,6 @@ fn driver(resolved: &Resolved) -> Container {
         unregister: node.registration == Registration::Unregister || node.registrar == NodeRegistration::Sidecar,
         max_volumes_per_node: node.max_volumes,
         additional_topology: resolved.topology.additional.clone().into_iter().collect(),
-        search_order: node
-            .search_order
-            .iter()
-            .map(|source| source.as_str().to_owned())
-            .collect(),
         kubelet_dir: node.kubelet_dir.clone().into(),
         ..pod::driver_args(resolved)
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{LogFormat, LogLevel, Resources, TlsVersion};
+use cinder_csi_crds::{LogFormat, LogLevel, Resources};
 use cinder_csi_driver::args::{self, Args};
 use k8s_openapi::api::core::v1::{
     Capabilities, ContainerPort, EnvVar, HTTPGetAction, LocalObjectReference, Probe, ResourceRequirements,
@@ -21,7 +21,6 @@ pub const DRIVER_PORT: &str = "http";
 
 /// The arguments that both roles of the driver share.
 pub(super) fn driver_args(resolved: &Resolved) -> Args {
-    let tls = resolved.metrics_tls.clone().unwrap_or_default();
     Args {
         driver_name: resolved.driver_name.clone(),
         with_topology: resolved.topology.enabled,
@@ -33,17 +32,7 @@ pub(super) fn driver_args(resolved: &Resolved) -> Args {
             LogFormat::Json => args::LogFormat::Json,
             LogFormat::Text => args::LogFormat::Text,
         },
-        secure_metrics: resolved.metrics_tls.is_some(),
-        tls_min_version: match tls.min_version {
-            TlsVersion::Tls12 => args::TlsVersion::Tls12,
-            TlsVersion::Tls13 => args::TlsVersion::Tls13,
-        },
-        // A test holds the names of both together.
-        tls_cipher_suites: tls
-            .cipher_suites
-            .iter()
-            .filter_map(|suite| suite.as_str().parse().ok())
-            .collect(),
+        secure_metrics: resolved.secure_metrics,
         ..Args::default()
     }
 }

@@ -40,7 +40,6 @@ fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
         Component::Resizer => "workers",
         _ => "worker-threads",
     };
-    let election = &resolved.controller.leader_election;
     let mut args = vec![
         format!("--csi-address={SOCKET}"),
         format!("--timeout={}", settings.timeout),
@@ -48,16 +47,18 @@ fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
     ];
     // The health monitor asks again at intervals and has no pause between tries.
     if component != Component::HealthMonitor {
-        args.push(format!("--retry-interval-max={}", settings.retry_interval_max));
+        let longest = if component == Component::Attacher { "5m" } else { "30m" };
+        args.push(format!("--retry-interval-max={longest}"));
     }
     args.extend([
-        format!("--kube-api-qps={}", settings.kube_api_qps),
-        format!("--kube-api-burst={}", settings.kube_api_burst),
+        "--kube-api-qps=20".into(),
+        "--kube-api-burst=100".into(),
         "--leader-election".into(),
         format!("--leader-election-namespace={}", resolved.namespace),
-        format!("--leader-election-lease-duration={}", election.lease_duration),
-        format!("--leader-election-renew-deadline={}", election.renew_deadline),
-        format!("--leader-election-retry-period={}", election.retry_period),
+        // Outlasts an API server that is away for more than a minute; a sidecar that ends in order makes room at once.
+        "--leader-election-lease-duration=137s".into(),
+        "--leader-election-renew-deadline=107s".into(),
+        "--leader-election-retry-period=26s".into(),
         format!("--http-endpoint=:{}", settings.port),
         format!("--v={}", pod::verbosity(resolved.log_level)),
     ]);
@@ -65,7 +66,6 @@ fn args(resolved: &Resolved, settings: &Sidecar) -> Vec<String> {
     if !settings.feature_gates.is_empty() {
         args.push(format!("--feature-gates={}", gates(&settings.feature_gates)));
     }
-    args.extend(settings.extra_args.iter().cloned());
     args
 }
 

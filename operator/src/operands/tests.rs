@@ -77,8 +77,8 @@ fn a_spec_with_everything_becomes_these_objects() {
             "affinity": { "nodeAffinity": {} },
             "priorityClassName": "high",
             "resources": { "requests": { "cpu": 1 }, "limits": { "memory": "128Mi" } },
-            "sidecars": { "attacher": { "timeout": "90s", "workerThreads": 10, "retryIntervalMax": "1m", "kubeAPIQPS": 5,
-                                        "kubeAPIBurst": 10, "resources": { "limits": { "memory": "64Mi" } } } },
+            "sidecars": [{ "name": "csi-attacher", "timeout": "90s", "workerThreads": 10,
+                           "resources": { "limits": { "memory": "64Mi" } } }],
         },
         "node": {
             "kubeletDir": "/var/lib/k0s/kubelet",

@@ -679,20 +679,6 @@ pub static CONDITIONS: &[ConditionReason] = &[
     row(
         Degraded,
         "True",
-        "InvalidLeaderElection",
-        "The times of spec.controller.leaderElection do not fit together.",
-        "Change them as the message says.",
-    ),
-    row(
-        Degraded,
-        "True",
-        "InvalidFeatureGate",
-        "A feature gate of a sidecar has a name that none can have.",
-        "Mend the name in spec.controller.sidecars.",
-    ),
-    row(
-        Degraded,
-        "True",
         "PortOutOfRange",
         "The ports of the sidecars would lie beyond 65535.",
         "Choose a lower port.",

@@ -2,28 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{ControllerSpec, DnsPolicy, ExtraVolume, LeaderElection, Resources, SidecarSettings};
-use k8s_openapi::api::core::v1::{Affinity, HostAlias, Toleration, TopologySpreadConstraint};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use cinder_csi_crds::{ControllerSpec, Resources};
+use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 
-use super::{Environment, Problem};
+use super::Environment;
 use crate::images::{Component, ImageSet};
 use crate::skew;
-use crate::units::duration;
 
 /// The controller's pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controller {
     /// How many.
     pub replicas: i32,
-    /// How many may be missing while they are replaced.
-    pub max_unavailable: IntOrString,
-    /// How many more there may be meanwhile.
-    pub max_surge: IntOrString,
-    /// How many a drain may take away; `None` without a budget.
-    pub disruptions: Option<IntOrString>,
-    /// How the replicas of a sidecar agree.
-    pub leader_election: LeaderElection,
+    /// Whether a drain takes them away one by one.
+    pub is_budgeted: bool,
     /// On which nodes.
     pub node_selector: BTreeMap<String, String>,
     /// In spite of which taints.
@@ -40,16 +32,10 @@ pub struct Controller {
     pub pod_annotations: BTreeMap<String, String>,
     /// Whether they use the network of their node.
     pub host_network: bool,
-    /// Lines of /etc/hosts.
-    pub host_aliases: Vec<HostAlias>,
-    /// Where they look up names.
-    pub dns_policy: DnsPolicy,
     /// Port of the driver; the sidecars have the ones after it.
     pub http_port: u16,
     /// Resources of the driver's container.
     pub resources: Option<Resources>,
-    /// Files for the driver's container.
-    pub extra_volumes: Vec<ExtraVolume>,
     /// The containers beside the driver, in their order.
     pub sidecars: Vec<Sidecar>,
 }
@@ -72,16 +58,8 @@ pub struct Sidecar {
     pub timeout: String,
     /// Volumes at once.
     pub worker_threads: i32,
-    /// Between two tries.
-    pub retry_interval_max: String,
-    /// Requests per second to the Kubernetes API.
-    pub kube_api_qps: i32,
-    /// Requests at once to the Kubernetes API.
-    pub kube_api_burst: i32,
     /// Its feature gates.
     pub feature_gates: BTreeMap<String, bool>,
-    /// Arguments besides our own.
-    pub extra_args: Vec<String>,
     /// Resources of the container.
     pub resources: Option<Resources>,
 }
@@ -89,21 +67,9 @@ pub struct Sidecar {
 /// Decides the defaults of the controller's pods.
 pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Controller {
     let replicas = spec.replicas.unwrap_or(if env.nodes >= 2 { 2 } else { 1 });
-    // One pod serves until its successor does. Several are replaced one by one, without a further one that might find no node.
-    // On the network of a node a successor could not have the ports before the old pod has ended.
-    let in_turn = replicas > 1 || spec.host_network;
-    let (unavailable, surge) = if in_turn { (1, 0) } else { (0, 1) };
-    let (max_unavailable, max_surge) = match &spec.strategy {
-        Some(strategy) => (strategy.max_unavailable.clone(), strategy.max_surge.clone()),
-        None => (IntOrString::Int(unavailable), IntOrString::Int(surge)),
-    };
-    let budget = &spec.pod_disruption_budget;
     Controller {
         replicas,
-        max_unavailable,
-        max_surge,
-        disruptions: (budget.enabled && replicas > 1).then(|| budget.max_unavailable.clone()),
-        leader_election: spec.leader_election.clone(),
+        is_budgeted: spec.pod_disruption_budget.enabled && replicas > 1,
         node_selector: spec.node_selector.clone(),
         tolerations: spec.tolerations.clone(),
         affinity: spec.affinity.clone(),
@@ -112,15 +78,8 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
         pod_labels: spec.pod_labels.clone(),
         pod_annotations: spec.pod_annotations.clone(),
         host_network: spec.host_network,
-        host_aliases: spec.host_aliases.clone(),
-        dns_policy: spec.dns_policy.unwrap_or(if spec.host_network {
-            DnsPolicy::ClusterFirstWithHostNet
-        } else {
-            DnsPolicy::ClusterFirst
-        }),
         http_port: spec.http_port,
         resources: spec.resources.clone(),
-        extra_volumes: spec.extra_volumes.clone(),
         sidecars: sidecars(spec, env, images, snapshots),
     }
 }
@@ -129,96 +88,47 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
 pub(super) const PORTS: u16 = 6;
 
 fn sidecars(spec: &ControllerSpec, env: &Environment, images: &ImageSet, snapshots: bool) -> Vec<Sidecar> {
-    let given = &spec.sidecars;
     // Each has its place for good, so that a port means the same wherever and whenever it is looked at.
     let all = [
-        (Component::Provisioner, &given.provisioner, true, "3m", "30m"),
-        (Component::Attacher, &given.attacher, true, "5m", "5m"),
-        (Component::Resizer, &given.resizer, true, "3m", "30m"),
-        (Component::Snapshotter, &given.snapshotter, snapshots, "3m", "30m"),
-        (Component::HealthMonitor, &given.health_monitor, false, "3m", "30m"),
+        Component::Provisioner,
+        Component::Attacher,
+        Component::Resizer,
+        Component::Snapshotter,
+        Component::HealthMonitor,
     ];
     (1..)
         .zip(all)
-        .filter(|(_, (component, settings, by_default, ..))| match component {
-            // Without its API it would end again and again.
-            Component::Snapshotter => snapshots && settings.enabled.unwrap_or(*by_default),
-            _ => settings.enabled.unwrap_or(*by_default),
-        })
-        .map(|(place, (component, settings, _, timeout, pause))| Sidecar {
-            component,
-            port: spec.http_port.saturating_add(place),
-            feature_gates: gates(component, settings, env, images),
-            ..sidecar(component, settings, timeout, pause)
+        .filter_map(|(place, component)| {
+            let given = spec
+                .sidecars
+                .iter()
+                .find(|given| given.name.as_str() == component.container());
+            let is_chosen = given.and_then(|given| given.enabled);
+            let runs = match component {
+                // Without its API it would end again and again.
+                Component::Snapshotter => snapshots && is_chosen.unwrap_or(true),
+                Component::HealthMonitor => is_chosen.unwrap_or(false),
+                _ => is_chosen.unwrap_or(true),
+            };
+            runs.then(|| Sidecar {
+                component,
+                port: spec.http_port.saturating_add(place),
+                timeout: given.and_then(|given| given.timeout.clone()).unwrap_or_else(|| {
+                    let usual = if component == Component::Attacher { "5m" } else { "3m" };
+                    usual.to_owned()
+                }),
+                worker_threads: given.and_then(|given| given.worker_threads).unwrap_or(100),
+                feature_gates: gates(component, env, images),
+                resources: given.and_then(|given| given.resources.clone()),
+            })
         })
         .collect()
 }
 
-fn sidecar(component: Component, settings: &SidecarSettings, timeout: &str, retry_interval_max: &str) -> Sidecar {
-    let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or_else(|| usual.to_owned());
-    Sidecar {
-        component,
-        port: 0,
-        timeout: or(&settings.timeout, timeout),
-        worker_threads: settings.worker_threads.unwrap_or(100),
-        retry_interval_max: or(&settings.retry_interval_max, retry_interval_max),
-        kube_api_qps: settings.kube_api_qps.unwrap_or(20),
-        kube_api_burst: settings.kube_api_burst.unwrap_or(100),
-        feature_gates: BTreeMap::new(),
-        extra_args: settings.extra_args.clone(),
-        resources: settings.resources.clone(),
-    }
-}
-
-/// What the release needs in this cluster, with the administrator's choice over it.
-fn gates(
-    component: Component,
-    settings: &SidecarSettings,
-    env: &Environment,
-    images: &ImageSet,
-) -> BTreeMap<String, bool> {
+/// What the release needs in this cluster.
+fn gates(component: Component, env: &Environment, images: &ImageSet) -> BTreeMap<String, bool> {
     let release = images.get(component).and_then(|image| image.release.as_ref());
-    let mut gates = release
+    release
         .map(|release| skew::gates(component, release, env.kubernetes_version, env.apis))
-        .unwrap_or_default();
-    gates.extend(settings.feature_gates.clone());
-    gates
-}
-
-/// What stands against the controller's settings beyond what the API server has checked.
-pub(super) fn problems(spec: &ControllerSpec) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let seconds = |text: &str| duration(text).unwrap_or_default().as_secs_f64();
-    let election = &spec.leader_election;
-    // What the client library asks for; a sidecar that is given less ends at once.
-    if seconds(&election.renew_deadline) <= 1.2 * seconds(&election.retry_period) {
-        problems.push(Problem {
-            reason: "InvalidLeaderElection",
-            message: format!(
-                "spec.controller.leaderElection.renewDeadline ({}) must be more than 1.2 times retryPeriod ({}), because the pauses \
-                 between tries vary by a fifth: no sidecar would start. Make one longer or the other shorter",
-                election.renew_deadline, election.retry_period
-            ),
-        });
-    }
-    let sidecars = &spec.sidecars;
-    for (name, settings) in [
-        ("provisioner", &sidecars.provisioner),
-        ("attacher", &sidecars.attacher),
-        ("resizer", &sidecars.resizer),
-        ("snapshotter", &sidecars.snapshotter),
-        ("healthMonitor", &sidecars.health_monitor),
-    ] {
-        let is_name = |gate: &str| !gate.is_empty() && gate.chars().all(|c| c.is_ascii_alphanumeric());
-        if let Some(gate) = settings.feature_gates.keys().find(|gate| !is_name(gate)) {
-            problems.push(Problem {
-                reason: "InvalidFeatureGate",
-                message: format!(
-                    "spec.controller.sidecars.{name}.featureGates has the name {gate:?}, which no feature gate can have: names are made \
-                     of letters and digits, as in ReleaseLeaderElectionOnExit"
-                ),
-            });
-        }
-    }
-    problems
+        .unwrap_or_default()
 }

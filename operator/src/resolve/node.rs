@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{CinderCSIDriverSpec, Metadata, MetadataSource, NodeRegistration, NodeUpdateType, Resources};
+use cinder_csi_crds::{CinderCSIDriverSpec, NodeRegistration, NodeUpdateType, Resources};
 use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -39,8 +39,6 @@ pub struct Node {
     pub startup_taint: Option<String>,
     /// Most volumes of a node, where it is not to count.
     pub max_volumes: Option<u32>,
-    /// Whom a node asks who it is, where it is not to ask in the driver's own order.
-    pub search_order: Vec<MetadataSource>,
 }
 
 /// What the pods on the nodes do about the kubelet's registry of plugins.
@@ -56,7 +54,6 @@ pub enum Registration {
 /// Decides the defaults of the nodes' pods.
 pub(super) fn node(spec: &CinderCSIDriverSpec, driver_name: &str) -> Node {
     let node = &spec.node;
-    let usual_order = Metadata::default().search_order;
     Node {
         registration: Registration::Register,
         registrar: node.registration,
@@ -73,9 +70,6 @@ pub(super) fn node(spec: &CinderCSIDriverSpec, driver_name: &str) -> Node {
         max_unavailable: node.update.max_unavailable.clone(),
         startup_taint: startup_taint(spec, driver_name),
         max_volumes: spec.block_storage.node_volume_attach_limit,
-        search_order: Some(spec.metadata.search_order.clone())
-            .filter(|order| *order != usual_order)
-            .unwrap_or_default(),
     }
 }
 

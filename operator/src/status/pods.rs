@@ -46,7 +46,7 @@ impl PodsView {
                 .chain(beside_node.iter().copied())
                 .filter_map(status)
                 .collect(),
-            unsupported: [&resolved.csi_driver.unsupported[..], &resolved.unknown_classes[..]].concat(),
+            unsupported: resolved.unknown_classes.clone(),
             overridden,
         }
     }

@@ -1,9 +1,9 @@
-//! The examples of docs/overrides.md, each applied.
+//! The examples of docs/overrides.md, each applied. The snapshot is what the fields of v1alpha1 gave in whose place they stand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use cinder_csi_crds::{CinderCSIDriver, to_yaml};
+use cinder_csi_crds::CinderCSIDriver;
 use serde_json::{Value, json};
 
 use super::{mk_credentials, mk_in_cluster};
@@ -46,19 +46,6 @@ fn mk_objects(spec: &Value) -> Vec<Operand> {
     operands(&mk_resolved(spec), Some(&mk_credentials())).unwrap()
 }
 
-/// The objects by their names; the driver's flags in alphabetical order, because the driver reads them in any.
-fn by_name(operands: Vec<Operand>) -> BTreeMap<String, Value> {
-    let named = operands.into_iter().map(|operand| {
-        let mut object = serde_json::to_value(&operand.object).unwrap();
-        let args = object.pointer_mut("/spec/template/spec/containers/0/args");
-        if let Some(args) = args.and_then(Value::as_array_mut) {
-            args.sort_by_key(ToString::to_string);
-        }
-        (operand.to_string(), object)
-    });
-    named.collect()
-}
-
 /// The leaves of an object by their paths.
 fn leaves(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
     match value {
@@ -97,111 +84,6 @@ fn difference(before: &[Operand], after: &[Operand]) -> String {
         }
     }
     text
-}
-
-/// The fields in place of which the examples stand.
-fn fields() -> Vec<(&'static str, Value)> {
-    let sidecar = |name: &str, settings: Value| json!({ "controller": { "sidecars": { name: settings } } });
-    vec![
-        (
-            "CSIDriver: podInfoOnMount",
-            json!({ "csiDriver": { "podInfoOnMount": true } }),
-        ),
-        (
-            "CSIDriver: requiresRepublish",
-            json!({ "csiDriver": { "requiresRepublish": true } }),
-        ),
-        (
-            "CSIDriver: tokenRequests, serviceAccountTokenInSecrets",
-            json!({ "csiDriver": { "tokenRequests": [{ "audience": "vault", "expirationSeconds": 3600 }],
-                                   "serviceAccountTokenInSecrets": true } }),
-        ),
-        (
-            "CSIDriver: nodeAllocatableUpdatePeriodSeconds",
-            json!({ "csiDriver": { "nodeAllocatableUpdatePeriodSeconds": 30 } }),
-        ),
-        (
-            "CSIDriver: preventPodSchedulingIfMissing",
-            json!({ "csiDriver": { "preventPodSchedulingIfMissing": true } }),
-        ),
-        (
-            "Controller: strategy",
-            json!({ "controller": { "strategy": { "maxUnavailable": "50%", "maxSurge": 1 } } }),
-        ),
-        (
-            "Controller: podDisruptionBudget.maxUnavailable",
-            json!({ "controller": { "podDisruptionBudget": { "maxUnavailable": "50%" } } }),
-        ),
-        (
-            "Controller: hostAliases",
-            json!({ "controller": { "hostAliases": [{ "ip": "192.0.2.10", "hostnames": ["keystone.example.org"] }] } }),
-        ),
-        (
-            "Controller: dnsPolicy",
-            json!({ "controller": { "dnsPolicy": "Default" } }),
-        ),
-        (
-            "Controller: extraVolumes",
-            json!({ "controller": { "extraVolumes": [
-                { "name": "authorities", "mountPath": "/etc/ssl/certs", "configMap": { "name": "authorities" } }] } }),
-        ),
-        (
-            "Controller: leaderElection",
-            json!({ "controller": { "leaderElection": {
-                "leaseDuration": "1m", "renewDeadline": "40s", "retryPeriod": "10s" } } }),
-        ),
-        (
-            "Sidecars: retryIntervalMax, kubeAPIQPS, kubeAPIBurst",
-            sidecar(
-                "attacher",
-                json!({ "retryIntervalMax": "1m", "kubeAPIQPS": 50, "kubeAPIBurst": 200 }),
-            ),
-        ),
-        (
-            "Sidecars: featureGates",
-            sidecar("resizer", json!({ "featureGates": { "AnnotateFsResize": true } })),
-        ),
-        (
-            "Sidecars: extraArgs",
-            sidecar("resizer", json!({ "extraArgs": ["--resync-period=5m"] })),
-        ),
-        (
-            "Driver: blockStorage.requestTimeout, blockStorage.attachTimeout",
-            json!({ "blockStorage": { "requestTimeout": "45s", "attachTimeout": "1m30s" } }),
-        ),
-        (
-            "Driver: metadata.searchOrder",
-            json!({ "metadata": { "searchOrder": ["metadataService"] } }),
-        ),
-        (
-            "Monitoring: tls",
-            json!({ "monitoring": { "tls": { "minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_128_GCM_SHA256"] } } }),
-        ),
-        (
-            "Monitoring: dashboards.labels",
-            json!({ "monitoring": { "dashboards": { "labels": { "grafana": "yes" } } } }),
-        ),
-        (
-            "Network policy: egressPorts",
-            json!({ "networkPolicy": { "egressPorts": [5000, 8776, 8774] } }),
-        ),
-    ]
-}
-
-#[test]
-fn an_override_gives_what_its_field_gave() {
-    let (fields, examples) = (fields(), examples());
-    assert_eq!(
-        fields.iter().map(|(heading, _)| *heading).collect::<Vec<_>>(),
-        examples.iter().map(|(heading, _)| *heading).collect::<Vec<_>>()
-    );
-    for ((heading, field), (_, example)) in fields.into_iter().zip(examples) {
-        let (field, example) = (by_name(mk_objects(&field)), by_name(mk_objects(&example)));
-        assert!(field.keys().eq(example.keys()), "{heading}");
-        for (name, object) in example {
-            assert_eq!(to_yaml(&object).unwrap(), to_yaml(&field[&name]).unwrap(), "{heading}");
-        }
-    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn names(operands: &[Operand], workload: &str) -> Vec<String> {
 fn every_container_is_probed_and_holds_no_more_than_it_needs() {
     let driver = mk_with(json!({
         "node": { "registration": "Sidecar" },
-        "controller": { "sidecars": { "healthMonitor": { "enabled": true } } },
+        "controller": { "sidecars": [{ "name": "csi-health-monitor", "enabled": true }] },
     }));
     let resolved = resolve(&driver, &mk_with_snapshots()).unwrap();
     let operands = operands(&resolved, None).unwrap();
@@ -95,7 +95,7 @@ fn every_container_is_probed_and_holds_no_more_than_it_needs() {
 fn every_port_of_a_pod_is_its_own() {
     let driver = mk_with(json!({
         "node": { "registration": "Sidecar" },
-        "controller": { "sidecars": { "healthMonitor": { "enabled": true } } },
+        "controller": { "sidecars": [{ "name": "csi-health-monitor", "enabled": true }] },
     }));
     let operands = operands(&resolve(&driver, &mk_with_snapshots()).unwrap(), None).unwrap();
 
@@ -115,16 +115,16 @@ fn every_port_of_a_pod_is_its_own() {
 }
 
 #[rstest]
-#[case::usual(&["cinder-csi-driver", "csi-provisioner", "csi-attacher", "csi-resizer"], false, json!({}))]
+#[case::usual(&["cinder-csi-driver", "csi-provisioner", "csi-attacher", "csi-resizer"], false, json!([]))]
 #[case::with_snapshots(
-    &["cinder-csi-driver", "csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"], true, json!({}))]
+    &["cinder-csi-driver", "csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"], true, json!([]))]
 #[case::without_the_api_of_snapshots(
     &["cinder-csi-driver", "csi-provisioner", "csi-attacher", "csi-resizer"], false,
-    json!({ "snapshotter": { "enabled": true } }))]
+    json!([{ "name": "csi-snapshotter", "enabled": true }]))]
 #[case::chosen(
     &["cinder-csi-driver", "csi-attacher", "csi-health-monitor"], true,
-    json!({ "provisioner": { "enabled": false }, "resizer": { "enabled": false }, "snapshotter": { "enabled": false },
-            "healthMonitor": { "enabled": true } }))]
+    json!([{ "name": "csi-provisioner", "enabled": false }, { "name": "csi-resizer", "enabled": false },
+           { "name": "csi-snapshotter", "enabled": false }, { "name": "csi-health-monitor", "enabled": true }]))]
 fn the_sidecars_are_those_that_are_wanted_and_possible(
     #[case] expected: &[&str],
     #[case] snapshots: bool,
@@ -153,9 +153,7 @@ fn a_sidecar_gets_what_the_table_and_the_administrator_say() {
         "logLevel": "Debug",
         "images": { "overrides": { "resizer": "mirror/resizer:v1.14.0" } },
         "controller": {
-            "leaderElection": { "leaseDuration": "1m", "renewDeadline": "40s", "retryPeriod": "10s" },
-            "sidecars": { "resizer": { "timeout": "2m", "workerThreads": 7, "kubeAPIQPS": 1, "kubeAPIBurst": 2,
-                "retryIntervalMax": "1m", "featureGates": { "AnnotateFsResize": true }, "extraArgs": ["--resync-period=5m"] } },
+            "sidecars": [{ "name": "csi-resizer", "timeout": "2m", "workerThreads": 7 }],
         },
     }));
     let environment = Environment {
@@ -171,19 +169,18 @@ fn a_sidecar_gets_what_the_table_and_the_administrator_say() {
             "--csi-address=/csi/csi.sock",
             "--timeout=2m",
             "--workers=7",
-            "--retry-interval-max=1m",
-            "--kube-api-qps=1",
-            "--kube-api-burst=2",
+            "--retry-interval-max=30m",
+            "--kube-api-qps=20",
+            "--kube-api-burst=100",
             "--leader-election",
             "--leader-election-namespace=cinder-csi",
-            "--leader-election-lease-duration=1m",
-            "--leader-election-renew-deadline=40s",
-            "--leader-election-retry-period=10s",
+            "--leader-election-lease-duration=137s",
+            "--leader-election-renew-deadline=107s",
+            "--leader-election-retry-period=26s",
             "--http-endpoint=:8083",
             "--v=4",
             "--handle-volume-inuse-error=false",
-            "--feature-gates=AnnotateFsResize=true,RecoverVolumeExpansionFailure=false",
-            "--resync-period=5m",
+            "--feature-gates=RecoverVolumeExpansionFailure=false",
         ]
     );
 }
@@ -232,7 +229,7 @@ fn a_drain_takes_the_controllers_pods_one_by_one(#[case] replicas: i32, #[case] 
 }
 
 #[test]
-fn the_controllers_pods_spread_and_are_replaced_as_chosen() {
+fn the_controllers_pods_spread_and_carry_labels_as_chosen() {
     let usual = mk_operands(&mk_in_cluster());
     let spread = &pod_spec(&usual, "Deployment")["topologySpreadConstraints"][0];
     assert_eq!(spread["topologyKey"], "topology.kubernetes.io/zone");
@@ -240,16 +237,11 @@ fn the_controllers_pods_spread_and_are_replaced_as_chosen() {
 
     let chosen = mk_operands(&mk_with(json!({ "controller": {
         "topologySpreadConstraints": [],
-        "strategy": { "maxUnavailable": "50%", "maxSurge": 1 },
         "podLabels": { "team": "storage", "csi.openstack.org/instance": "not ours" },
         "podAnnotations": { "note": "x" },
     } })));
     let deployment = only(&chosen, "Deployment");
     assert_eq!(pod_spec(&chosen, "Deployment")["topologySpreadConstraints"], json!([]));
-    assert_eq!(
-        deployment["spec"]["strategy"]["rollingUpdate"],
-        json!({ "maxUnavailable": "50%", "maxSurge": 1 })
-    );
     let metadata = &deployment["spec"]["template"]["metadata"];
     assert_eq!(metadata["labels"]["team"], "storage");
     assert_eq!(
@@ -257,63 +249,6 @@ fn the_controllers_pods_spread_and_are_replaced_as_chosen() {
         "cinder.csi.openstack.org"
     );
     assert_eq!(metadata["annotations"]["note"], "x");
-}
-
-#[test]
-fn extra_volumes_are_for_the_driver_to_read_and_for_nobody_else() {
-    let operands = mk_operands(&mk_with(json!({ "controller": { "extraVolumes": [
-        { "name": "authorities", "mountPath": "/etc/ssl/certs", "configMap": { "name": "authorities" } },
-        { "name": "token", "mountPath": "/run/token", "projected": { "sources": [
-            { "serviceAccountToken": { "audience": "vault", "path": "token" } }] } },
-    ] } })));
-
-    let volumes = pod_spec(&operands, "Deployment")["volumes"].as_array().unwrap();
-    let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name).unwrap();
-    assert_eq!(volume("authorities")["configMap"], json!({ "name": "authorities" }));
-    let token = &volume("token")["projected"]["sources"][0]["serviceAccountToken"];
-    assert_eq!(token["audience"], "vault");
-    for name in names(&operands, "Deployment") {
-        let mounts = container(&operands, "Deployment", &name)["volumeMounts"]
-            .as_array()
-            .unwrap();
-        let extra: Vec<&Value> = mounts
-            .iter()
-            .filter(|mount| ["authorities", "token"].contains(&mount["name"].as_str().unwrap()))
-            .collect();
-        if name == "cinder-csi-driver" {
-            assert_eq!(
-                extra,
-                [
-                    &json!({ "name": "authorities", "mountPath": "/etc/ssl/certs", "readOnly": true }),
-                    &json!({ "name": "token", "mountPath": "/run/token", "readOnly": true }),
-                ]
-            );
-        } else {
-            assert!(extra.is_empty(), "{name}: {extra:?}");
-        }
-    }
-    assert!(!pod_spec(&operands, "DaemonSet").to_string().contains("authorities"));
-}
-
-#[test]
-fn the_rules_for_extra_volumes_know_every_volume_and_directory_of_the_operators() {
-    let operands = mk_operands(&mk_in_cluster());
-    let crd = serde_json::to_value(cinder_csi_crds::crd()).unwrap();
-    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
-    let rules = |field: &str| {
-        let volumes = &spec["controller"]["properties"]["extraVolumes"]["items"]["properties"];
-        volumes[field]["x-kubernetes-validations"].to_string()
-    };
-
-    for volume in pod_spec(&operands, "Deployment")["volumes"].as_array().unwrap() {
-        let name = volume["name"].as_str().unwrap();
-        assert!(rules("name").contains(&format!("'{name}'")), "{name}");
-    }
-    let driver = container(&operands, "Deployment", "cinder-csi-driver");
-    for mount in driver["volumeMounts"].as_array().unwrap() {
-        let path = mount["mountPath"].as_str().unwrap();
-        assert_eq!(rules("mountPath").matches(&format!("'{path}'")).count(), 2, "{path}");
-    }
 }
 
 #[rstest]
@@ -464,7 +399,6 @@ fn the_network_policy_lets_metrics_in_and_dns_api_and_cloud_out() {
     };
 
     insta::assert_snapshot!(policy(json!({})).unwrap());
-    insta::assert_snapshot!(policy(json!({ "egressPorts": [5000, 8776, 8774, 443] })).unwrap());
     assert_eq!(policy(json!({ "mode": "Disabled" })), None);
 }
 
@@ -490,46 +424,26 @@ fn on_the_network_of_nodes_there_is_no_policy_and_ports_can_be_chosen() {
 }
 
 #[rstest]
-#[case(33, Some(30), &["spec.csiDriver.nodeAllocatableUpdatePeriodSeconds", "spec.csiDriver.preventPodSchedulingIfMissing",
-    "spec.csiDriver.serviceAccountTokenInSecrets"], json!(null))]
-#[case(33, None, &["spec.csiDriver.preventPodSchedulingIfMissing", "spec.csiDriver.serviceAccountTokenInSecrets"], json!(null))]
-#[case(34, None, &["spec.csiDriver.preventPodSchedulingIfMissing", "spec.csiDriver.serviceAccountTokenInSecrets"], json!(60))]
-#[case(36, Some(30), &["spec.csiDriver.preventPodSchedulingIfMissing"], json!(30))]
-#[case(37, Some(30), &[], json!(30))]
-fn what_the_api_server_does_not_know_is_left_out_and_told(
-    #[case] minor: u32,
-    #[case] seconds: Option<i64>,
-    #[case] unsupported: &[&str],
-    #[case] written: Value,
-) {
-    let driver = mk_with(json!({ "csiDriver": {
-        "nodeAllocatableUpdatePeriodSeconds": seconds, "preventPodSchedulingIfMissing": true,
-        "serviceAccountTokenInSecrets": true, "tokenRequests": [{ "audience": "vault" }],
-    } }));
+#[case(33, json!(null))]
+#[case(34, json!(60))]
+fn what_the_api_server_does_not_know_is_left_out(#[case] minor: u32, #[case] written: Value) {
     let environment = Environment {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor }),
         ..mk_environment()
     };
-    let resolved = resolve(&driver, &environment).unwrap();
 
-    let operands = operands(&resolved, None).unwrap();
+    let operands = operands(&resolve(&mk_in_cluster(), &environment).unwrap(), None).unwrap();
 
-    assert_eq!(resolved.csi_driver.unsupported, unsupported);
     let spec = &only(&operands, "CSIDriver")["spec"];
     assert_eq!(spec["nodeAllocatableUpdatePeriodSeconds"], written);
-    assert_eq!(
-        spec["serviceAccountTokenInSecrets"],
-        if minor >= 35 { json!(true) } else { json!(null) }
-    );
-    assert_eq!(spec["tokenRequests"], json!([{ "audience": "vault" }]));
+    assert_eq!(spec["volumeLifecycleModes"], json!(["Persistent"]));
 }
 
 #[test]
 fn options_of_nodes_reach_the_driver() {
     let operands = mk_operands(&mk_with(json!({
         "logFormat": "text",
-        "blockStorage": { "nodeVolumeAttachLimit": 20, "requestTimeout": "45s", "attachTimeout": "1m30s" },
-        "metadata": { "searchOrder": ["metadataService"] },
+        "blockStorage": { "nodeVolumeAttachLimit": 20 },
     })));
 
     let parse = |workload| {
@@ -539,9 +453,6 @@ fn options_of_nodes_reach_the_driver() {
     let (controller, node) = (parse("Deployment"), parse("DaemonSet"));
     assert_eq!(node.max_volumes_per_node, Some(20));
     assert_eq!(controller.max_volumes_per_node, None, "it reads cloud.conf");
-    assert_eq!(node.search_order, ["metadataService"]);
-    assert_eq!(controller.request_timeout.as_secs(), 45);
-    assert_eq!(controller.attach_timeout.as_secs(), 90);
     assert_eq!(controller.log_format.as_str(), "text");
 }
 

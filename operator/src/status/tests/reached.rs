@@ -356,11 +356,6 @@ fn specs() -> Vec<Seen> {
         }),
         resolved(|_, environment| environment.cluster_uid = None),
         resolved(|driver, _| driver.spec.node.kubelet_dir = format!("/{}", "x".repeat(120))),
-        resolved(|driver, _| driver.spec.controller.leader_election.renew_deadline = "1s".to_owned()),
-        resolved(|driver, _| {
-            let gates = &mut driver.spec.controller.sidecars.provisioner.feature_gates;
-            gates.insert("no-gate".to_owned(), true);
-        }),
         resolved(|driver, _| {
             driver.spec.node.http_port = u16::MAX;
             driver.spec.node.registration = NodeRegistration::Sidecar;

@@ -36,9 +36,13 @@ pub(crate) async fn files_of_the_administrators_are_in_the_drivers_container(wor
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files", "namespace": NAMESPACE},
         "data": {"word": "from the administrator"}});
     world.cluster.apply(&map.to_string()).await?;
-    let volume = json!({"name": "files", "mountPath": "/opt/files", "configMap": {"name": "files"}});
+    let volume = r"
+- {op: add, path: /spec/template/spec/volumes/-, value: {name: files, configMap: {name: files}}}
+- {op: add, path: /spec/template/spec/containers/0/volumeMounts/-, value: {name: files, mountPath: /opt/files, readOnly: true}}
+";
+    let target = json!({"kind": "Deployment", "name": "cinder-csi-controller"});
     world
-        .patch_spec(&json!({"controller": {"extraVolumes": [volume]}}))
+        .patch_spec(&json!({"overrides": [{"target": target, "type": "json", "patch": volume}]}))
         .await?;
     wait_for("the file in the driver's container", PATIENCE, async || {
         let mut read = Vec::new();
@@ -57,7 +61,7 @@ pub(crate) async fn files_of_the_administrators_are_in_the_drivers_container(wor
         Ok(())
     })
     .await?;
-    world.patch_spec(&json!({"controller": {"extraVolumes": null}})).await?;
+    world.patch_spec(&json!({"overrides": null})).await?;
     world.healthy().await?;
     world
         .cluster

@@ -23,13 +23,8 @@ pub(crate) async fn a_driver_in_another_namespace_is_made_there_once_the_operato
         .await?;
     let spec = json!({
         "operandNamespace": ELSEWHERE,
-        "blockStorage": {"attachTimeout": "90s"},
-        "controller": {"replicas": 2, "extraVolumes": [
-            {"name": "files", "mountPath": "/opt/files", "configMap": {"name": "files", "optional": true}},
-            {"name": "token", "mountPath": "/opt/token", "projected": {"sources": [
-                {"serviceAccountToken": {"audience": "vault", "path": "token"}}]}},
-        ]},
-        "monitoring": {"tls": {"minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_256_GCM_SHA384"]}},
+        "controller": {"replicas": 2},
+        "overrides": [{"target": {"kind": "Deployment", "name": "cinder-csi-controller"}, "type": "json", "patch": OVERRIDE}],
     });
     world.ask_for_driver(spec).await?;
     wait_for("the missing right", PATIENCE, async || {
@@ -105,12 +100,25 @@ async fn without_the_role_nothing_is_called_gone(world: &World) -> Result<()> {
         .await
 }
 
+/// What has no field: flags and files for the driver.
+const OVERRIDE: &str = r"
+- {op: add, path: /spec/template/spec/containers/0/args/-, value: --attach-timeout=90s}
+- {op: add, path: /spec/template/spec/containers/0/args/-, value: --tls-min-version=VersionTLS13}
+- {op: add, path: /spec/template/spec/containers/0/args/-, value: --tls-cipher-suites=TLS_AES_256_GCM_SHA384}
+- {op: add, path: /spec/template/spec/volumes/-, value: {name: files, configMap: {name: files, optional: true}}}
+- {op: add, path: /spec/template/spec/containers/0/volumeMounts/-, value: {name: files, mountPath: /opt/files, readOnly: true}}
+- op: add
+  path: /spec/template/spec/volumes/-
+  value: {name: token, projected: {sources: [{serviceAccountToken: {audience: vault, path: token}}]}}
+- {op: add, path: /spec/template/spec/containers/0/volumeMounts/-, value: {name: token, mountPath: /opt/token, readOnly: true}}
+";
+
 fn what_the_spec_says_is_in(deployment: &Value) -> Result<()> {
     let driver = &deployment["spec"]["template"]["spec"]["containers"][0];
     let args = driver["args"].as_array().context("no arguments")?;
     for flag in [
-        "--attach-timeout=90s",
         "--secure-metrics=true",
+        "--attach-timeout=90s",
         "--tls-min-version=VersionTLS13",
         "--tls-cipher-suites=TLS_AES_256_GCM_SHA384",
     ] {
