@@ -6,7 +6,8 @@
 //!  └── status                 what the operator has seen       status.rs, conditions.rs
 //! ```
 //!
-//! The types carry the validation: schema bounds, defaults, and CEL rules with a sentence each. [`crd`] makes the
+//! The types carry the validation: schema bounds and CEL rules with a sentence each. Defaults are filled in when an object is
+//! read, and are not stored in it. [`crd`] makes the
 //! CustomResourceDefinition of them, and the YAML file beside this crate is that function's output, checked for drift.
 
 // KubeSchema derives a copy of each public type inside a function, where `pub` reaches nobody.
@@ -22,7 +23,7 @@ pub mod yaml;
 mod tests;
 
 pub use conditions::ConditionType;
-pub use manifest::crd;
+pub use manifest::{crd, schema_hash};
 pub use spec::{
     Adoption, AdoptionMode, AlertRules, AlertThresholds, BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriver,
     CinderCSIDriverSpec, ClassesState, ClientCertRef, Cloud, ControllerSpec, CsiDriverSpec, Dashboards,
@@ -46,7 +47,7 @@ pub use yaml::to_yaml;
 /// The API group of every kind in this crate.
 pub const GROUP: &str = "csi.openstack.org";
 /// The API version served and stored.
-pub const VERSION: &str = "v1alpha1";
+pub const VERSION: &str = "v1beta1";
 /// The kind of the one resource.
 pub const KIND: &str = "CinderCSIDriver";
 /// Plural name, as in the resource's URL.
@@ -59,5 +60,7 @@ pub const INSTANCE_LABEL: &str = "csi.openstack.org/instance";
 /// Annotation with the uid of the `CinderCSIDriver`, on every object that the operator makes. They carry no owner reference,
 /// because the garbage collector must never delete them under mounted volumes.
 pub const OWNER_UID_ANNOTATION: &str = "csi.openstack.org/owner-uid";
+/// Annotation on the CustomResourceDefinition that tells which schema it has, so that the operator notices another one.
+pub const SCHEMA_HASH_ANNOTATION: &str = "csi.openstack.org/schema-hash";
 /// The name of the CSI driver that an administrator gets who does not choose another one.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";

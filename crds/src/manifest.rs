@@ -1,10 +1,15 @@
 //! The CustomResourceDefinition.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
-use kube::CustomResourceExt;
+use std::fmt::Write as _;
 
-use crate::CinderCSIDriver;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube::{CustomResourceExt, ResourceExt};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::{CinderCSIDriver, SCHEMA_HASH_ANNOTATION};
 
 /// Fields whose inside is Kubernetes' own and is explained there, as in `kubectl explain pod.spec.affinity`. Without its
 /// text the file is a third as long.
@@ -20,9 +25,54 @@ pub fn crd() -> CustomResourceDefinition {
             .and_then(|schema| schema.open_api_v3_schema.as_mut())
         {
             tidy(schema, true);
+            for (part, schema) in schema.properties.iter_mut().flatten() {
+                drop_defaults(schema, part == "spec", &[]);
+            }
         }
     }
+    let hash = hash(&serde_json::to_string(&crd.spec).unwrap_or_default());
+    crd.annotations_mut().insert(SCHEMA_HASH_ANNOTATION.to_owned(), hash);
     crd
+}
+
+/// What [`SCHEMA_HASH_ANNOTATION`] holds in the CustomResourceDefinition of this release.
+pub fn schema_hash() -> String {
+    crd()
+        .annotations_mut()
+        .remove(SCHEMA_HASH_ANNOTATION)
+        .unwrap_or_default()
+}
+
+/// The first 64 bits of SHA-256, in hexadecimal.
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    let bits = digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+    format!("{bits:016x}")
+}
+
+/// Takes the defaults out of the schema, and puts them into the descriptions of the spec. The API server would store them in
+/// objects, and a later default would reach none of those; the code fills them in when it reads an object. Only the key of a
+/// list keeps its own: the API server demands it.
+fn drop_defaults(schema: &mut JSONSchemaProps, is_spec: bool, keys: &[String]) {
+    for (name, property) in schema.properties.iter_mut().flatten() {
+        let text = match property.default.as_ref() {
+            Some(JSON(Value::String(text))) => Some(text.clone()),
+            Some(JSON(value @ (Value::Bool(_) | Value::Number(_)))) => Some(value.to_string()),
+            _ => None,
+        };
+        if let (Some(text), Some(description), true) = (text, &mut property.description, is_spec) {
+            // Writing to a string cannot fail.
+            let _ = write!(description, " Defaults to {text}.");
+        }
+        if !keys.contains(name) {
+            property.default = None;
+        }
+        drop_defaults(property, is_spec, &[]);
+        let keys = property.x_kubernetes_list_map_keys.clone().unwrap_or_default();
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut property.items {
+            drop_defaults(items, is_spec, &keys);
+        }
+    }
 }
 
 /// Removes what would only be in the way: the descriptions of Kubernetes' own types; `nullable`, because nobody should

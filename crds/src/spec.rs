@@ -57,7 +57,7 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "csi.openstack.org",
-    version = "v1alpha1",
+    version = "v1beta1",
     kind = "CinderCSIDriver",
     plural = "cindercsidrivers",
     shortname = "ccsi",
@@ -109,14 +109,13 @@ const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
     ),
     validation = Rule::new("self.metadata.name.size() <= 63")
         .message("metadata.name is the name of the CSI driver and may have at most 63 characters"),
-    validation = Rule::new("self.metadata.name.size() > 63 || self.metadata.name.size() + self.spec.node.kubeletDir.size() <= 80")
+    validation = Rule::new("self.metadata.name.size() > 63 || self.metadata.name.size() + (has(self.spec.node) && has(self.spec.node.kubeletDir) ? self.spec.node.kubeletDir.size() : 16) <= 80")
         .message("metadata.name and spec.node.kubeletDir may have at most 80 characters together: the kubelet's plugin sockets lie below them, and the path of a socket is limited to 107 characters"),
-    validation = Rule::new("self.spec.adoption.mode != 'Migrate' || self.spec.node.registration == 'Integrated'")
+    validation = Rule::new("!(has(self.spec.adoption) && has(self.spec.adoption.mode) && self.spec.adoption.mode == 'Migrate') || !(has(self.spec.node) && has(self.spec.node.registration)) || self.spec.node.registration == 'Integrated'")
         .message("adoption.mode Migrate needs node.registration Integrated: two registrars on a node would take the driver from each other"),
-    validation = Rule::new("self.spec.adoption.mode != 'Migrate' || self.metadata.name == 'cinder.csi.openstack.org'")
+    validation = Rule::new("!(has(self.spec.adoption) && has(self.spec.adoption.mode) && self.spec.adoption.mode == 'Migrate') || self.metadata.name == 'cinder.csi.openstack.org'")
         .message("adoption.mode Migrate is for the object with the name of the Go driver, cinder.csi.openstack.org: volumes refer to their driver by its name"),
 )]
-#[cfg_attr(test, kube(cel))]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
     "has(self.clusterID) == has(oldSelf.clusterID) && (!has(self.clusterID) || self.clusterID == oldSelf.clusterID)"
@@ -146,14 +145,14 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub adoption: Adoption,
 
-    /// Beginning of the names of everything that is made for the driver, where another one than the operator's is wanted. When
-    /// it is not given: cinder-csi for the usual name of the driver, cinder-csi- and 8 digits made of the name for others.
+    /// Beginning of the names of everything that is made for the driver. Defaults to cinder-csi for the usual name of the
+    /// driver, and to cinder-csi- and 8 digits made of the name for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 30), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub instance_name: Option<String>,
 
-    /// The namespace where the driver runs and where the Secrets and ConfigMaps are that this spec names; the operator's own when it
-    /// is not given. It must exist, and the operator must have its role there and be told of it (--operand-namespaces); condition
+    /// The namespace where the driver runs and where the Secrets and ConfigMaps are that this spec names. Defaults to the
+    /// operator's own. It must exist, and the operator must have its role there and be told of it (--operand-namespaces); condition
     /// Degraded says what is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
@@ -167,8 +166,8 @@ pub struct CinderCSIDriverSpec {
     #[serde(default)]
     pub log_format: LogFormat,
 
-    /// Identifies this cluster in the metadata of every volume in Cinder (cinder.csi.openstack.org/cluster). When it
-    /// is not given, the uid of the namespace kube-system serves. To take over the volumes of the Go driver, give the
+    /// Identifies this cluster in the metadata of every volume in Cinder (cinder.csi.openstack.org/cluster).
+    /// Defaults to the uid of the namespace kube-system. To take over the volumes of the Go driver, give the
     /// value of its flag --cluster.
     #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(
@@ -246,7 +245,7 @@ pub struct CinderCSIDriverSpec {
 }
 
 impl CinderCSIDriverSpec {
-    /// A spec with `clouds` and the defaults of the schema in everything else.
+    /// A spec with `clouds` and the defaults in everything else.
     pub fn new(clouds: Vec<Cloud>) -> Self {
         Self {
             management_state: ManagementState::default(),

@@ -33,7 +33,6 @@ use crate::{
     error::ReconcileError,
     events::Notice,
     guard,
-    moved::moved,
     objects::{Key, Owner, kind},
     observe::{self, NodesView, OptionalApi, view},
     operands::{DriverCredentials, Operand, operands, overridden},
@@ -500,10 +499,9 @@ impl Pass<'_> {
         notices.extend(status::notices(previous, next));
         // It stays true for days: told once a day, and not as a change.
         notices.retain(|notice| notice.reason != status::EXPIRING);
-        for notice in [status::expiring(next), moved(&self.driver.metadata)]
-            .into_iter()
-            .flatten()
-        {
+        let definition = context.cluster.wrong_definition();
+        let definition = definition.map(|note| Notice::warning("CRDMismatch", "Observe", note));
+        for notice in [status::expiring(next), definition].into_iter().flatten() {
             context.events.remind(&self.driver.object_ref(&()), notice).await;
         }
         for notice in notices {

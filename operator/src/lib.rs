@@ -33,7 +33,6 @@ pub mod images;
 pub mod leader;
 pub mod metrics;
 pub mod monitoring;
-pub mod moved;
 pub mod objects;
 pub mod observe;
 pub mod operands;

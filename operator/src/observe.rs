@@ -2,6 +2,7 @@
 
 mod apis;
 mod classes;
+mod crd;
 mod index;
 mod installation;
 mod nodes;

@@ -32,7 +32,7 @@ pub enum Error {
         source: serde_yaml::Error,
     },
     /// The object is something else, or has other fields.
-    #[error("{path} is no CinderCSIDriver of csi.openstack.org/v1alpha1: {source}", path = path.display())]
+    #[error("{path} is no CinderCSIDriver of csi.openstack.org/v1beta1: {source}", path = path.display())]
     Decode {
         /// The file.
         path: PathBuf,
@@ -104,7 +104,7 @@ pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, Error> {
         source,
     };
     let (api_version, kind) = (&value["apiVersion"], &value["kind"]);
-    if api_version != "csi.openstack.org/v1alpha1" || kind != "CinderCSIDriver" {
+    if api_version != "csi.openstack.org/v1beta1" || kind != "CinderCSIDriver" {
         return Err(decode(serde::de::Error::custom(format!(
             "it is {kind} of {api_version}"
         ))));

@@ -32,8 +32,8 @@ pub struct Cloud {
     #[schemars(length(min = 1, max = 255))]
     pub region: Option<String>,
 
-    /// The certificates of the authorities that signed the cloud's endpoints, in PEM. When it is not given, those of the
-    /// driver's image serve.
+    /// The certificates of the authorities that signed the cloud's endpoints, in PEM. Defaults to those of the
+    /// driver's image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
 

@@ -13,22 +13,22 @@ use super::cloud::CaBundleRef;
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockStorage {
-    /// How many volumes of the driver a node may have. When it is not given, every node counts what its bus has room for.
+    /// How many volumes of the driver a node may have. Defaults to what the node counts that its bus has room for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub node_volume_attach_limit: Option<u32>,
 
-    /// Whether a raw device that grew is looked at again on its node; true when it is not given.
+    /// Whether a raw device that grew is looked at again on its node. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rescan_on_resize: Option<bool>,
 
-    /// Whether zones of volumes are of no interest, where Nova can attach volumes of any zone. When it is not given, what a
+    /// Whether zones of volumes are of no interest, where Nova can attach volumes of any zone. Defaults to what a
     /// cloud.conf among the credentials says.
     #[serde(rename = "ignoreVolumeAZ", default, skip_serializing_if = "Option::is_none")]
     pub ignore_volume_az: Option<bool>,
 
-    /// Whether nothing is asked of Cinder that needs a microversion, for a cloud whose Cinder mistakes them. When it
-    /// is not given, what a cloud.conf among the credentials says.
+    /// Whether nothing is asked of Cinder that needs a microversion, for a cloud whose Cinder mistakes them. Defaults
+    /// to what a cloud.conf among the credentials says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_volume_microversion: Option<bool>,
 }

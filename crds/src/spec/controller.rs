@@ -14,8 +14,8 @@ use super::sidecars::SidecarSettings;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerSpec {
-    /// How many pods run; one of them works at a time, the others wait to take over. When it is not given: two if the
-    /// cluster has at least two nodes, else one.
+    /// How many pods run; one of them works at a time, the others wait to take over. Defaults to two if the
+    /// cluster has at least two nodes, else to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 5))]
     pub replicas: Option<i32>,
@@ -29,16 +29,16 @@ pub struct ControllerSpec {
     #[schemars(extend("maxProperties" = 32))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints that the pods tolerate. When it is not given, those of control plane nodes.
+    /// Taints that the pods tolerate. Defaults to those of control plane nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
 
-    /// Where the pods run best. When it is not given, they avoid each other's nodes.
+    /// Where the pods run best. Defaults to pods that avoid each other's nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
-    /// How the pods spread over the cluster. When it is not given, over its zones where that is possible.
+    /// How the pods spread over the cluster. Defaults to its zones, where that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
@@ -68,7 +68,8 @@ pub struct ControllerSpec {
     #[schemars(range(min = 1024, max = 65530))]
     pub http_port: u16,
 
-    /// Resources of the driver's container. When it is not given: requests of 10m CPU and 32Mi memory, no limits.
+    /// Resources of the driver's container. Defaults to requests of 10m CPU and 32Mi memory, without
+    /// limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 

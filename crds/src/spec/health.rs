@@ -11,8 +11,8 @@ const DURATION: &str = r"^([1-9][0-9]*(s|m|h|d))+$";
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
-    /// How often good credentials are tried again by a login, as in 5m. When it is not given, as the operator's flag
-    /// --credentials-check-interval says (5m).
+    /// How often good credentials are tried again by a login, as in 5m. Defaults to the operator's flag
+    /// --credentials-check-interval (5m).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = DURATION))]
     pub credential_check_interval: Option<String>,
@@ -52,7 +52,7 @@ impl Default for Health {
 /// When a quota is called scarce.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.warn < self.critical").message("warn must be less than critical"))]
+#[x_kube(validation = Rule::new("(has(self.warn) ? self.warn : 80) < (has(self.critical) ? self.critical : 95)").message("warn must be less than critical"))]
 pub struct QuotaHealth {
     /// How often quotas, zones, volume types and versions of the services are read.
     #[serde(default = "quota_interval")]

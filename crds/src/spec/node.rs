@@ -16,7 +16,7 @@ pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The pods that mount volumes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.registration != 'Sidecar' || self.httpPort <= 65533")
+#[x_kube(validation = Rule::new("!(has(self.registration) && self.registration == 'Sidecar') || !has(self.httpPort) || self.httpPort <= 65533")
     .message("with registration Sidecar the two ports after httpPort are used too: it can be 65533 at most"))]
 pub struct NodeSpec {
     /// The kubelet's root directory on the nodes: /var/lib/kubelet, or for example /var/lib/k0s/kubelet with k0s and
@@ -42,7 +42,7 @@ pub struct NodeSpec {
     #[schemars(extend("maxProperties" = 32))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints that the pods tolerate. When it is not given, all: a node without the driver cannot unmount its volumes.
+    /// Taints that the pods tolerate. Defaults to all: a node without the driver cannot unmount its volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
@@ -66,7 +66,8 @@ pub struct NodeSpec {
     #[schemars(extend("maxProperties" = 32))]
     pub pod_annotations: BTreeMap<String, String>,
 
-    /// Resources of the driver's container. When it is not given: requests of 10m CPU and 16Mi memory, no limits.
+    /// Resources of the driver's container. Defaults to requests of 10m CPU and 16Mi memory, without
+    /// limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
@@ -160,7 +161,7 @@ pub struct StartupTaint {
     #[serde(default)]
     pub enabled: bool,
 
-    /// Key of the taint; the driver's name followed by /agent-not-ready when it is not given. Its value and its effect do not
+    /// Key of the taint. Defaults to the driver's name followed by /agent-not-ready. Its value and its effect do not
     /// matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(

@@ -18,7 +18,7 @@ pub struct Snapshots {
     #[serde(default)]
     pub mode: SnapshotsMode,
 
-    /// The VolumeSnapshotClasses that the operator keeps. When it is not given: one, named as the usual StorageClass. An
+    /// The VolumeSnapshotClasses that the operator keeps. Defaults to one, named as the usual StorageClass. An
     /// empty list means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
@@ -30,7 +30,7 @@ pub struct Snapshots {
     pub classes: Option<Vec<SnapshotClass>>,
 
     /// The VolumeGroupSnapshotClasses that the operator keeps, where the cluster knows them (groupsnapshot.storage.k8s.io/v1).
-    /// When it is not given: one, named as the usual StorageClass. An empty list means none.
+    /// Defaults to one, named as the usual StorageClass. An empty list means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
@@ -88,12 +88,12 @@ pub struct SnapshotClass {
     #[serde(default)]
     pub incremental: bool,
 
-    /// The zone of the backup service. When it is not given, Cinder chooses.
+    /// The zone of the backup service. Defaults to Cinder's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub availability: Option<String>,
 
-    /// How long a backup may take for each GiB, in seconds; 20 when it is not given.
+    /// How long a backup may take for each GiB, in seconds. Defaults to 20.
     #[serde(
         rename = "backupMaxDurationSecondsPerGB",
         default,
@@ -104,7 +104,7 @@ pub struct SnapshotClass {
 }
 
 impl SnapshotClass {
-    /// A class of this name with the defaults of the schema in everything else.
+    /// A class of this name with the defaults in everything else.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -146,15 +146,15 @@ pub struct GroupSnapshotClass {
     #[serde(default)]
     pub deletion_policy: ReclaimPolicy,
 
-    /// Name or id of the Cinder group type, which must have consistent_group_snapshot_enabled. When it is not given, the
-    /// driver takes the first such type, where Cinder shows it which ones are.
+    /// Name or id of the Cinder group type, which must have consistent_group_snapshot_enabled. Defaults to
+    /// the first such type, where Cinder shows it which ones are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub group_type: Option<String>,
 }
 
 impl GroupSnapshotClass {
-    /// A class of this name with the defaults of the schema in everything else.
+    /// A class of this name with the defaults in everything else.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -25,9 +25,8 @@ pub struct StorageClasses {
     #[serde(default)]
     pub default: DefaultStorageClass,
 
-    /// One entry per class. When it is not given: one class with Cinder's default volume type, named cinder (or, for a
+    /// One entry per class. Defaults to one class with Cinder's default volume type, named cinder (or, for a
     /// driver of another name, as everything else that is made for it). An empty list means no class.
-    // No default in the schema: server-side apply would merge it with the classes that somebody names later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(
@@ -67,7 +66,7 @@ pub struct DefaultStorageClass {
     #[serde(default)]
     pub policy: DefaultClassPolicy,
 
-    /// Name of the class. When it is not given: the item with isDefault, else the first item.
+    /// Name of the class. Defaults to the item with isDefault, else to the first item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: Option<String>,
@@ -94,7 +93,7 @@ pub struct FromVolumeTypes {
     #[serde(default)]
     pub enabled: bool,
 
-    /// Only types whose whole name matches this regular expression (RE2) get a class. When it is not given, all.
+    /// Only types whose whole name matches this regular expression (RE2) get a class. Defaults to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(validation = Rule::new("'x'.matches(self) in [true, false]").message("include must be a regular expression"))]
@@ -106,7 +105,7 @@ pub struct FromVolumeTypes {
     #[x_kube(validation = Rule::new("'x'.matches(self) in [true, false]").message("exclude must be a regular expression"))]
     pub exclude: Option<String>,
 
-    /// What the names of these classes begin with. When it is not given: cinder- (or, for a driver of another name, what
+    /// What the names of these classes begin with. Defaults to cinder- (or, for a driver of another name, what
     /// the names of all its objects begin with). The rest is the type's name in lower case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[-a-z0-9])?$"))]
@@ -132,12 +131,12 @@ pub struct StorageClassItem {
     #[serde(default)]
     pub is_default: bool,
 
-    /// Name or id of the Cinder volume type. When it is not given, Cinder's default.
+    /// Name or id of the Cinder volume type. Defaults to Cinder's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub volume_type: Option<String>,
 
-    /// Availability zone of Cinder for all volumes of the class. When it is not given, the zone of the node that the pod
+    /// Availability zone of Cinder for all volumes of the class. Defaults to the zone of the node that the pod
     /// is scheduled to, or Cinder's default without topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
@@ -184,7 +183,7 @@ pub struct StorageClassItem {
 }
 
 impl StorageClassItem {
-    /// A class of this name with the defaults of the schema in everything else.
+    /// A class of this name with the defaults in everything else.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -18,7 +18,7 @@ pub struct Topology {
     #[serde(default)]
     pub mode: TopologyMode,
 
-    /// How often the zones are compared, as in 10m or 1h; 10m when it is not given. A new result counts once it has come
+    /// How often the zones are compared, as in 10m or 1h. A new result counts once it has come
     /// three times in a row.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 16), regex(pattern = r"^([1-9][0-9]*(s|m|h))+$"))]

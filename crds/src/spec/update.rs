@@ -10,7 +10,7 @@ const VERSION: &str = r"^v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0
 /// How the driver follows the operator to another version. Changes of this spec are carried out at once in any case.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!self.allowDowngrade || self.policy == 'Manual'")
+#[x_kube(validation = Rule::new("!(has(self.allowDowngrade) && self.allowDowngrade) || has(self.policy) && self.policy == 'Manual'")
     .message("allowDowngrade works only with policy Manual, where approvedVersion names the older version"))]
 pub struct Update {
     /// Automatic: the driver follows as soon as the operator runs in another version. Manual: it stays as it is until

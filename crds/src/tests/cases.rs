@@ -32,7 +32,7 @@ pub(crate) struct Update {
 /// The smallest object that works.
 pub(crate) fn smallest() -> Value {
     json!({
-        "apiVersion": "csi.openstack.org/v1alpha1",
+        "apiVersion": "csi.openstack.org/v1beta1",
         "kind": "CinderCSIDriver",
         "metadata": { "name": "cinder.csi.openstack.org" },
         "spec": { "clouds": [{ "credentialsSecretRef": { "name": "openstack-credentials" } }] },

@@ -564,14 +564,13 @@ async fn a_node_that_has_just_joined_leaves_the_driver_available() {
 
 #[rstest]
 #[case::of_the_operators_choice(&[], "ContainersMissing")]
-#[case::of_the_spec(&["attacher", "provisioner"], "")]
+#[case::of_the_spec(&["csi-attacher", "csi-provisioner"], "")]
 #[tokio::test]
 async fn a_controller_lacks_the_containers_that_are_wanted(#[case] disabled: &[&str], #[case] reason: &str) {
     let world = World::managed();
     let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
-    for sidecar in disabled {
-        spec["controller"]["sidecars"][sidecar] = json!({"enabled": false});
-    }
+    let settings = disabled.iter().map(|name| json!({"name": name, "enabled": false}));
+    spec["controller"]["sidecars"] = settings.collect();
     world.api.change(DRIVER, "/spec", spec);
     world.reconcile().await.expect("reconciled");
     let mut deployment = world.api.get(DEPLOYMENT).expect("the controller");

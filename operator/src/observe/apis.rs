@@ -20,7 +20,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Concerns, wake::Wake, watches::hear};
+use super::{Concerns, crd, wake::Wake, watches::hear};
 use crate::operands::{KINDS, Kind};
 
 /// Between two looks.
@@ -179,11 +179,12 @@ impl OptionalApis {
     }
 }
 
-/// Looks at the optional APIs until the task is aborted, and watches the operator's objects of those that are served.
+/// Looks at the optional APIs and at the operator's own definition until the task is aborted, and watches the operator's objects of those that are served.
 pub(super) async fn follow(
     client: Client,
     namespaces: Vec<String>,
     apis: watch::Sender<OptionalApis>,
+    definition: watch::Sender<Option<String>>,
     is_ready: watch::Sender<bool>,
     wake: Wake,
 ) {
@@ -224,7 +225,7 @@ pub(super) async fn follow(
             }
         }
         while watches.try_join_next().is_some() {}
-        if before != now {
+        if crd::look(&client, &definition).await || before != now {
             wake.send(Concerns::All);
         }
         if is_complete {
@@ -345,9 +346,17 @@ mod tests {
         let (path, names) = ("/apis/storage.k8s.io/v1", ["volumeattributesclasses"]);
         let client = mk_client(vec![(path, 200, mk_list("storage.k8s.io/v1", &names))]);
         let (apis, mut told) = watch::channel(OptionalApis::default());
+        let (definition, _) = watch::channel(None);
         let (is_ready, mut ready) = watch::channel(false);
         let (wake, mut woken) = wake_ups();
-        let following = tokio::spawn(follow(client, vec!["cinder-csi".to_owned()], apis, is_ready, wake));
+        let following = tokio::spawn(follow(
+            client,
+            vec!["cinder-csi".to_owned()],
+            apis,
+            definition,
+            is_ready,
+            wake,
+        ));
 
         ready.wait_for(|ready| *ready).await.expect("a first look");
         assert!(told.borrow_and_update().volume_attributes_classes);

@@ -62,6 +62,8 @@ pub struct Cluster {
     /// When a list brought something last.
     progress: watch::Sender<Instant>,
     apis: watch::Receiver<OptionalApis>,
+    /// What is wrong with the CustomResourceDefinition.
+    definition: watch::Sender<Option<String>>,
     watches: JoinSet<()>,
 }
 
@@ -74,6 +76,7 @@ impl Cluster {
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
+            definition: watch::channel(None).0,
             watches: JoinSet::new(),
         };
         cluster.start::<NodeObject>("nodes", client, wake);
@@ -98,6 +101,7 @@ impl Cluster {
             ready: Vec::new(),
             progress: watch::channel(Instant::now()).0,
             apis: watch::channel(OptionalApis::default()).1,
+            definition: watch::channel(None).0,
             watches: JoinSet::new(),
         }
     }
@@ -175,8 +179,15 @@ impl Cluster {
         self.ready.push(("API groups", ready));
         let (told, apis) = watch::channel(OptionalApis::default());
         self.apis = apis;
-        self.watches
-            .spawn(apis::follow(client.clone(), namespaces.to_vec(), told, is_ready, wake));
+        let definition = self.definition.clone();
+        self.watches.spawn(apis::follow(
+            client.clone(),
+            namespaces.to_vec(),
+            told,
+            definition,
+            is_ready,
+            wake,
+        ));
     }
 
     /// Waits until every first list has come, for as long as they go on.
@@ -207,6 +218,17 @@ impl Cluster {
     /// The optional APIs that are served, as they were seen last.
     pub fn apis(&self) -> OptionalApis {
         *self.apis.borrow()
+    }
+
+    /// Pretends that something is wrong with the CustomResourceDefinition.
+    #[cfg(test)]
+    pub(crate) fn set_wrong_definition(&self, difference: &str) {
+        self.definition.send_replace(Some(difference.to_owned()));
+    }
+
+    /// What is wrong with the CustomResourceDefinition that the cluster has, if anything.
+    pub fn wrong_definition(&self) -> Option<String> {
+        self.definition.borrow().clone()
     }
 
     /// Reads the index. Nothing may wait inside.

@@ -160,8 +160,8 @@ pub static EVENTS: &[EventReason] = &[
     ),
     row(
         Warning,
-        "FieldMoved",
-        "The object is applied with a field that is elsewhere in this version and has no effect; once a day.",
+        "CRDMismatch",
+        "The CustomResourceDefinition is of another release than the operator; apply that of the operator's; once a day.",
     ),
     row(
         Warning,

@@ -36,7 +36,7 @@ const DRIVER: &str = "cinder.csi.openstack.org";
 const NAMESPACE: &str = "cinder-csi";
 const ACCOUNT: &str = "cinder-csi-operator";
 const SECRET: &str = "openstack-credentials";
-const OBJECTS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
+const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 /// Says, with the object's uid, that the volumes are meant to be looked for in another project from now on.
 const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
@@ -221,7 +221,7 @@ impl World {
         let secrets = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
         self.api.create(&secrets, &secret).await?;
         let driver = json!({
-            "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+            "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
             "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}]},
         });
         let made = self.api.create(OBJECTS, &driver).await?;

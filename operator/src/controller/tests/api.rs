@@ -16,7 +16,7 @@ use crate::objects::FIELD_MANAGER;
 type Handle = tower_test::mock::Handle<Request<Body>, Response<Body>>;
 
 /// Path of the only `CinderCSIDriver`.
-pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers/cinder.csi.openstack.org";
+pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
 
 #[derive(Debug, Default)]
 struct State {

@@ -242,12 +242,12 @@ async fn objects(reached: &mut Reached) {
     world.put_snapshot_controller();
     world.tell(reached).await;
 
-    // Who writes the object has a field where an earlier version had it.
+    // The definition of another release.
     let world = World::managed();
-    let applied = json!({"spec": {"node": {"maxUnavailable": 2}}}).to_string();
-    let mut driver = world.api.get(DRIVER).expect("the driver");
-    driver["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
-    world.api.put(DRIVER, driver);
+    world
+        .context
+        .cluster
+        .set_wrong_definition("apply the definition of this release");
     world.tell(reached).await;
 
     let world = World::managed();

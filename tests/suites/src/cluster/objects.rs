@@ -8,7 +8,7 @@ use super::{CLASS, DRIVER, SECRET, USERS};
 /// A driver with one cloud and one class.
 pub(super) fn good_driver() -> Value {
     json!({
-        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
         "spec": {
             "managementState": "Managed",
             "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "clouds.yaml"}, "cloudName": "openstack"}],

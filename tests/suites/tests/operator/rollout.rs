@@ -169,30 +169,34 @@ pub(crate) async fn an_update_begins_in_its_window_and_goes_on_after_it(world: &
     Ok(())
 }
 
-pub(crate) async fn who_still_applies_a_field_that_has_moved_is_told(world: &World) -> Result<()> {
-    let operator = world.start_operator("moved", &[]).await?;
+pub(crate) async fn a_definition_of_another_release_is_told_with_the_remedy(world: &World) -> Result<()> {
+    let hash = |hash: &str| json!({"metadata": {"annotations": {"csi.openstack.org/schema-hash": hash}}});
+    let own = world.api.get(DEFINITION).await?["metadata"]["annotations"]["csi.openstack.org/schema-hash"].take();
+    let own = own.as_str().context("the definition has no hash")?.to_owned();
+    world.api.merge(DEFINITION, &hash("0123456789abcdef")).await?;
+    let operator = world.start_operator("definition", &[]).await?;
     world.ask_for_driver(json!({})).await?;
-    let applied = json!({"spec": {"node": {"maxUnavailable": 3}}}).to_string();
-    let annotation = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
-    world
-        .api
-        .merge(OBJECT, &json!({"metadata": {"annotations": annotation}}))
-        .await?;
     wait_for("the event", PATIENCE, async || {
         let list = world
             .api
             .get("/apis/events.k8s.io/v1/namespaces/default/events")
             .await?;
         let mut events = list["items"].as_array().into_iter().flatten();
-        let event = events.find(|event| event["reason"] == "FieldMoved");
+        let event = events.find(|event| event["reason"] == "CRDMismatch");
         let note = event.context("there is none")?["note"].as_str().unwrap_or_default();
-        ensure!(note.contains("it is spec.node.update.maxUnavailable now"), "{note}");
+        ensure!(
+            note.contains("schema 0123456789abcdef") && note.contains(&own) && note.contains("-k config/crd"),
+            "{note}"
+        );
         Ok(())
     })
     .await?;
     operator.process.stop().await?;
-    Ok(())
+    world.api.merge(DEFINITION, &hash(&own)).await.map(drop)
 }
+
+/// The operator's own CustomResourceDefinition.
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
 
 /// The hour of day in UTC so far from now, and its beginning as the operator tells times.
 fn hour(offset: &str) -> Result<(String, String)> {

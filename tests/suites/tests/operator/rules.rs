@@ -8,7 +8,7 @@ use crate::api::Refusal;
 use crate::cases::{cases, smallest, updates, with};
 use crate::world::World;
 
-const DRIVERS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
+const DRIVERS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 
 pub(crate) async fn the_api_server_accepts_and_refuses_what_the_table_says(world: &World) -> Result<()> {
     let mut wrong = Vec::new();

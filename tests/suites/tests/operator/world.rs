@@ -24,8 +24,8 @@ pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
 /// Where the operator and its operands live.
 pub(crate) const NAMESPACE: &str = "cinder-csi";
 /// The path of the object under test.
-pub(crate) const OBJECT: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers/cinder.csi.openstack.org";
-const OBJECTS: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers";
+pub(crate) const OBJECT: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
+const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
@@ -151,7 +151,7 @@ impl World {
     /// The object with this spec beside the clouds.
     pub(crate) async fn ask_for_driver(&self, spec: Value) -> Result<()> {
         let mut object = json!({
-            "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+            "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
             "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}]},
         });
         for (field, value) in spec.as_object().into_iter().flatten() {

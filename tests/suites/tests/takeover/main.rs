@@ -73,7 +73,7 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
     let conf = site.cluster().kubectl(&words).await?;
     site.world.secret("cloud.conf", &conf).await?;
     let object = json!({
-        "apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
         "spec": {
             "clusterID": go::CLUSTER_ID,
             "clouds": [{"credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}],

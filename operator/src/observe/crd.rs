@@ -1,0 +1,84 @@
+//! Whether the CustomResourceDefinition of the cluster is the one that this operator was built with.
+//!
+//! `kubectl apply` of another release brings it, and a chart that leaves definitions alone does not. The API server drops what
+//! an older one does not know, without a word: fields that an administrator sets, and parts of the status at each write.
+
+use std::time::Duration;
+
+use cinder_csi_crds::{GROUP, PLURAL, SCHEMA_HASH_ANNOTATION, schema_hash};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, api::ObjectMeta};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::args::VERSION;
+
+/// How long one answer may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is wrong with the definition, with the remedy; `None` for that of this release.
+pub(super) fn difference(definition: &ObjectMeta) -> Option<String> {
+    let annotations = definition.annotations.as_ref();
+    let installed = annotations.and_then(|annotations| annotations.get(SCHEMA_HASH_ANNOTATION));
+    let own = schema_hash();
+    (installed != Some(&own)).then(|| {
+        format!(
+            "the CustomResourceDefinition {PLURAL}.{GROUP} is not the one of this operator's version {VERSION} (schema {}, and not {own}): \
+             the API server drops fields that it does not know. Apply the definition of this release: kubectl apply --server-side -k \
+             config/crd, or helm upgrade with the chart of this release",
+            installed.map_or("unknown", String::as_str)
+        )
+    })
+}
+
+/// Looks at the definition; whether something else is known than before. A look that fails changes nothing.
+pub(super) async fn look(client: &Client, known: &watch::Sender<Option<String>>) -> bool {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = format!("{PLURAL}.{GROUP}");
+    let answer = tokio::time::timeout(LIMIT, api.get_metadata(&name)).await;
+    let answer = answer.map_err(|error| error.to_string());
+    let found = match answer.and_then(|answer| answer.map_err(|error| error.to_string())) {
+        Ok(definition) => difference(&definition.metadata),
+        Err(error) => {
+            warn!(name, %error, "cannot tell whether the CustomResourceDefinition is the one of this release");
+            return false;
+        }
+    };
+    let is_news = known.send_if_modified(|known| std::mem::replace(known, found.clone()) != found);
+    match found {
+        Some(difference) if is_news => warn!("{difference}"),
+        None if is_news => info!(name, "the CustomResourceDefinition is the one of this release"),
+        _ => {}
+    }
+    is_news
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::of_this_release(Some(schema_hash()), None)]
+    #[case::of_another(Some("0123456789abcdef".to_owned()), Some("schema 0123456789abcdef"))]
+    #[case::of_before_there_was_a_hash(None, Some("schema unknown"))]
+    fn a_definition_of_another_release_is_told_with_the_remedy(
+        #[case] hash: Option<String>,
+        #[case] expected: Option<&str>,
+    ) {
+        let metadata = ObjectMeta {
+            annotations: hash.map(|hash| BTreeMap::from([(SCHEMA_HASH_ANNOTATION.to_owned(), hash)])),
+            ..ObjectMeta::default()
+        };
+
+        let difference = difference(&metadata);
+
+        assert_eq!(difference.is_some(), expected.is_some());
+        if let (Some(text), Some(part)) = (difference, expected) {
+            assert!(text.contains(part) && text.contains("-k config/crd"), "{text}");
+        }
+    }
+}
