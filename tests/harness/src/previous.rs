@@ -9,9 +9,22 @@ use anyhow::{Context, Result, ensure};
 use crate::run::cache_directory;
 use crate::{Command, Product, Progress, workspace_root};
 
-/// The last commit of version 0.1.0: with another CustomResourceDefinition, and other arguments for driver and operator.
-const COMMIT: &str = "95df289306ebf79d81e9d93b6cf372598d1b4857";
-const VERSION: &str = "0.1.0";
+/// A version that was.
+struct Past {
+    commit: &'static str,
+    version: &'static str,
+}
+
+/// The version before this one: the first commit whose API is `v1beta1`. The workspace has a later version than this.
+const PREVIOUS: Past = Past {
+    commit: "35a709e4224cf4e3a0bafceed5a2cf68b4c521b2",
+    version: "0.2.0",
+};
+/// The last commit whose API was `v1alpha1`.
+const LAST_ALPHA: Past = Past {
+    commit: "70c2654a4802de3f11318d5df6e368a45cf7687c",
+    version: "0.2.0",
+};
 const PROGRAMS: [&str; 2] = ["cinder-csi-driver", "cinder-csi-operator"];
 
 /// A cold build takes 4 minutes on two idle cores.
@@ -21,14 +34,24 @@ impl Product {
     /// The version before this one. It is built once, without debugging information, and kept in the cache directory; the commit
     /// comes from the history of the repository that this is run in.
     pub async fn previous(progress: &Progress) -> Result<Self> {
-        let (kept, source, _lock) = kept().await?;
+        Self::past(&PREVIOUS, progress).await
+    }
+
+    /// The last version with the API `v1alpha1`, in the same way.
+    pub async fn last_alpha(progress: &Progress) -> Result<Self> {
+        Self::past(&LAST_ALPHA, progress).await
+    }
+
+    async fn past(past: &Past, progress: &Progress) -> Result<Self> {
+        let (kept, source, _lock) = kept(past).await?;
         let built = kept.join("programs");
         if !built.exists() {
-            progress.say(format!("building version {VERSION} (minutes when cold)"));
+            let Past { commit, version } = past;
+            progress.say(format!("building version {version} of {commit} (minutes when cold)"));
             build(&source, &kept.join("target"), &built).await?;
         }
         Ok(Self {
-            version: VERSION.to_owned(),
+            version: past.version.to_owned(),
             driver: built.join(PROGRAMS[0]),
             operator: built.join(PROGRAMS[1]),
             source,
@@ -38,12 +61,12 @@ impl Product {
 
 /// The sources of the version before this one, for what needs its manifests alone.
 pub async fn previous_source() -> Result<PathBuf> {
-    kept().await.map(|(_, source, _)| source)
+    kept(&PREVIOUS).await.map(|(_, source, _)| source)
 }
 
 /// Where what belongs to that version is kept, its sources there, and the lock of both.
-async fn kept() -> Result<(PathBuf, PathBuf, fs::File)> {
-    let kept = cache_directory().join("previous").join(&COMMIT[..8]);
+async fn kept(past: &Past) -> Result<(PathBuf, PathBuf, fs::File)> {
+    let kept = cache_directory().join("previous").join(&past.commit[..8]);
     fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
     // Others may want the same at this moment; the lock goes with the program that holds it.
     let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
@@ -54,24 +77,24 @@ async fn kept() -> Result<(PathBuf, PathBuf, fs::File)> {
     let lock = lock.context("cannot lock")?;
     let source = kept.join("source");
     if !source.exists() {
-        check_out(&source).await?;
+        check_out(past.commit, &source).await?;
     }
     Ok((kept, source, lock))
 }
 
 /// Writes the files of the commit, all or nothing.
-async fn check_out(source: &Path) -> Result<()> {
+async fn check_out(commit: &str, source: &Path) -> Result<()> {
     let script = "rm -rf \"$1.new\"; mkdir \"$1.new\"; git archive \"$2\" | tar -x -C \"$1.new\"; mv \"$1.new\" \"$1\"";
     Command::new("bash")
         .args(["-euo", "pipefail", "-c", script, "check-out"])
         .arg(source)
-        .arg(COMMIT)
+        .arg(commit)
         .directory(workspace_root())
         .output()
         .await
         .map(drop)
         .with_context(|| {
-            format!("cannot read commit {COMMIT}, the version before this one: the whole history of the repository is needed (git fetch --unshallow)")
+            format!("cannot read commit {commit}, an earlier version: the whole history of the repository is needed (git fetch --unshallow)")
         })
 }
 
