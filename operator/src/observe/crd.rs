@@ -65,7 +65,7 @@ mod tests {
     #[case::of_this_release(Some(schema_hash()), None)]
     #[case::of_another(Some("0123456789abcdef".to_owned()), Some("schema 0123456789abcdef"))]
     #[case::of_before_there_was_a_hash(None, Some("schema unknown"))]
-    fn a_definition_of_another_release_is_told_with_the_remedy(
+    fn a_definition_of_another_release_is_reported_with_the_remedy(
         #[case] hash: Option<String>,
         #[case] expected: Option<&str>,
     ) {

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         rollout::a_rollout_whose_pods_do_not_come_up_stops_and_says_so,
         rollout::an_update_waits_for_approval_and_leads_back_only_when_allowed,
         rollout::an_update_begins_in_its_window_and_goes_on_after_it,
-        rollout::a_definition_of_another_release_is_told_with_the_remedy,
+        rollout::a_definition_of_another_release_is_reported_with_the_remedy,
         states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,
         states::the_plugin_diff_reports_changes_by_its_exit_status,
         states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,

@@ -169,7 +169,7 @@ pub(crate) async fn an_update_begins_in_its_window_and_goes_on_after_it(world: &
     Ok(())
 }
 
-pub(crate) async fn a_definition_of_another_release_is_told_with_the_remedy(world: &World) -> Result<()> {
+pub(crate) async fn a_definition_of_another_release_is_reported_with_the_remedy(world: &World) -> Result<()> {
     let hash = |hash: &str| json!({"metadata": {"annotations": {"csi.openstack.org/schema-hash": hash}}});
     let own = world.api.get(DEFINITION).await?["metadata"]["annotations"]["csi.openstack.org/schema-hash"].take();
     let own = own.as_str().context("the definition has no hash")?.to_owned();
