@@ -32,6 +32,7 @@ use crate::{
     objects::{FIELD_MANAGER, Key, kind},
     operands::{KINDS, MANAGED_BY_LABEL},
     plan::{APPLIED_HASH, Action, Desired, Kept, Left, Plan, Unrepairable, differences, uid_of},
+    reasons::Event,
 };
 
 /// Pauses between the tries to make an object anew whose predecessor was deleted: nobody can do without it for long.
@@ -431,7 +432,7 @@ pub async fn carry_out(writer: &Writer, plan: &Plan, live: &BTreeMap<Key, Value>
     if !created.is_empty() {
         outcome.notices.insert(
             0,
-            Notice::normal("Created", "Apply", format!("created {}", created.join(", "))),
+            Notice::new(Event::Created, format!("created {}", created.join(", "))),
         );
     }
     outcome
@@ -475,7 +476,7 @@ async fn carry_out_one(
             write(writer, desired, Some(uid), &kept, outcome).await?;
             outcome
                 .notices
-                .push(Notice::normal("Updated", "Apply", format!("updated {}", desired.key)));
+                .push(Notice::new(Event::Updated, format!("updated {}", desired.key)));
         }
         Action::Repair { desired, uid, fields } => {
             write(writer, desired, Some(uid), &kept, outcome).await?;
@@ -485,7 +486,7 @@ async fn carry_out_one(
                     desired.key,
                     fields.join(", ")
                 );
-                outcome.notices.push(Notice::normal("DriftRepaired", "Apply", sentence));
+                outcome.notices.push(Notice::new(Event::DriftRepaired, sentence));
                 outcome.repaired.push(desired.key.kind);
             }
         }
@@ -502,13 +503,13 @@ async fn carry_out_one(
                 desired.key,
                 fields.join(", ")
             );
-            outcome.notices.push(Notice::normal("Recreated", "Apply", sentence));
+            outcome.notices.push(Notice::new(Event::Recreated, sentence));
             note(desired, made, outcome);
         }
         Action::Prune { key, uid } => {
             writer.delete(key, uid).await?;
             let sentence = format!("removed {key}, which is no longer wanted");
-            outcome.notices.push(Notice::normal("Pruned", "Apply", sentence));
+            outcome.notices.push(Notice::new(Event::Pruned, sentence));
             outcome.written.insert(key.clone(), None);
         }
     }

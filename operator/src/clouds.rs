@@ -14,6 +14,7 @@ mod sessions;
 pub mod trouble;
 
 pub use sessions::Clouds;
+use trouble::TroubleKind;
 
 /// What one cloud has told. Empty until it was seen for the first time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,8 +69,8 @@ pub struct QuotaFact {
 pub struct Trouble {
     /// The service: `identity`, `block-storage` or `compute`.
     pub service: &'static str,
-    /// One word: the reason of a condition.
-    pub reason: &'static str,
+    /// What is wrong with it.
+    pub(crate) kind: TroubleKind,
     /// What was said, without what differs from one try to the next.
     pub message: String,
 }

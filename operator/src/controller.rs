@@ -37,6 +37,7 @@ use crate::{
     observe::{self, NodesView, OptionalApi, view},
     operands::{DriverCredentials, Operand, operands, overridden},
     plan::{Desired, plan},
+    reasons::Event,
     resolve::{Problem, Resolved, namespace_of, resolve},
     rollout::hold_back,
     startup_taint,
@@ -406,14 +407,14 @@ impl Pass<'_> {
                 "taint {key} of node {node} cannot be taken away, it is tried again: {message}. The right for it comes with `kubectl apply -k \
                  config/rbac/startup-taint`, or the chart's value rights.startupTaint"
             );
-            return Some(Notice::warning("StartupTaintLeft", "Untaint", note));
+            return Some(Notice::new(Event::StartupTaintLeft, note));
         }
         (!freed.nodes.is_empty()).then(|| {
             let note = format!(
                 "the driver is registered, and taint {key} was taken away: {}",
                 listed(&freed.nodes)
             );
-            Notice::normal("StartupTaintRemoved", "Untaint", note)
+            Notice::new(Event::StartupTaintRemoved, note)
         })
     }
 
@@ -498,9 +499,9 @@ impl Pass<'_> {
         }
         notices.extend(status::notices(previous, next));
         // It stays true for days: told once a day, and not as a change.
-        notices.retain(|notice| notice.reason != status::EXPIRING);
+        notices.retain(|notice| notice.event != Event::CredentialsExpiring);
         let definition = context.cluster.wrong_definition();
-        let definition = definition.map(|note| Notice::warning("CRDMismatch", "Observe", note));
+        let definition = definition.map(|note| Notice::new(Event::CRDMismatch, note));
         for notice in [status::expiring(next), definition].into_iter().flatten() {
             context.events.remind(&self.driver.object_ref(&()), notice).await;
         }

@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     operands::{DriverCredentials, Place},
+    reasons::{Reason, Refusal, Refused},
     resolve::Problem,
 };
 
@@ -32,7 +33,6 @@ mod stakes;
 
 pub use source::{Candidate, Source};
 pub(crate) use source::{parted, proxies};
-pub(crate) use stakes::PROJECT_CHANGED;
 pub use stakes::{MOVE_PROJECT, Stakes};
 
 /// How long one login may take in all.
@@ -138,7 +138,7 @@ pub struct Verdict {
     /// Whether what the Secret holds now logs in.
     pub authenticated: bool,
     /// Why not.
-    pub refusal: Option<Problem>,
+    pub(crate) refusal: Option<Refused>,
     /// What the driver is to be given: the new credentials if they are good, else the last good ones.
     pub in_use: Option<DriverCredentials>,
     /// Whether what the Secret holds now is not what the driver has.
@@ -155,7 +155,7 @@ struct Trial {
     proxies: Proxies,
     at: Instant,
     failures: u32,
-    result: Result<Tried, Problem>,
+    result: Result<Tried, Refused>,
 }
 
 impl Trial {
@@ -264,11 +264,11 @@ impl Checker {
 
     /// Judges `candidate`; `last_good` is what the driver has now, and `stakes` what is lost with another project. Good credentials are
     /// tried again every `interval`.
-    pub async fn check(
+    pub(crate) async fn check(
         &self,
         driver: &str,
         source: &Source,
-        candidate: Result<Candidate, Problem>,
+        candidate: Result<Candidate, Refused>,
         last_good: Option<DriverCredentials>,
         stakes: &Stakes,
         interval: Duration,
@@ -283,7 +283,7 @@ impl Checker {
                 ..candidate
             },
             // No watch tells when the API server answers again.
-            Err(refusal) if refusal.reason == source::UNREADABLE => {
+            Err(refusal) if refusal.reason == Refusal::SecretUnreadable => {
                 return refused(refusal, last_good, true, FIRST_PAUSE.min(interval));
             }
             // What is missing or wrong is found again by the watch on Secrets and ConfigMaps.
@@ -340,7 +340,7 @@ impl Checker {
                 warn!(
                     driver,
                     cloud = source.cloud,
-                    reason = refusal.reason,
+                    reason = refusal.reason.degraded().as_str(),
                     "credentials are not used: {}",
                     refusal.message
                 );
@@ -395,7 +395,7 @@ impl Checker {
     }
 }
 
-fn refused(refusal: Problem, last_good: Option<DriverCredentials>, is_changed: bool, look_again: Duration) -> Verdict {
+fn refused(refusal: Refused, last_good: Option<DriverCredentials>, is_changed: bool, look_again: Duration) -> Verdict {
     Verdict {
         authenticated: false,
         refusal: Some(refusal),

@@ -11,8 +11,8 @@ use crate::{
     observe::ObserveError,
     observe::WatchError,
     operands::RenderError,
+    reasons::Degraded,
     resolve::Problem,
-    status::RECONCILE_FAILED,
 };
 
 /// Why the program ends with an error.
@@ -179,7 +179,7 @@ impl ReconcileError {
             other => other.to_string(),
         };
         Problem {
-            reason: RECONCILE_FAILED,
+            reason: Degraded::ReconcileFailed,
             message: format!(
                 "{}. It is tried again; where a right is missing, apply the operator's roles of its version (config/default, or the \
                  chart); where a webhook or a policy refuses, let the operator's service account through",

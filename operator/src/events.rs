@@ -22,7 +22,7 @@ use kube::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{metrics::Metrics, reference};
+use crate::{metrics::Metrics, reasons::Event};
 
 /// How long the same event is not sent again.
 pub const QUIET: Duration = Duration::from_mins(10);
@@ -48,37 +48,18 @@ pub enum Severity {
 /// One event to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notice {
-    /// Good or bad.
-    pub severity: Severity,
-    /// A stable word in CamelCase.
-    pub reason: &'static str,
-    /// What was being done, a stable word.
-    pub action: &'static str,
+    /// What happened.
+    pub(crate) event: Event,
     /// The sentence; no times and no counters in it.
     pub note: String,
 }
 
 impl Notice {
-    /// Something happened as intended.
-    pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self::new(Severity::Normal, reason, action, note.into())
-    }
-
-    /// Somebody should look.
-    pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, reason, action, note.into())
-    }
-
-    fn new(severity: Severity, reason: &'static str, action: &'static str, note: String) -> Self {
-        debug_assert!(
-            reference::knows_event(severity, reason),
-            "event {reason} ({severity:?}) is not in the reference"
-        );
+    /// An event with its sentence.
+    pub(crate) fn new(event: Event, note: impl Into<String>) -> Self {
         Self {
-            severity,
-            reason,
-            action,
-            note,
+            event,
+            note: note.into(),
         }
     }
 }
@@ -135,12 +116,8 @@ impl Events {
         if !self.is_news(&subject, &notice, quiet) {
             return;
         }
-        info!(
-            reason = notice.reason,
-            object = regarding.name.as_deref(),
-            "{}",
-            notice.note
-        );
+        let reason = notice.event.row().reason;
+        info!(reason, object = regarding.name.as_deref(), "{}", notice.note);
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let event = self.event(regarding, &namespace, &notice);
         let api: Api<KubernetesEvent> = Api::namespaced(self.client.clone(), &namespace);
@@ -149,8 +126,8 @@ impl Events {
         self.metrics.api_write("Event", "create", matches!(written, Ok(Ok(_))));
         match written {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => warn!(%error, reason = notice.reason, "could not write an event"),
-            Err(_) => warn!(reason = notice.reason, "could not write an event in time"),
+            Ok(Err(error)) => warn!(%error, reason, "could not write an event"),
+            Err(_) => warn!(reason, "could not write an event in time"),
         }
     }
 
@@ -169,10 +146,11 @@ impl Events {
 
     fn event(&self, regarding: &ObjectReference, namespace: &str, notice: &Notice) -> KubernetesEvent {
         let now = self.sources.now();
+        let row = notice.event.row();
         let subject = regarding.name.as_deref().unwrap_or(&self.controller);
         KubernetesEvent {
-            action: Some(notice.action.to_owned()),
-            reason: Some(notice.reason.to_owned()),
+            action: Some(row.action.to_owned()),
+            reason: Some(row.reason.to_owned()),
             event_time: Some(MicroTime(now)),
             regarding: Some(regarding.clone()),
             note: Some(shortened(&notice.note)),
@@ -183,10 +161,7 @@ impl Events {
             },
             reporting_controller: Some(self.controller.clone()),
             reporting_instance: Some(self.instance.clone()),
-            type_: Some(match notice.severity {
-                Severity::Normal => "Normal".to_owned(),
-                Severity::Warning => "Warning".to_owned(),
-            }),
+            type_: Some(format!("{:?}", row.severity)),
             ..KubernetesEvent::default()
         }
     }
@@ -224,16 +199,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_notice_is_news_again_only_after_the_quiet_time() {
         let events = events();
-        let notice = Notice::normal("Created", "Apply", "created a thing");
+        let notice = Notice::new(Event::Created, "created a thing");
         assert!(events.is_news("uid", &notice, QUIET));
         assert!(!events.is_news("uid", &notice, QUIET));
         assert!(events.is_news("another", &notice, QUIET));
-        assert!(events.is_news(
-            "uid",
-            &Notice::normal("Created", "Apply", "created another thing"),
-            QUIET
-        ));
-        let reminder = Notice::warning("CredentialsExpiring", "Observe", "soon");
+        assert!(events.is_news("uid", &Notice::new(Event::Created, "created another thing"), QUIET));
+        let reminder = Notice::new(Event::CredentialsExpiring, "soon");
         assert!(events.is_news("uid", &reminder, REMINDER));
         tokio::time::advance(QUIET).await;
         assert!(!events.is_news("uid", &reminder, REMINDER));

@@ -12,6 +12,7 @@ use crate::{
     objects::{Key, kind},
     observe::{AttachmentObject, ClaimObject, Cluster, ObserveError, VolumeObject, paged},
     plan::{Action, Obstacle, Plan},
+    reasons::Event,
     words::listed,
 };
 
@@ -91,7 +92,7 @@ pub async fn last_words(client: &Client, plan: &Plan) -> Result<Vec<Notice>, Obs
                 "StorageClass {name} goes, and these claims that wait for it get no volume before there is one of that name again: {}",
                 listed(&waiting)
             );
-            notices.push(Notice::warning("ClaimsWithoutClass", "Apply", note));
+            notices.push(Notice::new(Event::ClaimsWithoutClass, note));
         }
     }
     Ok(notices)

@@ -38,6 +38,7 @@ pub mod observe;
 pub mod operands;
 pub mod plan;
 pub mod plugin;
+mod reasons;
 pub mod reference;
 pub mod reload;
 pub mod render;

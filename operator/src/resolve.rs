@@ -14,6 +14,7 @@ use kube::Resource;
 use crate::clouds::CloudFacts;
 use crate::images::{Component, ImageSet, InstalledImages};
 use crate::observe::{OptionalApi, OptionalApis};
+use crate::reasons::Degraded;
 use crate::restrictions::Restrictions;
 use crate::skew;
 use crate::words::short_hash;
@@ -104,11 +105,11 @@ impl fmt::Display for KubernetesVersion {
     }
 }
 
-/// Why a spec cannot be carried out. `reason` is part of the API: it becomes the reason of a condition.
+/// What needs a human.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// One word for programs.
-    pub reason: &'static str,
+    /// The reason of Degraded, when it is the gravest.
+    pub(crate) reason: Degraded,
     /// For people: the thing, what is wrong with it, what to do.
     pub message: String,
 }
@@ -250,7 +251,7 @@ fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restr
     let mut problems = Vec::new();
     if restrictions.no_overrides && !spec.overrides.is_empty() {
         problems.push(Problem {
-            reason: "OverridesForbidden",
+            reason: Degraded::OverridesForbidden,
             message: "spec.overrides is set, and this operator runs with --allow-overrides=false: take it out, or ask who runs the operator"
                 .to_owned(),
         });
@@ -259,7 +260,7 @@ fn forbidden(spec: &CinderCSIDriverSpec, images: &ImageSet, restrictions: &Restr
     let refused: BTreeSet<String> = names.filter(|name| !restrictions.allows(name)).collect();
     if !refused.is_empty() {
         problems.push(Problem {
-            reason: "ImageForbidden",
+            reason: Degraded::ImageForbidden,
             message: format!(
                 "these images are from none of the registries of the operator's --allowed-registries ({}): {}; name others in spec.images",
                 restrictions.registries.join(", "),
@@ -274,7 +275,7 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     let mut problems = Vec::new();
     if let Some(version) = env.kubernetes_version.filter(|version| *version < OLDEST_KUBERNETES) {
         problems.push(Problem {
-            reason: "UnsupportedKubernetes",
+            reason: Degraded::UnsupportedKubernetes,
             message: format!(
                 "this cluster runs Kubernetes {version}, and the operator needs {OLDEST_KUBERNETES} or later: upgrade \
                  the cluster"
@@ -283,7 +284,7 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     }
     if cluster_id.is_none() {
         problems.push(Problem {
-            reason: "ClusterUnidentified",
+            reason: Degraded::ClusterUnidentified,
             message: "the namespace kube-system, whose uid identifies the cluster, cannot be read, and spec.clusterID \
                       is not set: let the operator's service account get that namespace, or make the object anew with \
                       spec.clusterID"
@@ -294,7 +295,7 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     let socket = format!("{kubelet_dir}/plugins_registry/{driver_name}@reg.sock");
     if socket.len() > LONGEST_SOCKET_PATH {
         problems.push(Problem {
-            reason: "PathTooLong",
+            reason: Degraded::PathTooLong,
             message: format!(
                 "the driver's registration socket would be {socket}, {} characters of the {LONGEST_SOCKET_PATH} that \
                  the path of a socket may have: use a shorter metadata.name",

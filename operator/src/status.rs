@@ -20,10 +20,13 @@ use crate::{
     adoption::Takeover,
     apply::FailedWrite,
     diagnosis::Stuck,
-    events::{Notice, Severity},
+    events::Notice,
     observe::{NodesView, VolumeCount},
     plan::Obstacle,
-    reference,
+    reasons::{
+        Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason,
+        ReconciliationPaused, Upgradeable,
+    },
     resolve::{Problem, health::HealthSettings},
     rollout::{Gate, NodeRollout},
     teardown::Blockers,
@@ -43,9 +46,10 @@ mod volumes;
 mod workload;
 
 pub use classes::{ClassesView, left_out};
-pub use clouds::{CloudView, EXPIRING, expiring, mismatched_zones};
+pub(crate) use clouds::expiring;
+pub use clouds::{CloudView, mismatched_zones};
 pub use drift::Drift;
-pub(crate) use issues::{Issue, told};
+pub(crate) use issues::told;
 pub use monitoring::MonitoringView;
 pub use pods::PodsView;
 pub use volumes::news;
@@ -53,12 +57,6 @@ pub use workload::Workload;
 
 /// How many names a list in the status holds.
 const NAMED: usize = 10;
-
-/// Reason of Degraded where a reconcile ended before it was through.
-pub const RECONCILE_FAILED: &str = "ReconcileFailed";
-
-/// Event that the driver does not serve.
-const NOT_AVAILABLE: &str = "NotAvailable";
 
 /// The longest message of a condition that the API server takes.
 const LONGEST_MESSAGE: usize = 32_768;
@@ -160,14 +158,13 @@ pub struct Seen {
 /// Makes the status. Transition times stay where a condition's status did not change.
 pub fn status(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
     let issues = issues::of(seen, |cloud| clouds::is_young(previous, cloud, now));
-    let cut_off = clouds::cut_off(previous, seen, now);
-    let verdict_of = |type_: ConditionType| match (type_, judge(type_, previous, seen, &issues, now), &cut_off) {
-        (ConditionType::Available, ("True", ..), Some(cut_off)) => cut_off.clone(),
-        (_, verdict, _) => clouds::as_told_before(previous, seen, type_, &verdict).unwrap_or(verdict),
-    };
     let conditions = ConditionType::ALL
         .iter()
-        .map(|type_| condition(previous, seen.generation, *type_, verdict_of(*type_), now))
+        .map(|type_| {
+            let judgement = judge(*type_, previous, seen, &issues, now);
+            let judgement = clouds::as_told_before(previous, seen, &judgement).unwrap_or(judgement);
+            condition(previous, seen.generation, judgement, now)
+        })
         .collect();
     let is_gone = seen.removal.as_ref().is_some_and(Removal::is_over);
     CinderCSIDriverStatus {
@@ -218,26 +215,26 @@ fn judge(
     type_: ConditionType,
     previous: Option<&CinderCSIDriverStatus>,
     seen: &Seen,
-    issues: &[Issue],
+    issues: &[Problem],
     now: Timestamp,
-) -> Verdict {
+) -> Judgement {
     match type_ {
-        ConditionType::Available => available(previous, seen, issues),
-        ConditionType::Progressing => progressing(seen, issues),
-        ConditionType::Degraded => degraded(seen, issues),
-        ConditionType::Upgradeable => rollout::upgradeable(seen, issues),
-        ConditionType::ReconciliationPaused => rollout::paused(seen),
-        ConditionType::DriftDetected => drift::drift(previous, seen, now),
-        ConditionType::DeletionBlocked => removal::blocked(seen),
-        ConditionType::CredentialsValid => clouds::credentials_valid(seen, now),
-        ConditionType::BackendReachable => clouds::backend_reachable(seen),
-        ConditionType::TopologyConsistent => clouds::topology_consistent(seen),
-        ConditionType::QuotaSufficient => clouds::quota_sufficient(seen),
-        ConditionType::VolumesHealthy => volumes::volumes_healthy(seen),
-        ConditionType::InsecureConfiguration => clouds::insecure_configuration(seen),
-        ConditionType::OverridesActive => pods::overrides_active(seen.pods.as_ref()),
-        ConditionType::SnapshotsReady => classes::snapshots_ready(seen.classes.as_ref()),
-        ConditionType::MonitoringReady => monitoring::ready(seen.monitoring),
+        ConditionType::Available => erased(available(previous, seen, issues, now)),
+        ConditionType::Progressing => erased(progressing(seen, issues)),
+        ConditionType::Degraded => erased(degraded(seen, issues)),
+        ConditionType::Upgradeable => erased(rollout::upgradeable(seen, issues)),
+        ConditionType::ReconciliationPaused => erased(rollout::paused(seen)),
+        ConditionType::DriftDetected => erased(drift::drift(previous, seen, now)),
+        ConditionType::DeletionBlocked => erased(removal::blocked(seen)),
+        ConditionType::CredentialsValid => erased(clouds::credentials_valid(seen, now)),
+        ConditionType::BackendReachable => erased(clouds::backend_reachable(seen)),
+        ConditionType::TopologyConsistent => erased(clouds::topology_consistent(seen)),
+        ConditionType::QuotaSufficient => erased(clouds::quota_sufficient(seen)),
+        ConditionType::VolumesHealthy => erased(volumes::volumes_healthy(seen)),
+        ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(seen)),
+        ConditionType::OverridesActive => erased(pods::overrides_active(seen.pods.as_ref())),
+        ConditionType::SnapshotsReady => erased(classes::snapshots_ready(seen.classes.as_ref())),
+        ConditionType::MonitoringReady => erased(monitoring::ready(seen.monitoring)),
     }
 }
 
@@ -254,14 +251,26 @@ fn is_paused(seen: &Seen) -> bool {
     )
 }
 
-/// Status, reason and message of a condition.
-type Verdict = (&'static str, String, String);
+/// Reason and message of a condition.
+type Verdict<R> = (R, String);
 
-fn verdict(status: &'static str, reason: &str, message: impl Into<String>) -> Verdict {
-    (status, reason.to_owned(), message.into())
+fn verdict<R: Reason>(reason: R, message: impl Into<String>) -> Verdict<R> {
+    (reason, message.into())
 }
 
-fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Issue]) -> Verdict {
+/// The verdict about any of the conditions.
+type Judgement = (&'static ConditionReason, String);
+
+fn erased<R: Reason>((reason, message): Verdict<R>) -> Judgement {
+    (reason.row(), message)
+}
+
+fn available(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    issues: &[Problem],
+    now: Timestamp,
+) -> Verdict<Available> {
     if seen.removal == Some(Removal::Finished) {
         let remedy = if seen.is_deleted {
             ""
@@ -269,33 +278,30 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
             "; set spec.managementState to Managed to have it again"
         };
         return verdict(
-            "False",
-            "Removed",
+            Available::Removed,
             format!("the driver was removed and nothing of it is left{remedy}"),
         );
     }
     if seen.removal == Some(Removal::Released) {
         return verdict(
-            "Unknown",
-            "Released",
+            Available::Released,
             "the operator has let go of the driver (spec.deletion.policy is Orphan): what there was of it goes on running, and nobody \
              looks at it; spec.adoption.mode Adopt takes it up, with spec.managementState Managed",
         );
     }
     if let Some(Removal::UnderWay(_)) = &seen.removal {
-        return verdict("False", "Removing", "the driver is being removed");
+        return verdict(Available::Removing, "the driver is being removed");
     }
     let Some(controller) = &seen.controller else {
         let message = issues.first().map_or_else(
             || "there is no controller yet".to_owned(),
             |issue| format!("there is no controller yet, because {}", issue.message),
         );
-        return verdict("False", "ControllerMissing", message);
+        return verdict(Available::ControllerMissing, message);
     };
     if controller.available == 0 {
         return verdict(
-            "False",
-            "ControllerDown",
+            Available::ControllerDown,
             format!(
                 "no pod of Deployment {} is available; `kubectl describe` of it and of its pods tells why",
                 controller.name
@@ -309,14 +315,13 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
                 workload.name,
                 workload.lacking.join(", ")
             );
-            return verdict("False", "ContainersMissing", message);
+            return verdict(Available::ContainersMissing, message);
         }
     }
     let nodes = &seen.nodes;
     if nodes.desired == 0 {
         return verdict(
-            "False",
-            "NoNodes",
+            Available::NoNodes,
             "no node matches spec.node (nodeSelector, affinity, tolerations): no pod can use \
             a volume",
         );
@@ -330,8 +335,7 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
     };
     if !unregistered.is_empty() {
         return verdict(
-            "False",
-            "NodesUnregistered",
+            Available::NodesUnregistered,
             format!(
                 "{} of {} nodes have no CSINode entry of the driver, and their pods cannot use volumes: {}; look at the node pods \
              there and their logs",
@@ -343,8 +347,7 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
     }
     if nodes.registered == 0 {
         return verdict(
-            "False",
-            "NodesNotReady",
+            Available::NodesNotReady,
             format!("none of {} nodes is Ready: {}", nodes.desired, listed(&nodes.not_ready)),
         );
     }
@@ -355,8 +358,7 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
         .filter(|daemon_set| daemon_set.desired > 0 && daemon_set.available == 0)
     {
         return verdict(
-            "False",
-            "NodePodsDown",
+            Available::NodePodsDown,
             format!(
                 "no pod of DaemonSet {} is available: no volume can be mounted or unmounted; `kubectl describe` of it and of its \
                  pods tells why",
@@ -365,42 +367,49 @@ fn available(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, issues: &[Is
         );
     }
     if let Some(rollout) = seen.node_rollout.as_ref().filter(|rollout| rollout.is_down()) {
-        return verdict("False", "NodePodsDown", rollout::down(rollout));
+        return verdict(Available::NodePodsDown, rollout::down(rollout));
     }
-    verdict(
-        "True",
-        "AsExpected",
-        "the controller serves, and the driver is registered on every Ready node that should have it",
-    )
+    clouds::cut_off(previous, seen, now).unwrap_or_else(|| {
+        verdict(
+            Available::AsExpected,
+            "the controller serves, and the driver is registered on every Ready node that should have it",
+        )
+    })
 }
 
-fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
+fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
     match &seen.removal {
         Some(Removal::Blocked) => {
-            return verdict("True", "DeletionBlocked", seen.blockers.sentence(seen.deletion_policy));
+            return verdict(
+                Progressing::DeletionBlocked,
+                seen.blockers.sentence(seen.deletion_policy),
+            );
         }
         Some(Removal::Held) => {
             return verdict(
-                "False",
-                "DeletionHeld",
+                Progressing::DeletionHeld,
                 "the object is being deleted, and spec.managementState lets nothing be changed: \
                 nothing is taken away; set it to Managed to let the removal begin",
             );
         }
         Some(Removal::UnderWay(what)) => {
             return verdict(
-                "True",
-                "Removing",
+                Progressing::Removing,
                 format!("the driver is being removed; waiting for {what}"),
             );
         }
-        Some(Removal::Finished) => return verdict("False", "Removed", "nothing is left to do"),
-        Some(Removal::Released) => return verdict("False", "Released", "nothing is left to do"),
+        Some(Removal::Finished) => return verdict(Progressing::Removed, "nothing is left to do"),
+        Some(Removal::Released) => return verdict(Progressing::Released, "nothing is left to do"),
         None => {}
     }
     if is_paused(seen) {
-        let (_, reason, message) = rollout::paused(seen);
-        return verdict("False", &reason, message);
+        let (reason, message) = rollout::paused(seen);
+        let reason = match reason {
+            ReconciliationPaused::DryRun => Progressing::DryRun,
+            ReconciliationPaused::Unmanaged => Progressing::Unmanaged,
+            ReconciliationPaused::Paused | ReconciliationPaused::AsExpected => Progressing::Paused,
+        };
+        return verdict(reason, message);
     }
     if let Some(verdict) = adoption::progress(seen) {
         return verdict;
@@ -431,33 +440,32 @@ fn progressing(seen: &Seen, issues: &[Issue]) -> Verdict {
         ));
     }
     if !parts.is_empty() {
-        return verdict("True", "RollingOut", parts.join("; "));
+        return verdict(Progressing::RollingOut, parts.join("; "));
     }
     let is_held_up = !(seen.problems.is_empty() && seen.obstacles.is_empty() && seen.failures.is_empty());
     if is_held_up || seen.controller.is_none() || seen.daemon_set.is_none() {
         return match issues.first() {
             Some(_) => verdict(
-                "False",
-                "Stopped",
+                Progressing::Stopped,
                 "nothing more can be made until what condition Degraded tells is mended",
             ),
-            None => verdict("True", "Installing", "the objects of the driver are being made"),
+            None => verdict(Progressing::Installing, "the objects of the driver are being made"),
         };
     }
-    verdict("False", "AsExpected", "everything is as the spec wants it")
+    verdict(Progressing::AsExpected, "everything is as the spec wants it")
 }
 
-fn degraded(seen: &Seen, issues: &[Issue]) -> Verdict {
+fn degraded(seen: &Seen, issues: &[Problem]) -> Verdict<Degraded> {
     let Some(first) = issues.first() else {
         let message = match &seen.removal {
             Some(Removal::Finished) => "the driver was removed",
             Some(Removal::Released) => "the operator has let go of the driver",
             _ => "nothing needs help",
         };
-        return verdict("False", "AsExpected", message);
+        return verdict(Degraded::AsExpected, message);
     };
     let messages: Vec<&str> = issues.iter().map(|issue| issue.message.as_str()).collect();
-    verdict("True", first.reason, shortened(messages.join(" | ")))
+    verdict(first.reason, shortened(messages.join(" | ")))
 }
 
 fn shortened(mut message: String) -> String {
@@ -468,23 +476,18 @@ fn shortened(mut message: String) -> String {
 fn condition(
     previous: Option<&CinderCSIDriverStatus>,
     generation: Option<i64>,
-    type_: ConditionType,
-    (status, reason, message): Verdict,
+    (reason, message): Judgement,
     now: Timestamp,
 ) -> Condition {
-    debug_assert!(
-        reference::knows_condition(type_, status, &reason),
-        "{type_}={status} ({reason}) is not in the reference"
-    );
-    let old = previous.and_then(|previous| find(previous, type_));
+    let old = previous.and_then(|previous| previous.condition(reason.type_));
     let last_transition_time = match old {
-        Some(old) if old.status == status => old.last_transition_time.clone(),
+        Some(old) if old.status == reason.status => old.last_transition_time.clone(),
         _ => Time(whole_seconds(now)),
     };
     Condition {
-        type_: type_.as_str().to_owned(),
-        status: status.to_owned(),
-        reason,
+        type_: reason.type_.as_str().to_owned(),
+        status: reason.status.to_owned(),
+        reason: reason.reason.to_owned(),
         message,
         observed_generation: generation,
         last_transition_time,
@@ -499,22 +502,21 @@ pub(crate) fn failed(
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let message = format!("{}. All else that the status says was seen before", problem.message);
-    let degraded = verdict("True", problem.reason, shortened(message));
-    retold(previous, seen, [(ConditionType::Degraded, degraded)], now)
+    let degraded = verdict(problem.reason, shortened(message));
+    retold(previous, seen, [erased(degraded)], now)
 }
 
 /// The status as it was told last, of a driver that nobody looks at now.
 pub(crate) fn unseen(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> CinderCSIDriverStatus {
     let issues = issues::of(seen, |_| false);
     let available = verdict(
-        "Unknown",
-        "NotObserved",
+        Available::NotObserved,
         "nobody looks at the driver, which goes on as it is: condition Degraded says why; what else the status says was seen before",
     );
     let anew = [
-        (ConditionType::Available, available),
-        (ConditionType::Progressing, progressing(seen, &issues)),
-        (ConditionType::Degraded, degraded(seen, &issues)),
+        erased(available),
+        erased(progressing(seen, &issues)),
+        erased(degraded(seen, &issues)),
     ];
     retold(previous, seen, anew, now)
 }
@@ -528,7 +530,6 @@ pub(crate) fn unreadable(
     is_kept: bool,
     now: Timestamp,
 ) -> (Value, Vec<Condition>) {
-    const REASON: &str = "Unreadable";
     let conditions = previous["conditions"].as_array().into_iter().flatten();
     let known: Vec<Condition> = conditions
         .filter_map(|condition| serde_json::from_value(condition.clone()).ok())
@@ -539,18 +540,18 @@ pub(crate) fn unreadable(
     };
     let available = "the operator cannot read this object, and does not look at the driver, which goes on as it is; condition Degraded says why";
     let degraded = shortened(format!("{message}. All else that the status says was seen before"));
-    let mut verdicts = vec![
-        (ConditionType::Available, verdict("Unknown", REASON, available)),
-        (ConditionType::Degraded, verdict("True", REASON, degraded)),
+    let mut judgements = vec![
+        erased(verdict(Available::Unreadable, available)),
+        erased(verdict(Degraded::Unreadable, degraded)),
     ];
     let mut next = previous.clone();
     if is_kept {
         let blocked = "the object is being deleted, and the operator cannot read what it is to remove; condition Degraded says why";
-        verdicts.push((ConditionType::DeletionBlocked, verdict("True", REASON, blocked)));
+        judgements.push(erased(verdict(DeletionBlocked::Unreadable, blocked)));
         next["state"] = json!(DriverState::DeletionBlocked);
     }
-    let told = verdicts.into_iter();
-    let told = told.map(|(type_, verdict)| condition(Some(&known), generation, type_, verdict, now));
+    let told = judgements.into_iter();
+    let told = told.map(|judgement| condition(Some(&known), generation, judgement, now));
     let told: Vec<Condition> = told.collect();
     let is_retold = |condition: &Value| told.iter().any(|one| condition["type"] == one.type_);
     let mut conditions: Vec<Value> = previous["conditions"].as_array().cloned().unwrap_or_default();
@@ -562,9 +563,9 @@ pub(crate) fn unreadable(
 
 /// What made the last reconcile fail, where that is told.
 pub(crate) fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<Problem> {
-    let degraded = find(previous?, ConditionType::Degraded)?;
-    (degraded.reason == RECONCILE_FAILED).then(|| Problem {
-        reason: RECONCILE_FAILED,
+    let degraded = previous?.condition(ConditionType::Degraded)?;
+    Degraded::ReconcileFailed.is(degraded).then(|| Problem {
+        reason: Degraded::ReconcileFailed,
         message: degraded.message.clone(),
     })
 }
@@ -573,7 +574,7 @@ pub(crate) fn told_failure(previous: Option<&CinderCSIDriverStatus>) -> Option<P
 fn retold<const N: usize>(
     previous: Option<&CinderCSIDriverStatus>,
     seen: &Seen,
-    anew: [(ConditionType, Verdict); N],
+    anew: [Judgement; N],
     now: Timestamp,
 ) -> CinderCSIDriverStatus {
     let mut next = previous.cloned().unwrap_or_default();
@@ -581,8 +582,8 @@ fn retold<const N: usize>(
     if !(seen.is_deleted && next.state == Some(DriverState::DeletionBlocked)) {
         next.state = Some(removal::state(seen.state, seen.is_deleted, None));
     }
-    for (type_, verdict) in anew {
-        let condition = condition(previous, seen.generation, type_, verdict, now);
+    for judgement in anew {
+        let condition = condition(previous, seen.generation, judgement, now);
         match next.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
             Some(old) => *old = condition,
             None => next.conditions.push(condition),
@@ -596,19 +597,11 @@ fn whole_seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// The condition of a type.
-pub fn find(status: &CinderCSIDriverStatus, type_: ConditionType) -> Option<&Condition> {
-    status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == type_.as_str())
-}
-
 /// The events that the change from one status to the next is worth: one per condition whose status or reason changed.
 pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
     let changed = |type_: &ConditionType| {
-        let old = previous.and_then(|previous| find(previous, *type_));
-        let new = find(next, *type_)?;
+        let old = previous.and_then(|previous| previous.condition(*type_));
+        let new = next.condition(*type_)?;
         let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
         // The first status of a healthy kind is no news, and of the special conditions only a change to or from trouble is.
         let is_headline = matches!(
@@ -619,67 +612,50 @@ pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverS
                 | ConditionType::OverridesActive
         );
         let is_good = |condition: &Condition| condition.status == type_.good_status();
-        let is_quiet_start = old.is_none() && (new.reason == "AsExpected" || !is_headline && is_good(new))
-            || !is_headline && is_good(new) && old.is_some_and(is_good);
+        let is_quiet_start = is_good(new) && (old.is_none() || !is_headline && old.is_some_and(is_good));
         // That nothing is under way is said by Available or Degraded already, what blocks a removal and how it goes by Progressing,
         // and why it is unknown whether the driver is available by Degraded.
         let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
             || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
             || *type_ == ConditionType::Progressing && new.status != "True"
             || *type_ == ConditionType::Available
-                && (new.status == "Unknown" || matches!(new.reason.as_str(), "Removing" | "Removed"));
-        let mut notice = (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new))?;
-        // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
-        if notice.reason == NOT_AVAILABLE && !is_in_place(Some(next)) {
-            notice.severity = Severity::Normal;
-        }
-        Some(notice)
+                && (new.status == "Unknown" || Available::Removing.is(new) || Available::Removed.is(new));
+        (!is_same && !is_quiet_start && !is_told_elsewhere).then(|| notice(*type_, new, is_in_place(Some(next))))
     };
     let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
     notices.extend(classes::notices(previous, next));
-    let rotations = clouds::rotations(previous, next).into_iter();
-    notices.extend(rotations.map(|(reason, note)| Notice::normal(reason, "Observe", note)));
+    notices.extend(clouds::rotations(previous, next));
     notices
 }
 
 /// Whether Upgradeable says only that a rollout has begun or has ended, as Progressing does: a node that joins makes one.
 fn is_about_rollout(old: Option<&Condition>, new: &Condition) -> bool {
-    const ROLLOUT: &str = "RolloutInProgress";
-    new.reason == ROLLOUT || new.status == "True" && old.is_some_and(|old| old.reason == ROLLOUT)
+    let is_rollout = |condition: &Condition| Upgradeable::RolloutInProgress.is(condition);
+    is_rollout(new) || new.status == "True" && old.is_some_and(is_rollout)
 }
 
-fn notice(type_: ConditionType, new: &Condition) -> Notice {
-    if let Some((severity, reason)) = clouds::event(type_, &new.status, &new.reason) {
-        return Notice {
-            severity,
-            reason,
-            action: "Observe",
-            note: new.message.clone(),
-        };
+fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Notice {
+    if let Some(event) = clouds::event(type_, new) {
+        return Notice::new(event, new.message.clone());
     }
-    let reason = match (type_, new.status.as_str(), new.reason.as_str()) {
-        (ConditionType::Available, "True", _) => "Available",
-        (ConditionType::Available, ..) => NOT_AVAILABLE,
-        (ConditionType::Progressing, _, "DeletionBlocked") => "DeletionBlocked",
-        (ConditionType::Progressing, ..) => "Progressing",
-        (ConditionType::Degraded, "True", _) => "Degraded",
-        (ConditionType::Degraded, ..) => "NotDegraded",
-        (ConditionType::OverridesActive, "True", "OverrideFailed") => "OverrideFailed",
-        (ConditionType::OverridesActive, "True", _) => "OverridesActive",
-        (ConditionType::OverridesActive, ..) => "OverridesGone",
-        (_, status, _) if status == type_.good_status() => "ConditionMet",
-        _ => "ConditionNotMet",
+    let is_good = new.status == type_.good_status();
+    let event = match type_ {
+        ConditionType::Available if is_good => Event::Available,
+        ConditionType::Available if is_in_place => Event::NotAvailable,
+        // That a driver which is being installed does not serve yet is no trouble; Degraded says what holds it up.
+        ConditionType::Available => Event::NotYetAvailable,
+        ConditionType::Progressing if Progressing::DeletionBlocked.is(new) => Event::DeletionBlocked,
+        ConditionType::Progressing => Event::Progressing,
+        ConditionType::Degraded if is_good => Event::NotDegraded,
+        ConditionType::Degraded => Event::Degraded,
+        ConditionType::OverridesActive if is_good => Event::OverridesGone,
+        ConditionType::OverridesActive if OverridesActive::OverrideFailed.is(new) => Event::OverrideFailed,
+        ConditionType::OverridesActive => Event::OverridesActive,
+        _ if is_good => Event::ConditionMet,
+        _ => Event::ConditionNotMet,
     };
     let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
-    let is_bad = matches!(
-        reason,
-        NOT_AVAILABLE | "Degraded" | "DeletionBlocked" | "OverrideFailed" | "ConditionNotMet"
-    );
-    if is_bad {
-        Notice::warning(reason, "Observe", note)
-    } else {
-        Notice::normal(reason, "Observe", note)
-    }
+    Notice::new(event, note)
 }
 
 #[cfg(test)]

@@ -108,14 +108,10 @@ impl Look<'_> {
             Err(error) => error,
         };
         debug!(service, %error, "the cloud was asked in vain");
-        let Some((reason, message)) = trouble::of(&error) else {
+        let Some((kind, message)) = trouble::of(&error) else {
             return Ok(None);
         };
-        self.state.troubles.push(Trouble {
-            service,
-            reason,
-            message,
-        });
+        self.state.troubles.push(Trouble { service, kind, message });
         Err(Unusable)
     }
 }

@@ -13,8 +13,11 @@ use cinder_cloud::{Cloud, CloudOptions, Observer, config::Proxies};
 use tokio::{task::AbortHandle, time::Instant};
 use tracing::warn;
 
-use super::{CloudFacts, CloudState, Trouble, look::look, trouble};
-use crate::{metrics::Metrics, observe::Wake, operands::DriverCredentials, resolve::health::HealthSettings};
+use super::{CloudFacts, CloudState, Trouble, look::look, trouble::TroubleKind};
+use crate::{
+    metrics::Metrics, observe::Wake, operands::DriverCredentials, reasons::BackendReachable,
+    resolve::health::HealthSettings,
+};
 
 /// How long one look may take in all.
 const LOOK_LIMIT: Duration = Duration::from_mins(2);
@@ -169,7 +172,7 @@ impl Clouds {
                 is_known: true,
                 troubles: vec![Trouble {
                     service: "identity",
-                    reason: trouble::TIMEOUT,
+                    kind: TroubleKind::Backend(BackendReachable::Timeout),
                     message: format!("it did not answer within {} s", LOOK_LIMIT.as_secs()),
                 }],
                 ..before.clone()
@@ -191,7 +194,7 @@ impl Clouds {
         session.looked_at = Some(Instant::now());
         for trouble in &mut seen.troubles {
             // Of one kind of trouble the first sentence is kept: the next may differ in words only.
-            let same = |old: &&Trouble| old.service == trouble.service && old.reason == trouble.reason;
+            let same = |old: &&Trouble| old.service == trouble.service && old.kind == trouble.kind;
             if let Some(old) = session.state.troubles.iter().find(same) {
                 trouble.message.clone_from(&old.message);
             }

@@ -1,26 +1,22 @@
-//! What an error of a cloud means: one word for conditions, and a sentence that stays the same from one try to the next.
+//! What an error of a cloud means: a word for conditions, and a sentence that stays the same from one try to the next.
 
 use cinder_cloud::{CloudError, Failure};
 
-/// The credentials are refused.
-pub const UNAUTHORIZED: &str = "Unauthorized";
-/// The service did not answer in time.
-pub const TIMEOUT: &str = "Timeout";
-/// Its name is not known.
-pub const DNS: &str = "DNS";
-/// Its certificate is not accepted.
-pub const TLS: &str = "TLSVerificationFailed";
-/// A certificate has ended.
-pub const CA_EXPIRED: &str = "CAExpired";
-/// It cannot be reached, or says that it does not work.
-pub const UNAVAILABLE: &str = "ServiceUnavailable";
-/// It wants fewer requests.
-pub const THROTTLED: &str = "Throttled";
-/// The catalogue does not have it.
-pub const NO_ENDPOINT: &str = "EndpointMissing";
+use crate::reasons::BackendReachable;
+
+/// What is wrong with a service of a cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TroubleKind {
+    /// It refuses the credentials.
+    Unauthorized,
+    /// It does not answer as it should.
+    Backend(BackendReachable),
+}
 
 /// What an error says about the service; `None` for one that is about a single request only.
-pub fn of(error: &CloudError) -> Option<(&'static str, String)> {
+pub(crate) fn of(error: &CloudError) -> Option<(TroubleKind, String)> {
+    use BackendReachable::{EndpointMissing, ServiceUnavailable, Throttled};
+    use TroubleKind::{Backend, Unauthorized};
     let said = |failure: &Failure| {
         let fault = failure.fault.trim_end_matches('.');
         match failure.status {
@@ -29,18 +25,18 @@ pub fn of(error: &CloudError) -> Option<(&'static str, String)> {
         }
     };
     match error {
-        CloudError::Auth(failure) | CloudError::Unauthenticated(failure) => Some((UNAUTHORIZED, said(failure))),
-        CloudError::Unreachable { failure, .. } => Some((of_connection(&failure.fault), said(failure))),
-        CloudError::Server(failure) | CloudError::Decode(failure) => Some((UNAVAILABLE, said(failure))),
-        CloudError::Throttled { .. } => Some((THROTTLED, "it wants fewer requests".to_owned())),
-        CloudError::NoEndpoint { .. } => Some((NO_ENDPOINT, error.to_string())),
-        CloudError::Setup(reason) => Some((UNAVAILABLE, reason.clone())),
+        CloudError::Auth(failure) | CloudError::Unauthenticated(failure) => Some((Unauthorized, said(failure))),
+        CloudError::Unreachable { failure, .. } => Some((Backend(of_connection(&failure.fault)), said(failure))),
+        CloudError::Server(failure) | CloudError::Decode(failure) => Some((Backend(ServiceUnavailable), said(failure))),
+        CloudError::Throttled { .. } => Some((Backend(Throttled), "it wants fewer requests".to_owned())),
+        CloudError::NoEndpoint { .. } => Some((Backend(EndpointMissing), error.to_string())),
+        CloudError::Setup(reason) => Some((Backend(ServiceUnavailable), reason.clone())),
         _ => None,
     }
 }
 
 /// What broke on the way, by the words of the libraries.
-pub fn of_connection(fault: &str) -> &'static str {
+pub(crate) fn of_connection(fault: &str) -> BackendReachable {
     let fault = fault.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| fault.contains(word));
     if has(&[
@@ -49,20 +45,20 @@ pub fn of_connection(fault: &str) -> &'static str {
         "certificateexpired",
         ": expired",
     ]) {
-        CA_EXPIRED
+        BackendReachable::CAExpired
     } else if has(&["certificate", "unknownissuer", "tls", "handshake"]) {
-        TLS
+        BackendReachable::TLSVerificationFailed
     } else if has(&[
         "dns error",
         "failed to lookup",
         "name or service not known",
         "no such host",
     ]) {
-        DNS
+        BackendReachable::Dns
     } else if has(&["timed out", "timeout", "deadline"]) {
-        TIMEOUT
+        BackendReachable::Timeout
     } else {
-        UNAVAILABLE
+        BackendReachable::ServiceUnavailable
     }
 }
 
@@ -75,24 +71,30 @@ mod tests {
     #[rstest]
     #[case(
         "error sending request: client error (Connect): invalid peer certificate: Expired",
-        CA_EXPIRED
+        BackendReachable::CAExpired
     )]
     #[case(
         "error sending request: invalid peer certificate: certificate expired: verification time 1 (UNIX)",
-        CA_EXPIRED
+        BackendReachable::CAExpired
     )]
-    #[case("error sending request: invalid peer certificate: UnknownIssuer", TLS)]
+    #[case(
+        "error sending request: invalid peer certificate: UnknownIssuer",
+        BackendReachable::TLSVerificationFailed
+    )]
     #[case(
         "error sending request: dns error: failed to lookup address information: Name or service not known",
-        DNS
+        BackendReachable::Dns
     )]
-    #[case("error sending request: operation timed out", TIMEOUT)]
+    #[case("error sending request: operation timed out", BackendReachable::Timeout)]
     #[case(
         "error sending request: tcp connect error: Connection refused (os error 111)",
-        UNAVAILABLE
+        BackendReachable::ServiceUnavailable
     )]
-    #[case("error sending request: connection closed before message completed", UNAVAILABLE)]
-    fn what_broke_on_the_way_is_told_apart(#[case] fault: &str, #[case] reason: &str) {
+    #[case(
+        "error sending request: connection closed before message completed",
+        BackendReachable::ServiceUnavailable
+    )]
+    fn what_broke_on_the_way_is_told_apart(#[case] fault: &str, #[case] reason: BackendReachable) {
         assert_eq!(of_connection(fault), reason);
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     observe::{self, NodeFacts, ObserveError, eligible_nodes, ready_nodes},
     operands::CONTROLLER_COMPONENT,
     plan::{Desired, is_being_deleted, uid_of},
+    reasons::{Degraded, Event},
     resolve::{Problem, Resolved},
     rollout::NodePod,
     status::{Seen, Workload},
@@ -110,9 +111,9 @@ impl Pass<'_> {
         {
             seen.problems.push(Problem {
                 reason: if step == AdoptionStep::StartingNodes {
-                    "TakeoverHeldUp"
+                    Degraded::TakeoverHeldUp
                 } else {
-                    "TakeoverFailed"
+                    Degraded::TakeoverFailed
                 },
                 message: failure.clone(),
             });
@@ -302,7 +303,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
 
 fn forbidden(plural: &str, namespace: &str) -> Problem {
     Problem {
-        reason: "AdoptionForbidden",
+        reason: Degraded::AdoptionForbidden,
         message: format!(
             "the operator may not read or change {plural} in namespace {namespace}, which a take-over needs, also one that is taken back; \
              `kubectl apply -k config/rbac/adoption` gives it the role for that (its namespace is kube-system: write another one there \
@@ -346,8 +347,8 @@ fn trouble(found: &Installation, ours: &Ours<'_>, deployment: Option<&Value>, po
 fn notice(act: &Act, namespace: &str) -> Option<Notice> {
     match act {
         Act::Write(..) => None,
-        Act::GiveBack(_, Some(_)) => Some(Notice::warning("TakeoverFailed", "Adopt", sentence(act, namespace))),
-        _ => Some(Notice::normal("AdoptionStepDone", "Adopt", sentence(act, namespace))),
+        Act::GiveBack(_, Some(_)) => Some(Notice::new(Event::TakeoverFailed, sentence(act, namespace))),
+        _ => Some(Notice::new(Event::AdoptionStepDone, sentence(act, namespace))),
     }
 }
 

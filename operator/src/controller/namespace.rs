@@ -6,6 +6,7 @@ use super::Context;
 use crate::{
     observe::ObserveError,
     operands::KINDS,
+    reasons::Degraded,
     resolve::{Problem, namespace_of},
 };
 
@@ -18,7 +19,7 @@ pub(super) fn unserved(driver: &CinderCSIDriver, context: &Context) -> Option<Pr
     let namespace = namespace_of(driver, &context.namespace);
     let is_served = namespace == context.namespace || context.operand_namespaces.iter().any(|one| one == namespace);
     (!is_served).then(|| Problem {
-        reason: "OperandNamespaceNotServed",
+        reason: Degraded::OperandNamespaceNotServed,
         message: format!(
             "spec.operandNamespace is {namespace}, and the operator was not told that drivers run there; nothing is changed. Create \
              the namespace, then {REMEDY}"
@@ -39,7 +40,7 @@ pub(super) fn forbidden(driver: &CinderCSIDriver, context: &Context, error: &Obs
     };
     match &**source {
         kube::Error::Api(status) if status.code == 403 && is_there && namespace != context.namespace => Some(Problem {
-            reason: "OperandNamespaceForbidden",
+            reason: Degraded::OperandNamespaceForbidden,
             message: format!(
                 "the operator lacks its role in namespace {namespace} (spec.operandNamespace), or the namespace does not exist; \
                  nothing is changed. The API server says: {}. Create the namespace, then {REMEDY}",

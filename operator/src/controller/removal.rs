@@ -20,6 +20,7 @@ use crate::{
     observe::{self, Index},
     operands::{CONTROLLER_COMPONENT, cloud_config_name, operands},
     plan::{Desired, is_being_deleted, uid_of},
+    reasons::Event,
     resolve::{Registration, Resolved, resolve},
     status::{self, Removal, Seen},
     teardown::{FORCE_DELETE, Remains, Step, Stranded, hasten_unregistration, next_step, without_updates},
@@ -186,11 +187,7 @@ impl Pass<'_> {
             let deleted = self.context.writer.delete(&key, &uid).await;
             deleted.map_err(|source| ReconcileError::Delete { key, source })?;
         }
-        notices.push(Notice::normal(
-            "Removed",
-            "Remove",
-            format!("removed {}", names.join(", ")),
-        ));
+        notices.push(Notice::new(Event::Removed, format!("removed {}", names.join(", "))));
         Ok(())
     }
 
@@ -213,7 +210,7 @@ impl Pass<'_> {
         }
         let note =
             "spec.deletion.policy is Orphan: the driver goes on running, and the operator no longer looks after it";
-        notices.push(Notice::normal("Released", "Remove", note));
+        notices.push(Notice::new(Event::Released, note));
         Ok(())
     }
 
@@ -292,7 +289,7 @@ impl Pass<'_> {
             let note = format!("the driver {} was removed and nothing of it is left", self.owner.name);
             self.context
                 .events
-                .publish(&self.driver.object_ref(&()), Notice::normal("Removed", "Remove", note))
+                .publish(&self.driver.object_ref(&()), Notice::new(Event::Removed, note))
                 .await;
         }
         self.context
@@ -314,10 +311,7 @@ fn drain_timeout(deletion: &Deletion) -> Duration {
 fn left_behind(registered: &[String], out_of_reach: &[String]) -> Option<Notice> {
     let nodes: Vec<String> = registered.iter().chain(out_of_reach).cloned().collect();
     (!nodes.is_empty()).then(|| {
-        Notice::warning(
-            "RegistrationLeft",
-            "Remove",
-            format!(
+        Notice::new(Event::RegistrationLeft, format!(
                 "the kubelets of these nodes could not be told in time that the driver goes, and list it in their CSINode until the \
                  link in their directory plugins_registry is removed by hand: {}",
                 listed(&nodes)
@@ -335,11 +329,11 @@ fn pods_left(key: &Key, nodes: &[String]) -> Notice {
              when the node comes back or its Node object is deleted; a kubelet that comes back may list the driver in its CSINode until \
              the link in its directory plugins_registry is removed by hand: {nodes}"
         );
-        return Notice::warning("RegistrationLeft", "Remove", note);
+        return Notice::new(Event::RegistrationLeft, note);
     }
     let note = format!(
         "{key} went without its last pods, which did not end within spec.deletion.drainTimeout: their nodes are not Ready, and their leases \
          have ended. They end when the node comes back or its Node object is deleted: {nodes}"
     );
-    Notice::warning("PodsLeft", "Remove", note)
+    Notice::new(Event::PodsLeft, note)
 }

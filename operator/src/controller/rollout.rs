@@ -17,6 +17,7 @@ use crate::{
     observe::{self, ready_nodes},
     operands::Stage,
     plan::{Action, Plan},
+    reasons::{Degraded, Event},
     resolve::{Problem, Resolved},
     rollout::{Gate, Hold, NodeRollout, Nodes, Window, gate, is_workload, node_rollout, stand_in, without_pod},
     status::{Drift, Seen, Workload},
@@ -29,7 +30,7 @@ impl Pass<'_> {
     pub(super) fn window(&self) -> Result<Option<Window>, Problem> {
         let window = self.driver.spec.update.window.as_ref().map(Window::new).transpose();
         window.map_err(|error| Problem {
-            reason: "InvalidWindow",
+            reason: Degraded::InvalidWindow,
             message: format!("spec.update.window cannot be understood: {error}"),
         })
     }
@@ -95,7 +96,7 @@ impl Pass<'_> {
                     gate.target,
                     gate.from().unwrap_or_default()
                 );
-                notices.push(Notice::warning("VersionMixed", "Apply", note));
+                notices.push(Notice::new(Event::VersionMixed, note));
             }
             *desired = stand_in(desired, gate, template.map(serde_json::to_value).transpose()?);
         }
@@ -169,7 +170,7 @@ impl Pass<'_> {
         }
         let nodes: Vec<String> = rollout.replace.iter().map(|pod| pod.node.clone()).collect();
         let note = format!("replaces the driver's pods on {}", listed(&nodes));
-        Ok(vec![Notice::normal("ReplacingPods", "Roll", note)])
+        Ok(vec![Notice::new(Event::ReplacingPods, note)])
     }
 }
 

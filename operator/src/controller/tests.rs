@@ -8,8 +8,8 @@ mod failures;
 mod held;
 mod looks;
 mod namespaces;
-pub(crate) mod reached;
 mod removal;
+mod reports;
 mod snapshot_controller;
 
 use std::{collections::BTreeSet, sync::Mutex};
@@ -222,7 +222,7 @@ impl World {
 
     fn condition(&self, type_: ConditionType) -> (String, String) {
         let status = self.driver().status.expect("a status");
-        let condition = status::find(&status, type_).expect("the condition");
+        let condition = status.condition(type_).expect("the condition");
         (
             format!("{}/{}", condition.status, condition.reason),
             condition.message.clone(),

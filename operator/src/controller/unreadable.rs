@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::Context;
-use crate::{args::VERSION, error::ReconcileError, events::Notice, status};
+use crate::{args::VERSION, error::ReconcileError, events::Notice, reasons::Event, status};
 
 /// Reads the object again without its status, which the next one replaces. Where the rest cannot be read, the status says so.
 pub(super) async fn without_status(
@@ -57,7 +57,7 @@ async fn report(object: &DynamicObject, status: &Value, error: &str, context: &C
     if next == *status {
         return;
     }
-    let notice = Notice::warning("Unreadable", "Observe", message);
+    let notice = Notice::new(Event::Unreadable, message);
     let resource = ApiResource::erase::<CinderCSIDriver>(&());
     context.events.publish(&object.object_ref(&resource), notice).await;
     if let Err(error) = context.writer.set_status(&object.metadata, &next).await {

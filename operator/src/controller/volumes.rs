@@ -15,6 +15,7 @@ use crate::{
     diagnosis::{CloudAccess, LOOKED_INTO, Stuck, Suspect, Suspects, diagnose, suspects},
     error::ReconcileError,
     events::Notice,
+    reasons::Event,
     status::{self, CloudView, Seen},
 };
 
@@ -120,7 +121,7 @@ impl Pass<'_> {
                 stuck.finding.reason,
                 public_hint(stuck)
             );
-            let notice = Notice::warning("VolumeStuck", "Diagnose", note);
+            let notice = Notice::new(Event::VolumeStuck, note);
             self.context.events.publish(&regarding, notice).await;
         }
     }

@@ -16,11 +16,8 @@ use super::{LOGIN_LIMIT, TrialError};
 use crate::{
     clouds::{certificates, trouble},
     operands::DriverCredentials,
-    resolve::Problem,
+    reasons::{Refusal, Refused},
 };
-
-/// The API server did not give the Secret, or what belongs to it.
-pub(super) const UNREADABLE: &str = "SecretUnreadable";
 
 /// How much of an answer is told: a fault repeats what was sent, however long that was.
 const LONGEST_FAULT: usize = 300;
@@ -107,7 +104,7 @@ impl Source {
     }
 
     /// Reads Secret and CA bundle. Nothing is cached: a change is seen at the next reconcile.
-    pub async fn read(&self, client: &Client) -> Result<Candidate, Problem> {
+    pub(crate) async fn read(&self, client: &Client) -> Result<Candidate, Refused> {
         let reference = &self.spec.credentials_secret_ref;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
         let secret = secrets
@@ -115,8 +112,8 @@ impl Source {
             .await
             .map_err(|error| self.unreadable(&self.secret(), &error))?;
         let Some(secret) = secret else {
-            return Err(problem(
-                "SecretMissing",
+            return Err(Refused::new(
+                Refusal::SecretMissing,
                 format!(
                     "{} with the credentials of cloud {} does not exist; create it with the key {}, or name another one in \
                  spec.clouds",
@@ -129,8 +126,8 @@ impl Source {
         let data = secret.data.unwrap_or_default();
         let Some(bytes) = data.get(&reference.key) else {
             let known: Vec<&str> = data.keys().map(String::as_str).collect();
-            return Err(problem(
-                "SecretKeyMissing",
+            return Err(Refused::new(
+                Refusal::SecretKeyMissing,
                 format!(
                     "{} has no key {}, only: {}; add it, or name another key in spec.clouds[].credentialsSecretRef.key",
                     self.secret(),
@@ -144,8 +141,8 @@ impl Source {
             ));
         };
         let text = std::str::from_utf8(&bytes.0).map_err(|_| {
-            problem(
-                "SecretMalformed",
+            Refused::new(
+                Refusal::SecretMalformed,
                 format!("{} is no text; store the file as it is", self.key()),
             )
         })?;
@@ -170,7 +167,7 @@ impl Source {
         self.understand(text, certificates)
     }
 
-    async fn read_client_certificate(&self, secrets: &Api<Secret>) -> Result<Option<ClientPem>, Problem> {
+    async fn read_client_certificate(&self, secrets: &Api<Secret>) -> Result<Option<ClientPem>, Refused> {
         let Some(reference) = &self.spec.client_cert_secret_ref else {
             return Ok(None);
         };
@@ -187,7 +184,7 @@ impl Source {
                  (`kubectl create secret tls`), or change spec.clouds[].clientCertSecretRef",
                 self.cloud
             );
-            return Err(problem("ClientCertificateMissing", message));
+            return Err(Refused::new(Refusal::ClientCertificateMissing, message));
         };
         Ok(Some(ClientPem {
             certificate,
@@ -202,7 +199,7 @@ impl Source {
         secrets: &Api<Secret>,
         reference: &CaBundleRef,
         (whose, field): (&str, &str),
-    ) -> Result<String, Problem> {
+    ) -> Result<String, Refused> {
         let (kind, name, key) = (reference.kind, &reference.name, &reference.key);
         let place = format!("{kind:?} {}/{name}", self.namespace);
         let found = match kind {
@@ -230,12 +227,12 @@ impl Source {
                 let message = format!(
                     "{place} with the CA bundle of {whose} does not exist; create it with the key {key}, or change {field}"
                 );
-                return Err(problem("CABundleMissing", message));
+                return Err(Refused::new(Refusal::CABundleMissing, message));
             }
             Some(None) => {
                 let message =
                     format!("{place} has no text under the key {key}; add it, or name another key in {field}.key");
-                return Err(problem("CABundleMissing", message));
+                return Err(Refused::new(Refusal::CABundleMissing, message));
             }
             Some(Some(pem)) => pem,
         };
@@ -243,20 +240,20 @@ impl Source {
             let message = format!(
                 "key {key} of {place} holds no certificate in PEM; it must begin with -----BEGIN CERTIFICATE-----"
             );
-            return Err(problem("CABundleMalformed", message));
+            return Err(Refused::new(Refusal::CABundleMalformed, message));
         }
         if certificates::ends(&pem).is_empty() {
             let message = format!(
                 "key {key} of {place} holds no certificate that can be read; store the certificates of the authorities as they \
                  are, in PEM"
             );
-            return Err(problem("CABundleMalformed", message));
+            return Err(Refused::new(Refusal::CABundleMalformed, message));
         }
         Ok(pem)
     }
 
     /// Turns the text of the Secret into what the driver is given.
-    pub(super) fn understand(&self, text: &str, certificates: Certificates) -> Result<Candidate, Problem> {
+    pub(super) fn understand(&self, text: &str, certificates: Certificates) -> Result<Candidate, Refused> {
         // The CRD lets only names with these endings in.
         let is_yaml = Path::new(&self.spec.credentials_secret_ref.key)
             .extension()
@@ -296,8 +293,8 @@ impl Source {
             config.tls.ca_pem = Some(pem);
         }
         if let Some(file) = &config.tls.ca_file {
-            return Err(problem(
-                "CABundleMissing",
+            return Err(Refused::new(
+                Refusal::CABundleMissing,
                 format!(
                     "{} names the CA file {}, which the driver's pods do not have; put the certificates into a ConfigMap and name it in \
                  spec.clouds[].caBundleRef",
@@ -315,8 +312,8 @@ impl Source {
             config.tls.client_pem = Some(pair);
         }
         if let Some(client) = &config.tls.client {
-            return Err(problem(
-                "ClientCertificateMissing",
+            return Err(Refused::new(
+                Refusal::ClientCertificateMissing,
                 format!(
                     "{} names the client certificate {}, which the driver's pods do not have; put it into a Secret of type \
                      kubernetes.io/tls and name that in spec.clouds[].clientCertSecretRef",
@@ -333,55 +330,58 @@ impl Source {
         })
     }
 
-    fn malformed(&self, error: &ConfigError) -> Problem {
+    fn malformed(&self, error: &ConfigError) -> Refused {
         match error {
-            ConfigError::UnknownCloud { cloud, known, .. } => problem(
-                "UnknownCloud",
+            ConfigError::UnknownCloud { cloud, known, .. } => Refused::new(
+                Refusal::UnknownCloud,
                 format!(
                     "{} has no cloud {cloud}; it has: {known}. Set spec.clouds[].cloudName to one of these",
                     self.key()
                 ),
             ),
-            error => problem("SecretMalformed", format!("{} cannot be used: {error}", self.key())),
+            error => Refused::new(
+                Refusal::SecretMalformed,
+                format!("{} cannot be used: {error}", self.key()),
+            ),
         }
     }
 
-    fn unreadable(&self, what: &str, error: &kube::Error) -> Problem {
+    fn unreadable(&self, what: &str, error: &kube::Error) -> Refused {
         let said = match error {
             kube::Error::Api(status) => status.message.clone(),
             _ => "the API server did not answer".to_owned(),
         };
-        problem(
-            UNREADABLE,
+        Refused::new(
+            Refusal::SecretUnreadable,
             format!("{what}, needed for cloud {}, cannot be read: {said}", self.cloud),
         )
     }
 
     /// Why a trial failed, without what differs from one try to the next (request ids, times).
-    pub(super) fn refused(&self, auth_url: &str, error: &TrialError) -> Problem {
+    pub(super) fn refused(&self, auth_url: &str, error: &TrialError) -> Refused {
         let (service, error) = match error {
             TrialError::Login(error) => return self.refusal(auth_url, error),
             TrialError::Service(service, error) => (service.as_str(), error),
         };
         let works = format!("the login with {}, cloud {}, works", self.key(), self.cloud);
         match error {
-            CloudError::NoEndpoint { .. } => problem(
-                trouble::NO_ENDPOINT,
+            CloudError::NoEndpoint { .. } => Refused::new(
+                Refusal::EndpointMissing,
                 format!(
                     "{works}, and {error}. Correct the region (region_name, spec.clouds[].region) or the endpoint type \
                      (spec.clouds[].endpointType), or have the service put into the catalogue"
                 ),
             ),
-            CloudError::Auth(failure) | CloudError::Forbidden(failure) => problem(
-                "CredentialsForbidden",
+            CloudError::Auth(failure) | CloudError::Forbidden(failure) => Refused::new(
+                Refusal::CredentialsForbidden,
                 format!(
                     "{works}, and {service} does not let it list what there is: {}. Give the user or application credential a role in the \
                      project that may use volumes and servers, such as member",
                     answer(failure)
                 ),
             ),
-            error => problem(
-                "CloudUnreachable",
+            error => Refused::new(
+                Refusal::CloudUnreachable,
                 format!(
                     "{works}, and {service} does not answer as it should: {}",
                     trouble::of(error).map_or_else(|| error.to_string(), |(_, said)| said)
@@ -391,18 +391,18 @@ impl Source {
     }
 
     /// Why a login failed.
-    fn refusal(&self, auth_url: &str, error: &CloudError) -> Problem {
+    fn refusal(&self, auth_url: &str, error: &CloudError) -> Refused {
         match error {
             // A 404 too is about the credentials here: one that was withdrawn, or a project that is gone.
             CloudError::Auth(failure) | CloudError::Forbidden(failure)
                 if matches!(failure.status, Some(401 | 403 | 404)) =>
             {
                 let is_forbidden = failure.status == Some(403);
-                problem(
+                Refused::new(
                     if is_forbidden {
-                        "CredentialsForbidden"
+                        Refusal::CredentialsForbidden
                     } else {
-                        "CredentialsRejected"
+                        Refusal::CredentialsRejected
                     },
                     format!(
                         "Keystone at {auth_url} does not accept the credentials in {}, cloud {}: {}. Check user or application credential, \
@@ -413,8 +413,8 @@ impl Source {
                     ),
                 )
             }
-            CloudError::Unreachable { failure, .. } => problem(
-                "CloudUnreachable",
+            CloudError::Unreachable { failure, .. } => Refused::new(
+                Refusal::CloudUnreachable,
                 format!(
                     "Keystone at {auth_url}, named by {}, does not answer: {}. Check the auth URL, DNS, routes and firewalls between the \
                  cluster and the cloud, and the CA bundle",
@@ -428,28 +428,31 @@ impl Source {
             | CloudError::Conflict(failure)
             | CloudError::Server(failure)
             | CloudError::Decode(failure)
-            | CloudError::Throttled { failure, .. } => problem(
-                "LoginFailed",
+            | CloudError::Throttled { failure, .. } => Refused::new(
+                Refusal::LoginFailed,
                 format!(
                     "the login to Keystone at {auth_url} with {} failed: {}. If the URL is that of a Keystone v3, the cloud needs help",
                     self.key(),
                     answer(failure)
                 ),
             ),
-            CloudError::NotFound { .. } => problem(
-                "LoginFailed",
+            CloudError::NotFound { .. } => Refused::new(
+                Refusal::LoginFailed,
                 format!(
                     "there is no Keystone v3 at {auth_url}, which {} names; check the auth URL",
                     self.key()
                 ),
             ),
-            other => problem("LoginFailed", format!("the login with {} failed: {other}", self.key())),
+            other => Refused::new(
+                Refusal::LoginFailed,
+                format!("the login with {} failed: {other}", self.key()),
+            ),
         }
     }
 
-    pub(super) fn no_answer(&self, auth_url: &str) -> Problem {
-        problem(
-            "CloudUnreachable",
+    pub(super) fn no_answer(&self, auth_url: &str) -> Refused {
+        Refused::new(
+            Refusal::CloudUnreachable,
             format!(
                 "Keystone at {auth_url}, named by {}, did not answer within {} s. Check the auth URL, DNS, routes and firewalls between \
              the cluster and the cloud",
@@ -481,8 +484,4 @@ pub(crate) fn proxies(spec: Option<&Proxy>) -> Proxies {
         https: spec.https_proxy.clone(),
         direct: spec.no_proxy.join(","),
     }
-}
-
-pub(super) fn problem(reason: &'static str, message: String) -> Problem {
-    Problem { reason, message }
 }

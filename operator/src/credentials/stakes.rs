@@ -3,9 +3,10 @@
 
 use cinder_cloud::VolumeId;
 
-use super::{Source, Tried, source::problem};
+use super::{Source, Tried};
 use crate::{
     operands::{DriverCredentials, Place},
+    reasons::{Degraded, Refusal, Refused},
     resolve::Problem,
     words::listed,
 };
@@ -13,12 +14,6 @@ use crate::{
 /// Annotation by which an administrator says that a cloud may become another project or region, or go, although volumes of the driver
 /// exist. Its value is the uid of the object, so that it cannot come along with a copied manifest.
 pub const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
-
-/// Why credentials of another project are not used.
-pub(crate) const PROJECT_CHANGED: &str = "ProjectChanged";
-
-/// Why a cloud stays that is no longer in the spec.
-const CLOUD_IN_USE: &str = "CloudInUse";
 
 /// What is lost when a cloud becomes another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,7 +39,7 @@ impl Stakes {
     }
 
     /// Why credentials that work, and are not those of the driver, must not be used.
-    pub(super) fn refusal(&self, source: &Source, tried: &Tried, before: Option<&Place>) -> Option<Problem> {
+    pub(super) fn refusal(&self, source: &Source, tried: &Tried, before: Option<&Place>) -> Option<Refused> {
         if !self.is_in_use || self.may_move {
             return None;
         }
@@ -62,8 +57,8 @@ impl Stakes {
             }
             _ => return None,
         };
-        Some(problem(
-            PROJECT_CHANGED,
+        Some(Refused::new(
+            Refusal::ProjectChanged,
             format!(
                 "the credentials in {}, cloud {}, log in and {differs}. The driver would take its volumes for deleted and detached there while \
                  they stay. Put credentials of the same project and region into the Secret, or, where the move is meant, {}",
@@ -85,13 +80,14 @@ impl Stakes {
             }
             Err(error) => format!("whether volumes of the driver exist there cannot be told: {error}"),
         };
-        Some(problem(
-            CLOUD_IN_USE,
-            format!(
-                "cloud {cloud} is no longer in spec.clouds, and {why}. The driver goes on with the credentials that it has for it. Put the                  cloud back, or delete these volumes first, or, where they are to be left behind, {}",
+        Some(Problem {
+            reason: Degraded::CloudInUse,
+            message: format!(
+                "cloud {cloud} is no longer in spec.clouds, and {why}. The driver goes on with the credentials that it has for it. Put the \
+                 cloud back, or delete these volumes first, or, where they are to be left behind, {}",
                 self.remedy()
             ),
-        ))
+        })
     }
 
     /// How an administrator lets a move pass.

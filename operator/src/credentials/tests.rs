@@ -7,9 +7,9 @@ use csi_sources::Sources;
 use openstack_sim::{ServerSpec, Sim, SimConfig, TlsIdentity};
 use rstest::rstest;
 
-use super::source::{Certificates, parted, problem};
-use super::stakes::PROJECT_CHANGED;
+use super::source::{Certificates, parted};
 use super::*;
+use crate::reasons::Degraded;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -111,7 +111,7 @@ fn mk_yaml(password: &str) -> String {
     )
 }
 
-fn mk_candidate(password: &str) -> Result<Candidate, Problem> {
+fn mk_candidate(password: &str) -> Result<Candidate, Refused> {
     mk_source().understand(&mk_yaml(password), Certificates::default())
 }
 
@@ -156,7 +156,7 @@ async fn refused_credentials_leave_the_last_good_ones_in_use_and_say_where_they_
     assert!(!verdict.authenticated);
     assert_eq!(verdict.in_use.expect("the last good ones").hash(), good.hash());
     let refusal = verdict.refusal.expect("a reason");
-    assert_eq!(refusal.reason, "CredentialsRejected");
+    assert_eq!(refusal.reason, Refusal::CredentialsRejected);
     for part in [
         "key clouds.yaml of Secret ns/openstack-credentials",
         "https://keystone.example.org/v3",
@@ -220,14 +220,14 @@ async fn another_way_to_the_cloud_is_tried_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_keystone_that_hangs_is_given_up() {
     let verdict = check(&mk_checker(&Scripted::default()), "any", None).await;
-    assert_eq!(verdict.refusal.expect("a reason").reason, "CloudUnreachable");
+    assert_eq!(verdict.refusal.expect("a reason").reason, Refusal::CloudUnreachable);
 }
 
 #[tokio::test]
 async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
     let (keystone, missing) = (
         Scripted::default(),
-        problem("SecretMissing", "it is not there".to_owned()),
+        Refused::new(Refusal::SecretMissing, "it is not there".to_owned()),
     );
     let good = mk_candidate("good").expect("readable").credentials;
     let verdict = mk_checker(&keystone)
@@ -245,11 +245,11 @@ async fn what_cannot_be_read_is_not_tried_and_harms_nothing() {
 }
 
 #[rstest]
-#[case::nobody_tells_when_it_can_be_read("SecretUnreadable", FIRST_PAUSE)]
-#[case::a_watch_tells_when_it_comes("SecretMissing", 5 * MINUTE)]
+#[case::nobody_tells_when_it_can_be_read(Refusal::SecretUnreadable, FIRST_PAUSE)]
+#[case::a_watch_tells_when_it_comes(Refusal::SecretMissing, 5 * MINUTE)]
 #[tokio::test]
-async fn what_could_not_be_read_is_read_again_soon(#[case] reason: &'static str, #[case] pause: Duration) {
-    let candidate = Err(problem(reason, "a sentence".to_owned()));
+async fn what_could_not_be_read_is_read_again_soon(#[case] reason: Refusal, #[case] pause: Duration) {
+    let candidate = Err(Refused::new(reason, "a sentence".to_owned()));
     let verdict = mk_checker(&Scripted::default())
         .check("d", &mk_source(), candidate, None, &Stakes::default(), 5 * MINUTE)
         .await;
@@ -259,17 +259,17 @@ async fn what_could_not_be_read_is_read_again_soon(#[case] reason: &'static str,
 #[rstest]
 #[case::an_unknown_cloud(
     "clouds:\n  other:\n    auth: {auth_url: http://x}\n",
-    "UnknownCloud",
+    Refusal::UnknownCloud,
     "spec.clouds[].cloudName"
 )]
 #[case::no_yaml(
     ": : :\n\t-",
-    "SecretMalformed",
+    Refusal::SecretMalformed,
     "key clouds.yaml of Secret ns/openstack-credentials"
 )]
 fn what_cannot_be_understood_is_named_with_the_place_to_mend(
     #[case] text: &str,
-    #[case] reason: &str,
+    #[case] reason: Refusal,
     #[case] part: &str,
 ) {
     let problem = mk_source()
@@ -408,7 +408,7 @@ fn authorities_of_the_proxy_do_not_stand_for_a_file_that_the_credentials_name() 
         ..Certificates::default()
     };
     let refusal = mk_source().understand(&text, certificates).expect_err("no such file");
-    assert_eq!(refusal.reason, "CABundleMissing");
+    assert_eq!(refusal.reason, Refusal::CABundleMissing);
 }
 
 #[tokio::test(start_paused = true)]
@@ -450,16 +450,24 @@ async fn judged(recorded: Option<Place>, tried: Tried, stakes: &Stakes) -> (Verd
 
 #[rstest]
 #[case::the_same(Some(mk_place("p", "one")), mk_tried("p", "one", None), None)]
-#[case::another_project(Some(mk_place("p", "one")), mk_tried("q", "one", None), Some(PROJECT_CHANGED))]
-#[case::another_region(Some(mk_place("p", "one")), mk_tried("p", "two", None), Some(PROJECT_CHANGED))]
+#[case::another_project(
+    Some(mk_place("p", "one")),
+    mk_tried("q", "one", None),
+    Some(Refusal::ProjectChanged)
+)]
+#[case::another_region(
+    Some(mk_place("p", "one")),
+    mk_tried("p", "two", None),
+    Some(Refusal::ProjectChanged)
+)]
 #[case::never_recorded_and_a_volume_is_there(None, mk_tried("q", "one", Some(true)), None)]
-#[case::never_recorded_and_no_volume_is_there(None, mk_tried("q", "one", Some(false)), Some(PROJECT_CHANGED))]
+#[case::never_recorded_and_no_volume_is_there(None, mk_tried("q", "one", Some(false)), Some(Refusal::ProjectChanged))]
 #[case::never_recorded_and_nothing_to_look_for(None, mk_tried("q", "one", None), None)]
 #[tokio::test(start_paused = true)]
 async fn credentials_of_another_project_or_region_are_not_used_while_volumes_exist(
     #[case] recorded: Option<Place>,
     #[case] tried: Tried,
-    #[case] refused: Option<&str>,
+    #[case] refused: Option<Refusal>,
 ) {
     let (verdict, _) = judged(recorded.clone(), tried.clone(), &in_use()).await;
     assert_eq!(verdict.refusal.as_ref().map(|refusal| refusal.reason), refused);
@@ -532,19 +540,23 @@ async fn what_the_driver_has_is_tried_by_its_login_alone_and_its_place_recorded(
 #[rstest]
 #[case::no_endpoint(
     CloudError::NoEndpoint { service: "block-storage", interface: "public", region: Some("Mars".to_owned()), known: String::new() },
-    "EndpointMissing",
+    Refusal::EndpointMissing,
     "region_name"
 )]
 #[case::no_role(
     CloudError::Forbidden(failure(Some(403), "Policy doesn't allow it.", "r")),
-    "CredentialsForbidden",
+    Refusal::CredentialsForbidden,
     "role"
 )]
-#[case::down(CloudError::Server(failure(Some(503), "Down.", "r")), "CloudUnreachable", "503")]
+#[case::down(
+    CloudError::Server(failure(Some(503), "Down.", "r")),
+    Refusal::CloudUnreachable,
+    "503"
+)]
 #[tokio::test(start_paused = true)]
 async fn credentials_with_which_a_service_cannot_be_used_are_not_given_to_the_driver(
     #[case] error: CloudError,
-    #[case] reason: &str,
+    #[case] reason: Refusal,
     #[case] word: &str,
 ) {
     let keystone = Scripted::of([Err(TrialError::Service(CloudService::BlockStorage, error))]);
@@ -568,18 +580,18 @@ async fn a_withdrawn_application_credential_is_rejected_and_its_id_cut() {
         .await
         .refusal
         .expect("refused");
-    assert_eq!(refusal.reason, "CredentialsRejected");
+    assert_eq!(refusal.reason, Refusal::CredentialsRejected);
     assert!(refusal.message.contains("HTTP 404: Could not find") && refusal.message.len() < 1_000);
 }
 
 #[rstest]
-#[case::has_a_volume(&[VOLUME], Some("CloudInUse"))]
+#[case::has_a_volume(&[VOLUME], Some(Degraded::CloudInUse))]
 #[case::has_none(&[], None)]
 #[case::has_those_of_others(&["another"], None)]
 #[tokio::test(start_paused = true)]
 async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
     #[case] existing: &[&'static str],
-    #[case] reason: Option<&str>,
+    #[case] reason: Option<Degraded>,
 ) {
     let keystone = Scripted::default();
     keystone.existing.lock().expect("no poison").0 = existing.to_vec();

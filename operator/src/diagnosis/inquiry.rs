@@ -11,7 +11,10 @@ use tokio::{task::AbortHandle, time::Instant};
 use tracing::debug;
 
 use super::{CloudAccess, Operation, Suspect, Word, servers_of};
-use crate::clouds::{Clouds, trouble};
+use crate::clouds::{
+    Clouds,
+    trouble::{self, TroubleKind},
+};
 
 /// Between two rounds of questions: with the number of suspects, what bounds the requests.
 const ROUND_INTERVAL: Duration = Duration::from_mins(1);
@@ -122,8 +125,8 @@ where
 
 /// What an error says about all questions; nothing where it is about one only.
 fn barred(error: &CloudError) -> Option<CloudAccess> {
-    let (reason, words) = trouble::of(error)?;
-    Some(if reason == trouble::UNAUTHORIZED {
+    let (kind, words) = trouble::of(error)?;
+    Some(if kind == TroubleKind::Unauthorized {
         CloudAccess::Refused(words)
     } else {
         CloudAccess::Unreachable(words)

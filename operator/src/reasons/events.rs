@@ -1,237 +1,148 @@
 //! The reasons of events.
 
-use crate::events::Severity::{self, Normal, Warning};
+use crate::events::Severity;
 
 /// One reason that an event may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventReason {
-    /// Normal or Warning.
-    pub severity: Severity,
+#[derive(Debug)]
+pub(crate) struct EventReason {
+    pub(crate) severity: Severity,
+    /// What is being done, a stable word.
+    pub(crate) action: &'static str,
     /// The word in the event.
-    pub reason: &'static str,
-    /// The object that it is about.
-    pub object: &'static str,
+    pub(crate) reason: &'static str,
     /// What happened.
-    pub meaning: &'static str,
+    pub(crate) meaning: &'static str,
 }
 
-const fn row(severity: Severity, reason: &'static str, meaning: &'static str) -> EventReason {
-    EventReason {
-        severity,
-        reason,
-        object: "CinderCSIDriver",
-        meaning,
-    }
+/// Of each reason: what happened, how grave it is, what is being done, the word in the event.
+macro_rules! events {
+    ($($(#[doc = $meaning:literal])+ $severity:ident $action:ident $reason:ident $(= $word:literal)?,)+) => {
+        /// The reasons of events.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Event {
+            $($(#[doc = $meaning])+ $reason,)+
+        }
+
+        impl Event {
+            /// All of them.
+            pub(crate) const ROWS: &[EventReason] = &[$(EventReason {
+                severity: Severity::$severity,
+                action: stringify!($action),
+                reason: word!($reason $($word)?),
+                meaning: concat!($($meaning),+),
+            },)+];
+
+            /// What is said of it.
+            pub(crate) fn row(self) -> &'static EventReason {
+                &Self::ROWS[self as usize]
+            }
+        }
+    };
 }
 
-/// Every reason that an event may have.
-pub static EVENTS: &[EventReason] = &[
-    row(Normal, "Available", "The driver works."),
-    row(
-        Warning,
-        "NotAvailable",
-        "The driver does not work; the note says why and what to do.",
-    ),
-    row(
-        Normal,
-        "NotAvailable",
-        "The driver is being installed and does not work yet; the note says what is missing.",
-    ),
-    row(Normal, "Progressing", "Something is being made, replaced or removed."),
-    row(
-        Warning,
-        "DeletionBlocked",
-        "The driver is to be removed, and volumes of it exist.",
-    ),
-    row(Warning, "Degraded", "Something needs a human; the note says what."),
-    row(
-        Normal,
-        "ConditionMet",
-        "One of the other conditions is as it should be again; the note says which.",
-    ),
-    row(
-        Warning,
-        "ConditionNotMet",
-        "One of the other conditions is not as it should be; the note says which, why and what to do.",
-    ),
-    row(Normal, "NotDegraded", "Nothing needs a human any more."),
-    row(
-        Normal,
-        "ReplacingPods",
-        "Node pods were deleted, so that new ones take their place; the note names the nodes.",
-    ),
-    row(
-        Normal,
-        "Released",
-        "spec.deletion.policy is Orphan: the driver goes on running without the operator.",
-    ),
-    row(
-        Normal,
-        "SnapshotControllerReleased",
-        "The snapshot-controller that an earlier version of the operator installed goes on running without the operator.",
-    ),
-    row(
-        Normal,
-        "AdoptionStepDone",
-        "A part of another installation of the driver was stopped, so that this driver takes its place.",
-    ),
-    row(
-        Warning,
-        "TakeoverFailed",
-        "This driver's controller did not come up in place of the other installation's, which has its pods back; the note says why.",
-    ),
-    row(Normal, "Created", "Objects of the driver were made."),
-    row(
-        Normal,
-        "Updated",
-        "An object of the driver was changed, because spec or version changed.",
-    ),
-    row(
-        Warning,
-        "VersionMixed",
-        "A workload was missing while an update waits, and was made at the operator's version, because no earlier revision is left.",
-    ),
-    row(
-        Normal,
-        "DriftRepaired",
-        "Somebody had changed an object of the driver, and it was put right.",
-    ),
-    row(
-        Normal,
-        "Recreated",
-        "An object was made anew, because a field of it cannot be changed.",
-    ),
-    row(
-        Normal,
-        "Removed",
-        "Objects of the driver, or all of it, were removed as asked for.",
-    ),
-    row(
-        Warning,
-        "RegistrationLeft",
-        "Kubelets could not be told in time that the driver goes; the note names the nodes.",
-    ),
-    row(
-        Warning,
-        "PodsLeft",
-        "The controller was removed, and pods of it on nodes that are not Ready have not ended.",
-    ),
-    row(Normal, "Pruned", "An object that is no longer wanted was removed."),
-    row(
-        Warning,
-        "Unreadable",
-        "The CinderCSIDriver does not fit the operator's version of the CustomResourceDefinition.",
-    ),
-    row(
-        Normal,
-        "TopologyChanged",
-        "Availability zones are used from now on, or not any more.",
-    ),
-    row(
-        Normal,
-        "DefaultStorageClassSkipped",
-        "No StorageClass of the driver is marked as the default, because another class is.",
-    ),
-    row(
-        Warning,
-        "ClaimsWithoutClass",
-        "A StorageClass is removed, and claims wait for volumes of it.",
-    ),
-    row(
-        Normal,
-        "OverridesActive",
-        "spec.overrides changes what the operator makes.",
-    ),
-    row(Normal, "OverridesGone", "Nothing is overridden any more."),
-    row(
-        Warning,
-        "OverrideFailed",
-        "A patch of spec.overrides does not fit and was left out.",
-    ),
-    row(
-        Normal,
-        "StartupTaintRemoved",
-        "The driver is registered on new nodes, and the startup taint was taken away there.",
-    ),
-    row(
-        Warning,
-        "StartupTaintLeft",
-        "The startup taint could not be taken away from nodes where the driver is registered.",
-    ),
-    row(
-        Warning,
-        "CRDMismatch",
-        "The CustomResourceDefinition is of another release than the operator; apply that of the operator's; once a day.",
-    ),
-    row(
-        Warning,
-        "CredentialsExpiring",
-        "Something that the driver logs in with ends soon, or has ended; once a day.",
-    ),
-    row(
-        Warning,
-        "CredentialsRejected",
-        "What the Secret holds now is not used; the note says why.",
-    ),
-    row(Normal, "CredentialsAccepted", "The credentials log in again."),
-    row(
-        Normal,
-        "SecretRotated",
-        "Changed credentials log in and were given to the driver.",
-    ),
-    row(
-        Normal,
-        "CredentialsLoaded",
-        "Every pod of the controller uses the changed credentials.",
-    ),
-    row(
-        Warning,
-        "VolumeTypesLeftOut",
-        "There are more volume types than StorageClasses are made of; the note names those without one.",
-    ),
-    row(
-        Warning,
-        "BackendUnreachable",
-        "A service of a cloud does not answer as it should.",
-    ),
-    row(Normal, "BackendReachable", "The services of the clouds answer again."),
-    row(
-        Warning,
-        "TopologyMismatch",
-        "Zones of nodes and volumes do not fit together.",
-    ),
-    row(
-        Normal,
-        "TopologyConsistent",
-        "Zones of nodes and volumes fit together again.",
-    ),
-    row(Warning, "QuotaNearLimit", "A quota is near its limit."),
-    row(Warning, "QuotaExhausted", "A quota is used up, or nearly so."),
-    row(Normal, "QuotaSufficient", "No quota is near its limit any more."),
-    row(
-        Warning,
-        "InsecureConfiguration",
-        "Any certificate is accepted of a cloud.",
-    ),
-    row(
-        Normal,
-        "SecureConfiguration",
-        "The certificates of the clouds are verified again.",
-    ),
-    row(
-        Warning,
-        "VolumesStuck",
-        "Operations on volumes take longer than they may.",
-    ),
-    row(
-        Normal,
-        "VolumesHealthy",
-        "No operation on a volume takes longer than it may any more.",
-    ),
-    EventReason {
-        severity: Warning,
-        reason: "VolumeStuck",
-        object: "PersistentVolumeClaim",
-        meaning: "An operation on the claim's volume takes longer than it may; the note says why and what to do.",
-    },
-];
+events! {
+    /// The driver works.
+    Normal Observe Available,
+    /// The driver does not work; the note says why and what to do.
+    Warning Observe NotAvailable,
+    /// The driver is being installed and does not work yet; the note says what is missing.
+    Normal Observe NotYetAvailable = "NotAvailable",
+    /// Something is being made, replaced or removed.
+    Normal Observe Progressing,
+    /// The driver is to be removed, and volumes of it exist.
+    Warning Observe DeletionBlocked,
+    /// Something needs a human; the note says what.
+    Warning Observe Degraded,
+    /// One of the other conditions is as it should be again; the note says which.
+    Normal Observe ConditionMet,
+    /// One of the other conditions is not as it should be; the note says which, why and what to do.
+    Warning Observe ConditionNotMet,
+    /// Nothing needs a human any more.
+    Normal Observe NotDegraded,
+    /// Node pods were deleted, so that new ones take their place; the note names the nodes.
+    Normal Roll ReplacingPods,
+    /// spec.deletion.policy is Orphan: the driver goes on running without the operator.
+    Normal Remove Released,
+    /// The snapshot-controller that an earlier version of the operator installed goes on running without the operator.
+    Normal Apply SnapshotControllerReleased,
+    /// A part of another installation of the driver was stopped, so that this driver takes its place.
+    Normal Adopt AdoptionStepDone,
+    /// This driver's controller did not come up in place of the other installation's, which has its pods back; the note
+    /// says why.
+    Warning Adopt TakeoverFailed,
+    /// Objects of the driver were made.
+    Normal Apply Created,
+    /// An object of the driver was changed, because spec or version changed.
+    Normal Apply Updated,
+    /// A workload was missing while an update waits, and was made at the operator's version, because no earlier
+    /// revision is left.
+    Warning Apply VersionMixed,
+    /// Somebody had changed an object of the driver, and it was put right.
+    Normal Apply DriftRepaired,
+    /// An object was made anew, because a field of it cannot be changed.
+    Normal Apply Recreated,
+    /// Objects of the driver, or all of it, were removed as asked for.
+    Normal Remove Removed,
+    /// Kubelets could not be told in time that the driver goes; the note names the nodes.
+    Warning Remove RegistrationLeft,
+    /// The controller was removed, and pods of it on nodes that are not Ready have not ended.
+    Warning Remove PodsLeft,
+    /// An object that is no longer wanted was removed.
+    Normal Apply Pruned,
+    /// The CinderCSIDriver does not fit the operator's version of the CustomResourceDefinition.
+    Warning Observe Unreadable,
+    /// Availability zones are used from now on, or not any more.
+    Normal Observe TopologyChanged,
+    /// No StorageClass of the driver is marked as the default, because another class is.
+    Normal Observe DefaultStorageClassSkipped,
+    /// A StorageClass is removed, and claims wait for volumes of it.
+    Warning Apply ClaimsWithoutClass,
+    /// spec.overrides changes what the operator makes.
+    Normal Observe OverridesActive,
+    /// Nothing is overridden any more.
+    Normal Observe OverridesGone,
+    /// A patch of spec.overrides does not fit and was left out.
+    Warning Observe OverrideFailed,
+    /// The driver is registered on new nodes, and the startup taint was taken away there.
+    Normal Untaint StartupTaintRemoved,
+    /// The startup taint could not be taken away from nodes where the driver is registered.
+    Warning Untaint StartupTaintLeft,
+    /// The CustomResourceDefinition is of another release than the operator; apply that of the operator's; once a day.
+    Warning Observe CRDMismatch,
+    /// Something that the driver logs in with ends soon, or has ended; once a day.
+    Warning Observe CredentialsExpiring,
+    /// What the Secret holds now is not used; the note says why.
+    Warning Observe CredentialsRejected,
+    /// The credentials log in again.
+    Normal Observe CredentialsAccepted,
+    /// Changed credentials log in and were given to the driver.
+    Normal Observe SecretRotated,
+    /// Every pod of the controller uses the changed credentials.
+    Normal Observe CredentialsLoaded,
+    /// There are more volume types than StorageClasses are made of; the note names those without one.
+    Warning Observe VolumeTypesLeftOut,
+    /// A service of a cloud does not answer as it should.
+    Warning Observe BackendUnreachable,
+    /// The services of the clouds answer again.
+    Normal Observe BackendReachable,
+    /// Zones of nodes and volumes do not fit together.
+    Warning Observe TopologyMismatch,
+    /// Zones of nodes and volumes fit together again.
+    Normal Observe TopologyConsistent,
+    /// A quota is near its limit.
+    Warning Observe QuotaNearLimit,
+    /// A quota is used up, or nearly so.
+    Warning Observe QuotaExhausted,
+    /// No quota is near its limit any more.
+    Normal Observe QuotaSufficient,
+    /// Any certificate is accepted of a cloud.
+    Warning Observe InsecureConfiguration,
+    /// The certificates of the clouds are verified again.
+    Normal Observe SecureConfiguration,
+    /// Operations on volumes take longer than they may.
+    Warning Observe VolumesStuck,
+    /// No operation on a volume takes longer than it may any more.
+    Normal Observe VolumesHealthy,
+    /// An operation on the claim's volume takes longer than it may; the note says why and what to do.
+    Warning Diagnose VolumeStuck,
+}

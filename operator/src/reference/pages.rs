@@ -6,12 +6,11 @@ use cinder_csi_crds::{AlertThresholds, ConditionType, DEFAULT_DRIVER_NAME, to_ya
 use prometheus::core::Desc;
 use serde_json::json;
 
-use super::{CONDITIONS, EVENTS};
 use crate::diagnosis::{MOUNT_FAILED, Operation, RULES};
 use crate::{
-    events::Severity,
     metrics::Metrics,
     monitoring::{Alert, DASHBOARD, driver_alerts, groups, operator_alerts},
+    reasons::{Event, reasons_of},
 };
 
 /// Why a page could not be made.
@@ -51,13 +50,13 @@ fn conditions() -> String {
             "\n## {type_}\n\n{} when nobody has to do anything.\n\n| status | reason | what is the case | what to do |\n|---|---|---|---|\n",
             type_.good_status()
         );
-        for row in CONDITIONS.iter().filter(|row| row.type_ == *type_) {
+        for row in reasons_of(*type_) {
             let _ = writeln!(
                 page,
                 "| {} | `{}` | {} | {} |",
                 row.status,
                 row.reason,
-                cell(row.meaning),
+                cell(row.meaning.trim_start()),
                 cell(row.remedy)
             );
         }
@@ -97,17 +96,20 @@ fn events() -> String {
         "{MADE}# Events of the operator\n\nThe same sentence about the same object is not sent twice within ten minutes.\n\n| type | reason | \
          on | what happened |\n|---|---|---|---|\n"
     );
-    for row in EVENTS {
-        let severity = match row.severity {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
+    let claim = Event::VolumeStuck.row().reason;
+    for row in Event::ROWS {
+        let is_about_claim = row.reason == claim;
+        let object = if is_about_claim {
+            "PersistentVolumeClaim"
+        } else {
+            "CinderCSIDriver"
         };
         let _ = writeln!(
             page,
-            "| {severity} | `{}` | {} | {} |",
+            "| {:?} | `{}` | {object} | {} |",
+            row.severity,
             row.reason,
-            row.object,
-            cell(row.meaning)
+            cell(row.meaning.trim_start())
         );
     }
     page

@@ -10,6 +10,7 @@ use regex::Regex;
 
 use super::Problem;
 use crate::clouds::VolumeTypeFact;
+use crate::reasons::Degraded;
 use crate::words::short_hash;
 
 /// How long a volume type must be gone until its class is removed.
@@ -271,7 +272,7 @@ impl Filter {
         let compiled = |field: &str, text: &Option<String>| {
             let Some(text) = text else { return Ok(None) };
             Regex::new(&format!("^(?:{text})$")).map(Some).map_err(|error| Problem {
-                reason: "InvalidExpression",
+                reason: Degraded::InvalidExpression,
                 message: format!(
                     "spec.storageClasses.fromVolumeTypes.{field} is {text:?}, which is no regular expression: {error}"
                 ),

@@ -7,6 +7,7 @@ use cinder_csi_crds::CinderCSIDriver;
 use kube::ResourceExt;
 
 use super::{Problem, controller, node, slug_of};
+use crate::reasons::Degraded;
 
 /// What another CinderCSIDriver of the cluster takes for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Ve
     let mut problems = Vec::new();
     if own.node_ports.end > 65_536 || own.controller_ports.as_ref().is_some_and(|ports| ports.end > 65_536) {
         problems.push(Problem {
-            reason: "PortOutOfRange",
+            reason: Degraded::PortOutOfRange,
             message:
                 "spec.node.httpPort or spec.controller.httpPort leaves no room for the ports of the sidecars after it: \
                       choose a lower one"
@@ -68,7 +69,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Ve
     {
         if other.slug == own.slug {
             problems.push(Problem {
-                reason: "InstanceNameTaken",
+                reason: Degraded::InstanceNameTaken,
                 message: format!(
                     "the objects of CinderCSIDriver {} have names that begin with {} too: make this one anew with another \
                      spec.instanceName",
@@ -82,7 +83,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Ve
             });
             if let Some((taken, ..)) = clash {
                 problems.push(Problem {
-                    reason: "PortTaken",
+                    reason: Degraded::PortTaken,
                     message: format!(
                         "{field} gives the ports {}, and CinderCSIDriver {} has {} on the same nodes: the pods of one of them could \
                          not start. Choose a port that is free, or a nodeSelector that leads to other nodes",
@@ -131,21 +132,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case::the_same_port(json!({}), json!({}), &["PortTaken"])]
+    #[case::the_same_port(json!({}), json!({}), &[Degraded::PortTaken])]
     #[case::another_port(json!({}), json!({ "node": { "httpPort": 9898 } }), &[])]
     #[case::a_port_of_the_registrar(json!({ "node": { "registration": "Sidecar" } }), json!({ "node": { "httpPort": 9899 } }),
-        &["PortTaken"])]
+        &[Degraded::PortTaken])]
     #[case::other_nodes(json!({ "node": { "nodeSelector": { "pool": "a" } } }),
         json!({ "node": { "nodeSelector": { "pool": "b" } } }), &[])]
     #[case::perhaps_the_same_nodes(json!({ "node": { "nodeSelector": { "pool": "a" } } }),
-        json!({ "node": { "nodeSelector": { "disk": "b" } } }), &["PortTaken"])]
+        json!({ "node": { "nodeSelector": { "disk": "b" } } }), &[Degraded::PortTaken])]
     #[case::controllers_on_the_network_of_nodes(json!({ "controller": { "hostNetwork": true } }),
-        json!({ "controller": { "hostNetwork": true, "httpPort": 8085 }, "node": { "httpPort": 9900 } }), &["PortTaken"])]
+        json!({ "controller": { "hostNetwork": true, "httpPort": 8085 }, "node": { "httpPort": 9900 } }), &[Degraded::PortTaken])]
     #[case::a_controller_and_a_node(json!({ "controller": { "hostNetwork": true, "httpPort": 9900 } }),
-        json!({ "node": { "httpPort": 9905 } }), &["PortTaken"])]
+        json!({ "node": { "httpPort": 9905 } }), &[Degraded::PortTaken])]
     #[case::the_same_names(json!({ "instanceName": "x" }), json!({ "instanceName": "x", "node": { "httpPort": 9900 } }),
-        &["InstanceNameTaken"])]
-    fn the_younger_of_two_gives_way(#[case] first: Value, #[case] second: Value, #[case] expected: &[&str]) {
+        &[Degraded::InstanceNameTaken])]
+    fn the_younger_of_two_gives_way(#[case] first: Value, #[case] second: Value, #[case] expected: &[Degraded]) {
         let (first, second) = (mk_at("a.example.org", 1, first), mk_at("b.example.org", 2, second));
         let neighbours = [Neighbour::of(&first), Neighbour::of(&second)];
 
@@ -182,6 +183,6 @@ mod tests {
             json!({ "node": { "httpPort": 65535, "registration": "Sidecar" } }),
         );
 
-        assert_eq!(problems(&driver, &[])[0].reason, "PortOutOfRange");
+        assert_eq!(problems(&driver, &[])[0].reason, Degraded::PortOutOfRange);
     }
 }

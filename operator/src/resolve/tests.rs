@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, Cloud};
+use cinder_csi_crds::{CinderCSIDriver, CinderCSIDriverSpec, Cloud, Override, OverrideTarget, OverrideType};
 use rstest::rstest;
 
 use k8s_openapi::jiff::Timestamp;
@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{ClassFacts, ControllerSight, Environment, KubernetesVersion, resolve};
 use crate::images::InstalledImages;
 use crate::observe::OptionalApis;
+use crate::reasons::Degraded;
 
 pub(crate) fn mk_driver(name: &str) -> CinderCSIDriver {
     CinderCSIDriver::new(
@@ -60,7 +61,7 @@ fn without_any_identity_of_the_cluster_nothing_is_made() {
 
     assert_eq!(
         problems.iter().map(|p| p.reason).collect::<Vec<_>>(),
-        ["ClusterUnidentified"]
+        [Degraded::ClusterUnidentified]
     );
     assert!(problems[0].message.contains("spec.clusterID"), "{problems:?}");
 }
@@ -115,7 +116,46 @@ fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
 
     let problems = resolve(&driver, &mk_environment()).unwrap_err();
 
-    assert_eq!(problems[0].reason, "PathTooLong");
+    assert_eq!(problems[0].reason, Degraded::PathTooLong);
+}
+
+#[rstest]
+#[case::election(|driver: &mut CinderCSIDriver, _: &mut Environment|
+    driver.spec.controller.leader_election.renew_deadline = "1s".to_owned(), Degraded::InvalidLeaderElection)]
+#[case::gate(|driver: &mut CinderCSIDriver, _: &mut Environment| {
+    driver.spec.controller.sidecars.provisioner.feature_gates.insert("no-gate".to_owned(), true);
+}, Degraded::InvalidFeatureGate)]
+#[case::expression(|driver: &mut CinderCSIDriver, _: &mut Environment| {
+    let types = &mut driver.spec.storage_classes.from_volume_types;
+    (types.enabled, types.include) = (true, Some("(".to_owned()));
+}, Degraded::InvalidExpression)]
+#[case::label(|driver: &mut CinderCSIDriver, _: &mut Environment| {
+    driver.spec.topology.additional.insert("no label".to_owned(), "x".to_owned());
+}, Degraded::InvalidLabel)]
+#[case::overrides(|driver: &mut CinderCSIDriver, environment: &mut Environment| {
+    driver.spec.overrides = vec![Override {
+        target: OverrideTarget { kind: "DaemonSet".to_owned(), name: "cinder-csi-node".to_owned() },
+        kind: OverrideType::Merge,
+        patch: "{}".to_owned(),
+    }];
+    environment.restrictions.no_overrides = true;
+}, Degraded::OverridesForbidden)]
+#[case::registry(|_: &mut CinderCSIDriver, environment: &mut Environment|
+    environment.restrictions.registries = vec!["registry.example.org".to_owned()], Degraded::ImageForbidden)]
+fn a_spec_that_cannot_be_carried_out_is_refused(
+    #[case] change: fn(&mut CinderCSIDriver, &mut Environment),
+    #[case] reason: Degraded,
+) {
+    let (mut driver, mut environment) = (mk_driver("cinder.csi.openstack.org"), mk_environment());
+    change(&mut driver, &mut environment);
+
+    let problems = resolve(&driver, &environment).unwrap_err();
+
+    assert_eq!(
+        problems.iter().map(|p| p.reason).collect::<Vec<_>>(),
+        [reason],
+        "{problems:?}"
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Problem;
 use crate::clouds::CloudFacts;
+use crate::reasons::Degraded;
 use crate::units::duration;
 
 /// Annotation on a CinderCSIDriver whose value is the object's uid: zones may be turned off although PersistentVolumes are
@@ -83,7 +84,7 @@ pub(super) fn is_consistent(
 pub(super) fn problem(spec: &Spec) -> Option<Problem> {
     let wrong = spec.additional.keys().find(|key| !is_label(key))?;
     Some(Problem {
-        reason: "InvalidLabel",
+        reason: Degraded::InvalidLabel,
         message: format!(
             "spec.topology.additional has the key {wrong:?}, which no label can have: write NAME or example.org/NAME, the name of 63 \
              letters, digits, '-', '_' and '.' at most"
@@ -120,7 +121,7 @@ pub(super) fn topology(question: &Question<'_>) -> Topology {
     let mut refusal = None;
     if was_enabled && !enabled && question.zoned_volumes > 0 && !question.is_confirmed {
         refusal = Some(Problem {
-            reason: "TopologyInUse",
+            reason: Degraded::TopologyInUse,
             message: format!(
                 "zones should be turned off, but {} PersistentVolume(s) of the driver can only be used in their zone, and pods with \
                  them could not be scheduled to new nodes: set spec.topology.mode to Enabled (with clouds[].availabilityZoneMap \

@@ -3,6 +3,7 @@
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 
 use super::{Seen, Verdict, verdict};
+use crate::reasons::Progressing;
 
 pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
     let takeover = seen.adoption.as_ref()?;
@@ -13,7 +14,7 @@ pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
 }
 
 /// What Progressing says of a take-over, while there is something to do.
-pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
+pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
     let takeover = seen.adoption.as_ref()?;
     let what = match takeover.step {
         AdoptionStep::Done => return None,
@@ -22,7 +23,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
                 "the other controller has its pods back; waiting for {}",
                 takeover.waits_for
             );
-            return Some(verdict("False", "Stopped", message));
+            return Some(verdict(Progressing::Stopped, message));
         }
         AdoptionStep::Preparing => "nothing of the other installation is touched yet",
         AdoptionStep::StartingNodes => "this driver is shown to start before the other controller is stopped",
@@ -32,8 +33,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
         AdoptionStep::ReplacingNodes => "the node plugins change, a few nodes at once",
     };
     Some(verdict(
-        "True",
-        "TakingOver",
+        Progressing::TakingOver,
         format!("{what}; waiting for {}", takeover.waits_for),
     ))
 }

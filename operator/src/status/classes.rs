@@ -2,10 +2,11 @@
 
 use cinder_csi_crds::{CinderCSIDriverStatus, SnapshotsMode, StorageClassesStatus, TopologyStatus};
 
-use super::{Issue, Verdict, verdict};
+use super::{Verdict, verdict};
 use crate::{
     events::Notice,
-    resolve::{Classes, ControllerSight, MOST_TYPES, Resolved, Snapshots, Topology},
+    reasons::{Degraded, Event, SnapshotsReady},
+    resolve::{Classes, ControllerSight, MOST_TYPES, Problem, Resolved, Snapshots, Topology},
     words::listed,
 };
 
@@ -69,28 +70,25 @@ pub(super) fn storage_classes(
 }
 
 /// Condition SnapshotsReady.
-pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict {
+pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict<SnapshotsReady> {
     let Some(view) = view else {
         return verdict(
-            "True",
-            "Unresolved",
+            SnapshotsReady::Unresolved,
             "whether there are snapshots is decided once the spec can be carried out",
         );
     };
     let snapshots = &view.snapshots;
     if snapshots.mode == SnapshotsMode::Disabled {
         return verdict(
-            "True",
-            "Disabled",
+            SnapshotsReady::Disabled,
             "spec.snapshots.mode is Disabled: no snapshots are taken",
         );
     }
     if !snapshots.enabled {
         return match snapshots.mode {
-            SnapshotsMode::Enabled => verdict("False", "CRDsMissing", crds_missing()),
+            SnapshotsMode::Enabled => verdict(SnapshotsReady::CRDsMissing, crds_missing()),
             _ => verdict(
-                "True",
-                "NotInstalled",
+                SnapshotsReady::NotInstalled,
                 "the cluster does not know VolumeSnapshots; snapshots can be taken from when their CustomResourceDefinitions are \
                  installed",
             ),
@@ -98,25 +96,21 @@ pub(super) fn snapshots_ready(view: Option<&ClassesView>) -> Verdict {
     }
     match &snapshots.sight {
         ControllerSight::Found(found) => verdict(
-            "True",
-            "AsExpected",
+            SnapshotsReady::AsExpected,
             format!("snapshots can be taken; {found} shows the snapshot-controller"),
         ),
         ControllerSight::Down(place) => verdict(
-            "False",
-            "ControllerDown",
+            SnapshotsReady::ControllerDown,
             format!(
                 "no pod of Deployment {place}, the snapshot-controller, is available; `kubectl describe` of it gives the reason"
             ),
         ),
         ControllerSight::Unknown(why) => verdict(
-            "False",
-            "ControllerUnknown",
+            SnapshotsReady::ControllerUnknown,
             format!("whether a snapshot-controller works cannot be seen: {why}; apply the operator's roles again"),
         ),
         ControllerSight::Missing | ControllerSight::Unseen => verdict(
-            "False",
-            "ControllerMissing",
+            SnapshotsReady::ControllerMissing,
             "the cluster knows VolumeSnapshots, and no snapshot-controller works on them; install one: `kubectl apply -k \
              config/snapshot-controller`",
         ),
@@ -129,18 +123,15 @@ fn crds_missing() -> &'static str {
 }
 
 /// What needs a human.
-pub(super) fn issues(view: &ClassesView) -> Vec<Issue> {
+pub(super) fn issues(view: &ClassesView) -> Vec<Problem> {
     let mut issues = Vec::new();
     if view.snapshots.mode == SnapshotsMode::Enabled && !view.snapshots.enabled {
-        issues.push(Issue {
-            reason: "SnapshotCRDsMissing",
+        issues.push(Problem {
+            reason: Degraded::SnapshotCRDsMissing,
             message: crds_missing().to_owned(),
         });
     }
-    issues.extend(view.topology.refusal.iter().map(|problem| Issue {
-        reason: problem.reason,
-        message: problem.message.clone(),
-    }));
+    issues.extend(view.topology.refusal.clone());
     issues
 }
 
@@ -157,7 +148,7 @@ pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSI
             "are not used any more"
         };
         let note = format!("availability zones {state} ({})", now.reason);
-        notices.push(Notice::normal("TopologyChanged", "Observe", note));
+        notices.push(Notice::new(Event::TopologyChanged, note));
     }
     let passed_over = |status: &CinderCSIDriverStatus| status.storage_classes.as_ref()?.passed_over_for.clone();
     if let Some(other) = passed_over(next)
@@ -167,7 +158,7 @@ pub(super) fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSI
             "no StorageClass of this driver is marked as the default, because StorageClass {other} is; take the mark off that one, or \
              set spec.storageClasses.default.policy to Never"
         );
-        notices.push(Notice::normal("DefaultStorageClassSkipped", "Observe", note));
+        notices.push(Notice::new(Event::DefaultStorageClassSkipped, note));
     }
     notices
 }
@@ -181,7 +172,7 @@ pub fn left_out(view: &ClassesView) -> Option<Notice> {
              include and exclude of spec.storageClasses.fromVolumeTypes, or write their classes into spec.storageClasses.items",
             listed(left_out)
         );
-        Notice::warning("VolumeTypesLeftOut", "Observe", note)
+        Notice::new(Event::VolumeTypesLeftOut, note)
     })
 }
 

@@ -11,10 +11,18 @@ use std::time::Duration;
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{NAMED, Seen, Verdict, find, verdict};
-use crate::{clouds::trouble, credentials::PROJECT_CHANGED, resolve::health::HealthSettings, words::listed};
+use super::{Judgement, NAMED, Seen, Verdict, verdict};
+use crate::{
+    clouds::trouble::{self, TroubleKind},
+    reasons::{
+        Available, BackendReachable, ConditionReason, CredentialsValid, InsecureConfiguration, Reason, Refusal,
+        reasons_of,
+    },
+    resolve::health::HealthSettings,
+    words::listed,
+};
 
-pub use events::{EXPIRING, expiring};
+pub(crate) use events::expiring;
 pub(super) use events::{event, rotations};
 pub(super) use list::statuses;
 pub(super) use quotas::quota_sufficient;
@@ -37,21 +45,23 @@ pub(super) fn is_young(previous: Option<&CinderCSIDriverStatus>, cloud: &CloudVi
 }
 
 /// Why the driver cannot work although it runs: the clouds are out of its reach for long.
-pub(super) fn cut_off(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> Option<Verdict> {
+pub(super) fn cut_off(
+    previous: Option<&CinderCSIDriverStatus>,
+    seen: &Seen,
+    now: Timestamp,
+) -> Option<Verdict<Available>> {
     let is_long = |type_| lasts(previous, type_, now).is_some_and(|lasts| lasts >= CUT_OFF);
     let count = |is: fn(&CloudView) -> bool| !seen.clouds.is_empty() && seen.clouds.iter().all(is);
     if count(CloudView::is_locked_out) && is_long(ConditionType::CredentialsValid) {
         return Some(verdict(
-            "False",
-            "AuthFailed",
+            Available::AuthFailed,
             "the cloud refuses the credentials that the driver uses: no volume can be made, attached, detached or deleted; \
              condition CredentialsValid says more",
         ));
     }
     (count(CloudView::is_down) && is_long(ConditionType::BackendReachable)).then(|| {
         verdict(
-            "False",
-            "BackendDown",
+            Available::BackendDown,
             "the cloud, or a service of it, is missing or does not answer as it should: volumes cannot be made, attached, detached or \
              deleted; condition BackendReachable says more",
         )
@@ -60,44 +70,40 @@ pub(super) fn cut_off(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now
 
 /// How long a condition has been False.
 fn lasts(previous: Option<&CinderCSIDriverStatus>, type_: ConditionType, now: Timestamp) -> Option<Duration> {
-    let old = previous.and_then(|previous| find(previous, type_))?;
+    let old = previous.and_then(|previous| previous.condition(type_))?;
     (old.status == "False")
         .then(|| Duration::try_from(now.duration_since(old.last_transition_time.0)).unwrap_or_default())
 }
 
 /// What is said of one cloud, and how bad it is.
-struct Word {
+struct Word<R> {
     gravity: u8,
-    status: &'static str,
-    reason: &'static str,
+    reason: R,
     message: String,
 }
 
-/// The gravest word gives status and reason; all of its gravity give the message.
-fn gravest(words: &[Word]) -> Option<Verdict> {
+/// The gravest word gives the reason; all of its gravity give the message.
+fn gravest<R: Reason>(words: &[Word<R>]) -> Option<Verdict<R>> {
     let first = words.iter().rev().max_by_key(|word| word.gravity)?;
-    let (status, reason, gravity) = (first.status, first.reason, first.gravity);
-    let messages = words.iter().filter(|word| word.gravity == gravity);
+    let messages = words.iter().filter(|word| word.gravity == first.gravity);
     let messages: Vec<&str> = messages.map(|word| word.message.as_str()).take(NAMED).collect();
-    Some(verdict(status, reason, messages.join(" | ")))
+    Some(verdict(first.reason, messages.join(" | ")))
 }
 
-pub(super) fn credentials_valid(seen: &Seen, now: Timestamp) -> Verdict {
+pub(super) fn credentials_valid(seen: &Seen, now: Timestamp) -> Verdict<CredentialsValid> {
     let clouds = seen.clouds.iter();
-    let words: Vec<Word> = clouds.map(|cloud| credentials_of(cloud, &seen.health, now)).collect();
+    let words: Vec<_> = clouds.map(|cloud| credentials_of(cloud, &seen.health, now)).collect();
     gravest(&words).unwrap_or_else(|| {
         verdict(
-            "True",
-            "AsExpected",
+            CredentialsValid::AsExpected,
             "no credentials are tried of a driver that is removed or let go of",
         )
     })
 }
 
-fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Word {
-    let word = |gravity, status, reason, message| Word {
+fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Word<CredentialsValid> {
+    let word = |gravity, reason, message| Word {
         gravity,
-        status,
         reason,
         message,
     };
@@ -108,29 +114,19 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
             "{what} of cloud {} ended at {end}; make a new one and put it where spec.clouds names it",
             cloud.name
         );
-        word(4, "False", "Expired", message)
+        word(4, CredentialsValid::Expired, message)
     };
     if let Some(refusal) = &cloud.refusal {
-        if !cloud.is_backend_trouble() {
+        if let Some(reason) = refusal.reason.credentials_valid() {
             if let Some(ended) = ended.filter(|_| cloud.is_locked_out()) {
                 return expired(ended);
             }
-            let reason = match refusal.reason {
-                "CredentialsRejected" => "Unauthorized",
-                "CredentialsForbidden" => "Forbidden",
-                "SecretUnreadable" => "SecretUnreadable",
-                "SecretMissing" | "SecretKeyMissing" | "CABundleMissing" | "ClientCertificateMissing" => {
-                    "SecretMissing"
-                }
-                reason @ (trouble::NO_ENDPOINT | PROJECT_CHANGED) => reason,
-                _ => "SecretMalformed",
-            };
             let consequence = if cloud.is_changed && cloud.hash.is_some() {
                 ". The driver goes on with the credentials that were accepted last"
             } else {
                 ""
             };
-            return word(5, "False", reason, format!("{}{consequence}", refusal.message));
+            return word(5, reason, format!("{}{consequence}", refusal.message));
         }
         if cloud.is_changed {
             let message = format!(
@@ -138,7 +134,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
                  more",
                 cloud.name
             );
-            return word(3, "False", "NotChecked", message);
+            return word(3, CredentialsValid::NotChecked, message);
         }
     }
     if let Some(ended) = ended {
@@ -150,7 +146,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
              spec.managementState is Managed again",
             cloud.name
         );
-        return word(3, "False", "NotGiven", message);
+        return word(3, CredentialsValid::NotGiven, message);
     }
     let left = |end: Timestamp| Duration::try_from(end.duration_since(now)).unwrap_or_default();
     match ends.first() {
@@ -161,52 +157,47 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
                 cloud.name
             );
             if left(*end) <= health.expiry_critical {
-                word(2, "False", "Expiring", message)
+                word(2, CredentialsValid::Expiring, message)
             } else {
-                word(1, "True", "Expiring", message)
+                word(1, CredentialsValid::ExpiresSoon, message)
             }
         }
         _ => word(
             0,
-            "True",
-            "Valid",
+            CredentialsValid::Valid,
             format!("the credentials of cloud {} log in", cloud.name),
         ),
     }
 }
 
-pub(super) fn backend_reachable(seen: &Seen) -> Verdict {
+pub(super) fn backend_reachable(seen: &Seen) -> Verdict<BackendReachable> {
     let mut words = Vec::new();
     for cloud in &seen.clouds {
         if let Some(refusal) = cloud.refusal.as_ref().filter(|_| cloud.is_backend_trouble()) {
             words.push(Word {
                 gravity: 2,
-                status: "False",
                 reason: match refusal.reason {
-                    "CloudUnreachable" => trouble::of_connection(&refusal.message),
-                    _ => trouble::UNAVAILABLE,
+                    Refusal::CloudUnreachable => trouble::of_connection(&refusal.message),
+                    _ => BackendReachable::ServiceUnavailable,
                 },
                 message: refusal.message.clone(),
             });
             continue;
         }
         // That credentials are refused is said by CredentialsValid.
-        let troubles = cloud.state.troubles.iter();
-        words.extend(
-            troubles
-                .filter(|one| one.reason != trouble::UNAUTHORIZED)
-                .map(|one| Word {
-                    gravity: 1,
-                    status: "False",
-                    reason: one.reason,
-                    message: format!("service {} of cloud {}: {}", one.service, cloud.name, one.message),
-                }),
-        );
+        words.extend(cloud.state.troubles.iter().filter_map(|one| match one.kind {
+            TroubleKind::Unauthorized => None,
+            TroubleKind::Backend(reason) => Some(Word {
+                gravity: 1,
+                reason,
+                message: format!("service {} of cloud {}: {}", one.service, cloud.name, one.message),
+            }),
+        }));
     }
-    gravest(&words).unwrap_or_else(|| verdict("True", "AsExpected", "the services of the clouds answer"))
+    gravest(&words).unwrap_or_else(|| verdict(BackendReachable::AsExpected, "the services of the clouds answer"))
 }
 
-pub(super) fn insecure_configuration(seen: &Seen) -> Verdict {
+pub(super) fn insecure_configuration(seen: &Seen) -> Verdict<InsecureConfiguration> {
     let insecure: Vec<String> = seen
         .clouds
         .iter()
@@ -214,11 +205,13 @@ pub(super) fn insecure_configuration(seen: &Seen) -> Verdict {
         .map(|cloud| cloud.name.clone())
         .collect();
     if insecure.is_empty() {
-        return verdict("False", "AsExpected", "the certificates of the clouds are verified");
+        return verdict(
+            InsecureConfiguration::AsExpected,
+            "the certificates of the clouds are verified",
+        );
     }
     verdict(
-        "True",
-        "TLSVerificationOff",
+        InsecureConfiguration::TLSVerificationOff,
         format!(
             "any certificate is accepted of the clouds {}: whoever sits between can read the credentials; give the authority's \
              certificate in spec.clouds[].caBundleRef in place of insecureSkipTLSVerify",
@@ -232,11 +225,10 @@ pub(super) fn insecure_configuration(seen: &Seen) -> Verdict {
 pub(super) fn as_told_before(
     previous: Option<&CinderCSIDriverStatus>,
     seen: &Seen,
-    type_: ConditionType,
-    (status, reason, _): &Verdict,
-) -> Option<Verdict> {
-    let old = find(previous?, type_)?;
-    let is_open = match type_ {
+    (new, _): &Judgement,
+) -> Option<Judgement> {
+    let old = previous?.condition(new.type_)?;
+    let is_open = match new.type_ {
         ConditionType::BackendReachable | ConditionType::TopologyConsistent | ConditionType::QuotaSufficient => {
             old.status == "False" && seen.clouds.iter().any(CloudView::is_unseen)
         }
@@ -244,13 +236,14 @@ pub(super) fn as_told_before(
             let is_same =
                 |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());
             let mut unseen = seen.clouds.iter().filter(|cloud| cloud.is_unseen());
-            reason == "Valid" && matches!(old.reason.as_str(), "Expiring" | "Expired") && unseen.any(is_same)
+            new.reason == CredentialsValid::Valid.as_str() && events::is_expiry(old) && unseen.any(is_same)
         }
         ConditionType::VolumesHealthy => old.status == "False" && seen.stuck_unexplained,
         _ => false,
     };
-    let status = if old.status == "False" { "False" } else { status };
-    is_open.then(|| verdict(status, &old.reason, old.message.clone()))
+    let is_old = |known: &&ConditionReason| (known.status, known.reason) == (&*old.status, &*old.reason);
+    let known = reasons_of(new.type_).iter().find(is_old).filter(|_| is_open)?;
+    Some((known, old.message.clone()))
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use std::time::Duration;
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Seen, Verdict, find, verdict};
-use crate::words::listed;
+use super::{Seen, Verdict, verdict};
+use crate::{
+    reasons::{DriftDetected, Reason},
+    words::listed,
+};
 
 /// For so long a drift that was put right is still told.
 pub(super) const REMEMBERED: Duration = Duration::from_hours(1);
-
-/// The reasons of a drift that was put right: of deleted objects and of changed fields.
-const RESTORED: [&str; 2] = ["ObjectRestored", "FieldRestored"];
 
 /// Objects that are not as the operator wants them, though the spec asks for nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,11 +32,10 @@ impl Drift {
     }
 }
 
-pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> Verdict {
+pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: Timestamp) -> Verdict<DriftDetected> {
     if seen.state == ManagementState::Unmanaged {
         return verdict(
-            "False",
-            "Unmanaged",
+            DriftDetected::Unmanaged,
             "spec.managementState is Unmanaged: the objects are not compared",
         );
     }
@@ -44,8 +43,7 @@ pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: 
     let is_paused = super::is_paused(seen);
     if !drift.kept.is_empty() {
         return verdict(
-            "True",
-            "FieldConflict",
+            DriftDetected::FieldConflict,
             format!(
                 "the API server or a webhook keeps other values than the operator writes: {}; find out who sets them",
                 listed(&drift.kept)
@@ -56,14 +54,12 @@ pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: 
         let objects = listed(&drift.deleted);
         return if is_paused {
             verdict(
-                "True",
-                "ObjectDeleted",
+                DriftDetected::ObjectDeleted,
                 format!("objects were deleted, and spec.managementState forbids to restore them: {objects}"),
             )
         } else {
             verdict(
-                "True",
-                RESTORED[0],
+                DriftDetected::ObjectRestored,
                 format!("objects were deleted, and the operator has restored them: {objects}"),
             )
         };
@@ -72,26 +68,27 @@ pub(super) fn drift(previous: Option<&CinderCSIDriverStatus>, seen: &Seen, now: 
         let fields = listed(&drift.changed);
         return if is_paused {
             verdict(
-                "True",
-                "FieldConflict",
+                DriftDetected::FieldConflict,
                 format!(
                     "fields of the operator were changed, and spec.managementState forbids to restore them: {fields}"
                 ),
             )
         } else {
             verdict(
-                "True",
-                RESTORED[1],
+                DriftDetected::FieldRestored,
                 format!("fields of the operator were changed, and it has restored them: {fields}"),
             )
         };
     }
-    let old = previous.and_then(|previous| find(previous, ConditionType::DriftDetected));
-    if let Some(old) = old.filter(|old| RESTORED.contains(&old.reason.as_str())) {
-        let since = now.duration_since(old.last_transition_time.0);
-        if since.unsigned_abs() < REMEMBERED {
-            return verdict("True", &old.reason, old.message.clone());
+    if let Some(old) = previous.and_then(|previous| previous.condition(ConditionType::DriftDetected)) {
+        let restored = [DriftDetected::ObjectRestored, DriftDetected::FieldRestored];
+        let since = now.duration_since(old.last_transition_time.0).unsigned_abs();
+        if let Some(reason) = restored.into_iter().find(|reason| reason.is(old) && since < REMEMBERED) {
+            return verdict(reason, old.message.clone());
         }
     }
-    verdict("False", "AsExpected", "no other client changes what the operator owns")
+    verdict(
+        DriftDetected::AsExpected,
+        "no other client changes what the operator owns",
+    )
 }

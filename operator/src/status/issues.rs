@@ -6,35 +6,21 @@ use super::{CloudView, Seen, rollout};
 use crate::{
     objects::{Key, LET_GO, kind},
     plan::Obstacle,
+    reasons::Degraded,
+    resolve::Problem,
     words::listed,
 };
 
-/// One thing that needs a human.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Issue {
-    /// A stable word; the reason of Degraded when it is the gravest.
-    pub(crate) reason: &'static str,
-    /// The thing, what is wrong with it, what to do.
-    pub(crate) message: String,
-}
-
-/// A service of a cloud is missing or broken.
-const BACKEND_DOWN: &str = "BackendDown";
-
 /// All issues, the gravest first, without troubles of clouds that are so young that they may pass by themselves.
-pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issue> {
-    let problems = seen.problems.iter().map(|problem| Issue {
-        reason: problem.reason,
-        message: problem.message.clone(),
-    });
+pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Problem> {
     let refusals = seen.clouds.iter().filter(|cloud| !is_young(cloud)).filter_map(|cloud| {
         let refusal = cloud.refusal.as_ref()?;
         let consequence = match &cloud.hash {
             Some(_) => "The driver goes on with the credentials that were accepted last",
             None => "The driver is not started before credentials have been accepted",
         };
-        Some(Issue {
-            reason: refusal.reason,
+        Some(Problem {
+            reason: refusal.reason.degraded(),
             message: format!("{}. {consequence}", refusal.message),
         })
     });
@@ -45,33 +31,34 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
         .filter(|cloud| !cloud.is_backend_trouble() && !is_young(cloud));
     let services = old.filter_map(|cloud| {
         let broken = cloud.broken_service()?;
-        Some(Issue {
-            reason: BACKEND_DOWN,
+        Some(Problem {
+            reason: Degraded::BackendDown,
             message: format!("service {} of cloud {}: {}", broken.service, cloud.name, broken.message),
         })
     });
-    let failures = seen.failures.iter().map(|failure| Issue {
-        reason: "ApplyFailed",
+    let failures = seen.failures.iter().map(|failure| Problem {
+        reason: Degraded::ApplyFailed,
         message: format!("{} could not be written or deleted: {}", failure.key, failure.message),
     });
     let stalled = seen.controller.iter().filter_map(|controller| {
         let message = controller.stalled.as_ref()?;
-        Some(Issue {
-            reason: "ControllerStalled",
+        Some(Problem {
+            reason: Degraded::ControllerStalled,
             message: format!(
                 "Deployment {} does not get its pods running: {message}",
                 controller.name
             ),
         })
     });
-    let not_loaded = seen.reload_failed.then(|| Issue {
-        reason: "CredentialsNotLoaded",
+    let not_loaded = seen.reload_failed.then(|| Problem {
+        reason: Degraded::CredentialsNotLoaded,
         message:
             "the controller's pods do not say that they use the credentials that they were given, even after they were \
                   replaced; their logs and /readyz say why, or the operator cannot reach their port for /metrics"
                 .to_owned(),
     });
     let classes = seen.classes.iter().flat_map(super::classes::issues);
+    let problems = seen.problems.iter().cloned();
     problems
         .chain(obstacles(&seen.obstacles))
         .chain(refusals)
@@ -85,7 +72,7 @@ pub(crate) fn of(seen: &Seen, is_young: impl Fn(&CloudView) -> bool) -> Vec<Issu
 }
 
 /// What is in the way. Objects that others made are told together: of an installation that was let go of, all are there.
-fn obstacles(all: &[Obstacle]) -> Vec<Issue> {
+fn obstacles(all: &[Obstacle]) -> Vec<Problem> {
     let mut issues = Vec::new();
     let mut made_by: BTreeMap<(&str, bool), Vec<&Key>> = BTreeMap::new();
     for one in all {
@@ -106,41 +93,41 @@ pub(crate) fn told(one: &Obstacle) -> String {
     obstacle(one).message
 }
 
-fn obstacle(obstacle: &Obstacle) -> Issue {
+fn obstacle(obstacle: &Obstacle) -> Problem {
     match obstacle {
-        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == LET_GO => Issue {
-            reason: "ForeignObject",
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker == LET_GO => Problem {
+            reason: Degraded::ForeignObject,
             message: format!(
                 "{key} exists and was made by {maker}: a driver goes on without the operator, and nothing is done beside it. Set \
                  spec.adoption.mode to Adopt to take it up, or delete this CinderCSIDriver"
             ),
         },
-        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Issue {
-            reason: "ForeignObject",
+        Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER => Problem {
+            reason: Degraded::ForeignObject,
             message: format!(
                 "{key} exists and was not made for this CinderCSIDriver but by {maker}: another installation of this driver runs in the \
                  cluster, and nothing is done beside it. Set spec.adoption.mode to Migrate, with the namespace that it is in, to put this driver in its place (pods keep their volumes), or delete this CinderCSIDriver"
             ),
         },
         Obstacle::Foreign { key, maker } => foreign(&[key], maker),
-        Obstacle::Refused { key, fields } => Issue {
-            reason: "ImmutableField",
+        Obstacle::Refused { key, fields } => Problem {
+            reason: Degraded::ImmutableField,
             message: format!(
                 "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and onImmutableChange is Refuse. \
                  Put the spec back, set onImmutableChange to Recreate, or give the class another name",
                 fields.join(", ")
             ),
         },
-        Obstacle::Waiting { key, fields, what } => Issue {
-            reason: "PendingRecreate",
+        Obstacle::Waiting { key, fields, what } => Problem {
+            reason: Degraded::PendingRecreate,
             message: format!(
                 "{key} differs from the spec in {}, which Kubernetes does not let anybody change. It is made anew as soon as \
                  nothing needs it any more: {what}",
                 fields.join(", ")
             ),
         },
-        Obstacle::Immutable { key, fields } => Issue {
-            reason: "ImmutableField",
+        Obstacle::Immutable { key, fields } => Problem {
+            reason: Degraded::ImmutableField,
             message: format!(
                 "{key} differs from the spec in {}, which Kubernetes does not let anybody change, and making it anew could harm \
                  running pods. Put the spec back, or delete the object yourself at a time without volumes in use",
@@ -151,7 +138,7 @@ fn obstacle(obstacle: &Obstacle) -> Issue {
 }
 
 /// Objects of one maker, either all StorageClasses or none.
-fn foreign(keys: &[&Key], maker: &str) -> Issue {
+fn foreign(keys: &[&Key], maker: &str) -> Problem {
     let is_class = keys.iter().any(|key| key.kind == kind::STORAGE_CLASS);
     let message = match (keys, is_class) {
         ([key], true) => format!(
@@ -176,8 +163,8 @@ fn foreign(keys: &[&Key], maker: &str) -> Issue {
             )
         }
     };
-    Issue {
-        reason: "ForeignObject",
+    Problem {
+        reason: Degraded::ForeignObject,
         message,
     }
 }

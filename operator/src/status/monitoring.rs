@@ -3,6 +3,7 @@
 use cinder_csi_crds::MonitoringMode;
 
 use super::{Verdict, verdict};
+use crate::reasons::MonitoringReady;
 
 /// What is wanted for Prometheus, and what the cluster has a place for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,32 +14,28 @@ pub struct MonitoringView {
     pub served: bool,
 }
 
-pub(super) fn ready(view: MonitoringView) -> Verdict {
+pub(super) fn ready(view: MonitoringView) -> Verdict<MonitoringReady> {
     match view {
         MonitoringView {
             mode: MonitoringMode::Disabled,
             ..
         } => verdict(
-            "True",
-            "Disabled",
+            MonitoringReady::Disabled,
             "spec.monitoring.mode is Disabled: nothing is made for Prometheus",
         ),
         MonitoringView { served: true, .. } => verdict(
-            "True",
-            "AsExpected",
+            MonitoringReady::AsExpected,
             "ServiceMonitors, alerts and the dashboard are there as spec.monitoring wants them",
         ),
         MonitoringView {
             mode: MonitoringMode::Auto,
             ..
         } => verdict(
-            "True",
-            "NotInstalled",
+            MonitoringReady::NotInstalled,
             "the cluster has no ServiceMonitors and PrometheusRules; they are made when the Prometheus operator is installed",
         ),
         MonitoringView { .. } => verdict(
-            "False",
-            "CRDsMissing",
+            MonitoringReady::CRDsMissing,
             "spec.monitoring.mode is Enabled, and the API server does not know ServiceMonitor and PrometheusRule of \
              monitoring.coreos.com/v1: install the Prometheus operator, or set the mode to Auto or Disabled",
         ),
@@ -50,6 +47,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::reasons::Reason as _;
 
     #[rstest]
     #[case(MonitoringMode::Auto, true, "True", "AsExpected")]
@@ -64,8 +62,8 @@ mod tests {
         #[case] status: &str,
         #[case] reason: &str,
     ) {
-        let (is, why, sentence) = ready(MonitoringView { mode, served });
+        let (is, sentence) = ready(MonitoringView { mode, served });
 
-        assert_eq!((is, why.as_str()), (status, reason), "{sentence}");
+        assert_eq!((is.row().status, is.as_str()), (status, reason), "{sentence}");
     }
 }

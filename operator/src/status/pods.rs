@@ -5,6 +5,7 @@ use cinder_csi_crds::status::SidecarStatus;
 use super::{Verdict, verdict};
 use crate::images::{Component, Image};
 use crate::operands::Overridden;
+use crate::reasons::OverridesActive;
 use crate::resolve::{KubernetesVersion, Resolved};
 
 /// What the spec has come to.
@@ -53,14 +54,13 @@ impl PodsView {
 }
 
 /// Condition OverridesActive.
-pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict {
+pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict<OverridesActive> {
     let Some(overridden) = view.map(|view| &view.overridden) else {
-        return verdict("False", "AsExpected", "nothing is overridden");
+        return verdict(OverridesActive::AsExpected, "nothing is overridden");
     };
     if !overridden.failed.is_empty() {
         return verdict(
-            "True",
-            "OverrideFailed",
+            OverridesActive::OverrideFailed,
             format!(
                 "these patches were left out: {}. Mend them or take them out of spec.overrides",
                 overridden.failed.join("; ")
@@ -68,11 +68,10 @@ pub(super) fn overrides_active(view: Option<&PodsView>) -> Verdict {
         );
     }
     if overridden.changed.is_empty() {
-        return verdict("False", "AsExpected", "nothing is overridden");
+        return verdict(OverridesActive::AsExpected, "nothing is overridden");
     }
     verdict(
-        "True",
-        "Overridden",
+        OverridesActive::Overridden,
         format!(
             "spec.overrides changes {}: look at them again with every new version of the operator",
             overridden.changed.join(", ")
@@ -87,6 +86,7 @@ mod tests {
     use super::{PodsView, overrides_active};
     use crate::images::Component;
     use crate::operands::Overridden;
+    use crate::reasons::Reason as _;
     use crate::resolve::resolve;
     use crate::resolve::tests::{mk_driver, mk_environment};
 
@@ -109,9 +109,9 @@ mod tests {
             ..PodsView::default()
         };
 
-        let (found, why, message) = overrides_active(Some(&view));
+        let (found, message) = overrides_active(Some(&view));
 
-        assert_eq!((found, why.as_str()), (status, reason));
+        assert_eq!((found.row().status, found.as_str()), (status, reason));
         for text in failed {
             assert!(message.contains(text), "{message}");
         }

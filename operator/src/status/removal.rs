@@ -3,6 +3,7 @@
 use cinder_csi_crds::{Blocker, DeletionStatus, DriverState, ManagementState};
 
 use super::{NAMED, Removal, Seen, Verdict, counted, verdict};
+use crate::reasons::DeletionBlocked;
 
 /// The objects that a removal waits for; only while it does.
 pub(super) fn deletion(seen: &Seen) -> Option<DeletionStatus> {
@@ -35,20 +36,23 @@ pub(super) fn state(asked: ManagementState, is_deleted: bool, removal: Option<&R
 }
 
 /// DeletionBlocked.
-pub(super) fn blocked(seen: &Seen) -> Verdict {
+pub(super) fn blocked(seen: &Seen) -> Verdict<DeletionBlocked> {
     match &seen.removal {
-        Some(Removal::Blocked) if seen.blockers.are_snapshots() => {
-            verdict("True", "SnapshotsExist", seen.blockers.sentence(seen.deletion_policy))
-        }
-        Some(Removal::Blocked) => verdict("True", "VolumesInUse", seen.blockers.sentence(seen.deletion_policy)),
+        Some(Removal::Blocked) if seen.blockers.are_snapshots() => verdict(
+            DeletionBlocked::SnapshotsExist,
+            seen.blockers.sentence(seen.deletion_policy),
+        ),
+        Some(Removal::Blocked) => verdict(
+            DeletionBlocked::VolumesInUse,
+            seen.blockers.sentence(seen.deletion_policy),
+        ),
         Some(Removal::Held) => verdict(
-            "True",
-            "Held",
+            DeletionBlocked::Held,
             "the object is being deleted, and spec.managementState lets nothing be taken away",
         ),
-        Some(Removal::UnderWay(_)) => verdict("False", "Removing", "nothing stands in the way of the removal"),
-        Some(Removal::Finished) => verdict("False", "Removed", "nothing is left to be removed"),
-        Some(Removal::Released) => verdict("False", "Released", "the operator has nothing left to let go of"),
-        None => verdict("False", "AsExpected", "nobody has asked for the driver's removal"),
+        Some(Removal::UnderWay(_)) => verdict(DeletionBlocked::Removing, "nothing stands in the way of the removal"),
+        Some(Removal::Finished) => verdict(DeletionBlocked::Removed, "nothing is left to be removed"),
+        Some(Removal::Released) => verdict(DeletionBlocked::Released, "the operator has nothing left to let go of"),
+        None => verdict(DeletionBlocked::AsExpected, "nobody has asked for the driver's removal"),
     }
 }

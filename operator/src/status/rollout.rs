@@ -2,8 +2,10 @@
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
-use super::{Issue, Seen, Verdict, Workload, verdict};
+use super::{Seen, Verdict, Workload, verdict};
 use crate::{
+    reasons::{Degraded, Progressing, Reason, ReconciliationPaused, Upgradeable},
+    resolve::Problem,
     rollout::{Hold, NodeRollout},
     words::listed,
 };
@@ -104,7 +106,7 @@ pub(super) fn down(nodes: &NodeRollout) -> String {
 }
 
 /// What Progressing says of a rollout, when there is one.
-pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
+pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
     let way = || {
         let from = seen.gate.from().unwrap_or_default();
         format!("the driver's update from version {from} to {}", seen.gate.target)
@@ -112,8 +114,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
     match &seen.gate.hold {
         Some(Hold::Approval) => {
             return Some(verdict(
-                "True",
-                "WaitingForApproval",
+                Progressing::WaitingForApproval,
                 format!(
                     "{} waits until spec.update.approvedVersion is {}; no pod is replaced until then",
                     way(),
@@ -123,8 +124,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
         }
         Some(Hold::Window(Some(opens))) => {
             return Some(verdict(
-                "True",
-                "WaitingForWindow",
+                Progressing::WaitingForWindow,
                 format!(
                     "{} waits until spec.update.window opens at {opens}; no pod is replaced until then",
                     way()
@@ -133,8 +133,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
         }
         Some(Hold::Window(None)) => {
             return Some(verdict(
-                "True",
-                "WaitingForWindow",
+                Progressing::WaitingForWindow,
                 format!(
                     "{} waits for spec.update.window, which never opens: mend its schedule",
                     way()
@@ -143,8 +142,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
         }
         Some(Hold::Downgrade) => {
             return Some(verdict(
-                "False",
-                "DowngradeRefused",
+                Progressing::DowngradeRefused,
                 "the operator is older than the driver, and leaves it as it is",
             ));
         }
@@ -153,8 +151,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict> {
     let nodes = seen.node_rollout.as_ref()?;
     if nodes.is_stopped() && nodes.outdated > 0 {
         return Some(verdict(
-            "False",
-            "RolloutStopped",
+            Progressing::RolloutStopped,
             format!(
                 "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {} nodes: condition \
                  Degraded names them",
@@ -191,11 +188,11 @@ pub(super) fn node_progress(seen: &Seen) -> Option<String> {
 }
 
 /// What needs a human about a rollout.
-pub(super) fn issues(seen: &Seen) -> Vec<Issue> {
+pub(super) fn issues(seen: &Seen) -> Vec<Problem> {
     let mut issues = Vec::new();
     if seen.gate.hold == Some(Hold::Downgrade) {
-        issues.push(Issue {
-            reason: "DowngradeRefused",
+        issues.push(Problem {
+            reason: Degraded::DowngradeRefused,
             message: format!(
                 "the operator has version {}, and the driver {}, which is later: bring the operator to that version again, or, if \
                  the driver is to go back, set spec.update.policy to Manual, allowDowngrade to true and approvedVersion to {}",
@@ -210,7 +207,7 @@ pub(super) fn issues(seen: &Seen) -> Vec<Issue> {
 }
 
 /// Nodes that are without the driver.
-fn failed_nodes(nodes: &NodeRollout) -> Option<Issue> {
+fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
     if nodes.failed.is_empty() {
         return None;
     }
@@ -221,10 +218,10 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Issue> {
              node, and delete the pod to have it tried again",
             nodes.limit, nodes.outdated
         );
-        ("RolloutStopped", stopped)
+        (Degraded::RolloutStopped, stopped)
     } else {
         let remedy = "Fix the node, or delete the pod to have it tried again";
-        ("NodePodsFailing", remedy.to_owned())
+        (Degraded::NodePodsFailing, remedy.to_owned())
     };
     let failed = nodes.failed.iter().take(LISTED).map(|failed| {
         let pod = failed.pod.as_deref().unwrap_or("no pod");
@@ -235,26 +232,28 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Issue> {
         "node pods did not come up in time on {} node(s): {failed}. {remedy}",
         nodes.failed.len()
     );
-    Some(Issue { reason, message })
+    Some(Problem { reason, message })
 }
 
 /// Upgradeable: whether this is a good moment for another version of the operator or of Kubernetes.
-pub(super) fn upgradeable(seen: &Seen, issues: &[Issue]) -> Verdict {
+pub(super) fn upgradeable(seen: &Seen, issues: &[Problem]) -> Verdict<Upgradeable> {
     if seen.state == ManagementState::Unmanaged {
-        return verdict("True", "Unmanaged", "the operator changes nothing, in whatever version");
+        return verdict(
+            Upgradeable::Unmanaged,
+            "the operator changes nothing, in whatever version",
+        );
     }
     if let Some(problem) = seen
         .problems
         .iter()
-        .find(|problem| problem.reason == "UnsupportedKubernetes")
+        .find(|problem| problem.reason == Degraded::UnsupportedKubernetes)
     {
-        return verdict("False", "UnsupportedKubernetes", problem.message.clone());
+        return verdict(Upgradeable::UnsupportedKubernetes, problem.message.clone());
     }
     let overridden = seen.pods.as_ref().map(|pods| &pods.overridden);
     if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {
         return verdict(
-            "Unknown",
-            "OverridesActive",
+            Upgradeable::OverridesActive,
             format!(
                 "a patch of spec.overrides does not fit what this version makes, and nobody can tell what it would do to what the \
                  next one makes: {failed}"
@@ -263,44 +262,39 @@ pub(super) fn upgradeable(seen: &Seen, issues: &[Issue]) -> Verdict {
     }
     if let Some(issue) = issues.first() {
         return verdict(
-            "False",
-            "Degraded",
-            format!("mend first what condition Degraded tells ({})", issue.reason),
+            Upgradeable::Degraded,
+            format!("mend first what condition Degraded tells ({})", issue.reason.as_str()),
         );
     }
     match rollout(seen) {
         Some(rollout) => verdict(
-            "False",
-            "RolloutInProgress",
+            Upgradeable::RolloutInProgress,
             format!(
                 "wait for the end of the rollout to version {} ({}: {} of {} updated)",
                 rollout.to_version, rollout.component, rollout.updated, rollout.desired
             ),
         ),
-        None => verdict("True", "AsExpected", "nothing stands against another version"),
+        None => verdict(Upgradeable::AsExpected, "nothing stands against another version"),
     }
 }
 
 /// ReconciliationPaused.
-pub(super) fn paused(seen: &Seen) -> Verdict {
+pub(super) fn paused(seen: &Seen) -> Verdict<ReconciliationPaused> {
     match seen.state {
         ManagementState::Paused => verdict(
-            "True",
-            "Paused",
+            ReconciliationPaused::Paused,
             "spec.managementState is Paused: nothing is changed until it is Managed again",
         ),
         ManagementState::DryRun => verdict(
-            "True",
-            "DryRun",
+            ReconciliationPaused::DryRun,
             "spec.managementState is DryRun: status.pendingChanges tells what would be changed if it were Managed",
         ),
         ManagementState::Unmanaged => verdict(
-            "True",
-            "Unmanaged",
+            ReconciliationPaused::Unmanaged,
             "spec.managementState is Unmanaged: the operator reports and changes nothing",
         ),
         ManagementState::Managed | ManagementState::Removed => {
-            verdict("False", "AsExpected", "the operator does what the spec says")
+            verdict(ReconciliationPaused::AsExpected, "the operator does what the spec says")
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::events::Severity;
 use crate::objects::{Key, kind};
+use crate::reasons::{Refusal, Refused};
 use crate::rollout::{Gate, NodeRollout};
 use crate::teardown::Blockers;
 
@@ -39,7 +40,7 @@ fn a_controller_without_the_drivers_container_is_not_available() {
         ..mk_healthy()
     };
     let status = status(None, &seen, at(1));
-    let available = find(&status, ConditionType::Available).expect("a condition");
+    let available = status.condition(ConditionType::Available).expect("a condition");
     assert_eq!(
         (available.status.as_str(), available.reason.as_str()),
         ("False", "ContainersMissing")
@@ -99,10 +100,7 @@ fn mk_healthy() -> Seen {
 }
 
 fn refused(hash: Option<&str>) -> CloudView {
-    let refusal = Problem {
-        reason: "CredentialsRejected",
-        message: "Keystone says HTTP 401".to_owned(),
-    };
+    let refusal = Refused::new(Refusal::CredentialsRejected, "Keystone says HTTP 401".to_owned());
     CloudView {
         authenticated: false,
         refusal: Some(refusal),
@@ -123,7 +121,8 @@ fn verdicts(seen: &Seen) -> Vec<String> {
 }
 
 fn message(seen: &Seen, type_: ConditionType) -> String {
-    find(&status(None, seen, at(1)), type_)
+    status(None, seen, at(1))
+        .condition(type_)
         .map(|condition| condition.message.clone())
         .unwrap_or_default()
 }
@@ -192,14 +191,19 @@ fn joining(registered: usize) -> Seen {
 fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
     let healthy = status(None, &mk_healthy(), at(1));
     let joined = status(Some(&healthy), &joining(3), at(2));
-    let verdict = |type_| find(&joined, type_).map(|one| (one.status.as_str(), one.reason.as_str()));
+    let verdict = |type_| {
+        joined
+            .condition(type_)
+            .map(|one| (one.status.as_str(), one.reason.as_str()))
+    };
     assert_eq!(verdict(ConditionType::Available), Some(("True", "AsExpected")));
     assert_eq!(verdict(ConditionType::Progressing), Some(("True", "RollingOut")));
     assert_eq!(joined.nodes.as_ref().map(|nodes| nodes.unregistered.len()), Some(1));
     for (from, to) in [(&healthy, &joined), (&joined, &healthy)] {
         let sent = notices(Some(from), to);
         assert!(
-            sent.iter().all(|notice| notice.severity == Severity::Normal),
+            sent.iter()
+                .all(|notice| notice.event.row().severity == Severity::Normal),
             "{sent:?}"
         );
         assert!(sent.len() <= 1, "{sent:?}");
@@ -211,7 +215,7 @@ fn a_node_that_joins_makes_a_driver_neither_unavailable_nor_a_warning() {
 #[case::where_it_is_registered_nowhere(Some(status(None, &mk_healthy(), at(1))), 0)]
 fn a_node_that_joins_counts_at_once(#[case] previous: Option<CinderCSIDriverStatus>, #[case] registered: usize) {
     let joined = status(previous.as_ref(), &joining(registered), at(2));
-    let reason = find(&joined, ConditionType::Available).map(|one| one.reason.clone());
+    let reason = joined.condition(ConditionType::Available).map(|one| one.reason.clone());
     assert_eq!(reason.as_deref(), Some("NodesUnregistered"));
 }
 
@@ -473,7 +477,7 @@ fn a_transition_time_moves_with_the_status_and_not_with_the_sentence() {
         },
         at(3),
     );
-    let time = |status: &CinderCSIDriverStatus, type_| find(status, type_).map(|c| c.last_transition_time.0);
+    let time = |status: &CinderCSIDriverStatus, type_| status.condition(type_).map(|c| c.last_transition_time.0);
     assert_eq!(time(&second, ConditionType::Progressing), Some(at(2)));
     assert_eq!(time(&third, ConditionType::Progressing), Some(at(2)));
     assert_eq!(time(&third, ConditionType::Available), Some(at(1)));
@@ -541,7 +545,12 @@ fn an_event_is_sent_for_a_change_and_none_for_the_same_again() {
         at(2),
     );
     let sent = notices(Some(&healthy), &broken);
-    let words = |notices: &[Notice]| -> Vec<_> { notices.iter().map(|n| (n.severity, n.reason)).collect() };
+    let words = |notices: &[Notice]| -> Vec<_> {
+        notices
+            .iter()
+            .map(|n| (n.event.row().severity, n.event.row().reason))
+            .collect()
+    };
     assert_eq!(
         words(&sent),
         [
@@ -601,7 +610,8 @@ fn a_clean_installation_sends_no_warning() {
         let next = status(previous.as_ref(), seen, at(second));
         let sent = notices(previous.as_ref(), &next);
         assert!(
-            sent.iter().all(|notice| notice.severity == Severity::Normal),
+            sent.iter()
+                .all(|notice| notice.event.row().severity == Severity::Normal),
             "{sent:?}"
         );
         previous = Some(next);
@@ -612,7 +622,7 @@ fn a_clean_installation_sends_no_warning() {
     };
     let next = status(previous.as_ref(), &down, at(9));
     let sent = notices(previous.as_ref(), &next);
-    assert_eq!((sent[0].severity, sent[0].reason), (Severity::Warning, "NotAvailable"));
+    assert_eq!(sent[0].event, Event::NotAvailable);
 }
 
 #[test]
@@ -657,11 +667,12 @@ fn a_new_pod_beside_the_old_one_that_still_serves_is_no_end_of_an_update() {
     };
     assert_eq!(verdicts(&updating)[1], "Progressing=True/RollingOut");
     let status = status(None, &updating, at(1));
-    let message = &find(&status, ConditionType::Progressing)
+    let message = &status
+        .condition(ConditionType::Progressing)
         .expect("the condition")
         .message;
     assert!(message.contains("1 of an older version left"), "{message}");
 }
 
-pub(crate) mod reached;
+pub(crate) mod events;
 mod rollout;

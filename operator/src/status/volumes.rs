@@ -4,32 +4,34 @@ use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Seen, Verdict, verdict, whole_seconds};
-use crate::diagnosis::{Class, Operation, Stuck};
+use crate::{
+    diagnosis::{Class, Operation, Stuck},
+    reasons::VolumesHealthy,
+};
 
 /// How many stuck operations the message of the condition tells of.
 const TOLD: usize = 3;
 
 /// The condition about operations that take too long. `seen.stuck` begins with the oldest.
-pub(super) fn volumes_healthy(seen: &Seen) -> Verdict {
+pub(super) fn volumes_healthy(seen: &Seen) -> Verdict<VolumesHealthy> {
     let Some(oldest) = seen.stuck.first() else {
         return verdict(
-            "True",
-            "AsExpected",
+            VolumesHealthy::AsExpected,
             "no operation on a volume takes longer than it may",
         );
     };
     let all = |class: Class| seen.stuck.iter().all(|stuck| stuck.finding.class == class);
     let reason = if all(Class::NodeGone) {
-        "NodeGone"
+        VolumesHealthy::NodeGone
     } else if all(Class::InErrorState) {
-        "InErrorState"
+        VolumesHealthy::InErrorState
     } else {
         match oldest.operation {
-            Operation::Provision => "StuckProvision",
-            Operation::Attach => "StuckAttach",
-            Operation::Detach => "StuckDetach",
-            Operation::Delete => "StuckDelete",
-            Operation::Resize => "StuckResize",
+            Operation::Provision => VolumesHealthy::StuckProvision,
+            Operation::Attach => VolumesHealthy::StuckAttach,
+            Operation::Detach => VolumesHealthy::StuckDetach,
+            Operation::Delete => VolumesHealthy::StuckDelete,
+            Operation::Resize => VolumesHealthy::StuckResize,
         }
     };
     let told: Vec<String> = seen.stuck.iter().take(TOLD).map(sentence).collect();
@@ -37,7 +39,7 @@ pub(super) fn volumes_healthy(seen: &Seen) -> Verdict {
         0 => String::new(),
         more => format!(" | and {more} more; status.volumes.stuck lists them"),
     };
-    verdict("False", reason, format!("{}{more}", told.join(" | ")))
+    verdict(reason, format!("{}{more}", told.join(" | ")))
 }
 
 fn sentence(stuck: &Stuck) -> String {

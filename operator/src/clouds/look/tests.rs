@@ -4,6 +4,7 @@ use cinder_cloud::{CloudConfig, CloudOptions};
 use openstack_sim::{Effect, Fault, Identity, Quota as SimQuota, Sim, SimConfig};
 
 use super::*;
+use crate::{clouds::TroubleKind, reasons::BackendReachable};
 
 async fn mk(config: SimConfig) -> (Sim, Cloud) {
     // A second installation in this process changes nothing.
@@ -64,8 +65,14 @@ async fn a_service_that_fails_is_named_and_what_it_told_before_stays() {
     let after = look(&cloud, &before).await;
     assert_eq!(after.facts.volume_types, before.facts.volume_types);
     assert_eq!(after.facts.compute_zones, before.facts.compute_zones);
-    let troubles: Vec<_> = after.troubles.iter().map(|one| (one.service, one.reason)).collect();
-    assert_eq!(troubles, [("block-storage", trouble::UNAVAILABLE)]);
+    let troubles: Vec<_> = after.troubles.iter().map(|one| (one.service, one.kind)).collect();
+    assert_eq!(
+        troubles,
+        [(
+            "block-storage",
+            TroubleKind::Backend(BackendReachable::ServiceUnavailable)
+        )]
+    );
 }
 
 #[tokio::test]
@@ -89,8 +96,8 @@ async fn a_cloud_that_lets_nobody_in_is_asked_for_nothing_else() {
     sim.fault(Fault::on("issue_token").effect(Effect::status(401)))
         .expect("a fault");
     let state = look(&cloud, &CloudState::default()).await;
-    let troubles: Vec<_> = state.troubles.iter().map(|one| (one.service, one.reason)).collect();
-    assert_eq!(troubles, [("identity", trouble::UNAUTHORIZED)]);
+    let troubles: Vec<_> = state.troubles.iter().map(|one| (one.service, one.kind)).collect();
+    assert_eq!(troubles, [("identity", TroubleKind::Unauthorized)]);
     assert!(
         sim.log().iter().all(|entry| entry.service == "keystone"),
         "{:?}",

@@ -3,12 +3,13 @@ use k8s_openapi::jiff::Timestamp;
 use rstest::rstest;
 
 use super::{
-    super::{Seen, find, status},
+    super::{Seen, status},
     *,
 };
 use crate::{
     objects::{Key, kind},
     plan::Obstacle,
+    reasons::Reason as _,
     resolve::{
         Class, PassedOver, Problem, resolve,
         tests::{mk_driver, mk_environment},
@@ -52,9 +53,11 @@ fn whether_snapshots_can_be_taken_is_told_with_what_is_missing(
         sight,
         ..Snapshots::default()
     };
-    let (is, why, sentence) = snapshots_ready(Some(&view));
-    assert_eq!((is, why.as_str()), (status, reason), "{sentence}");
-    let is_issue = issues(&view).iter().any(|issue| issue.reason == "SnapshotCRDsMissing");
+    let (found, sentence) = snapshots_ready(Some(&view));
+    assert_eq!((found.row().status, found.as_str()), (status, reason), "{sentence}");
+    let is_issue = issues(&view)
+        .iter()
+        .any(|issue| issue.reason == Degraded::SnapshotCRDsMissing);
     assert_eq!(is_issue, reason == "CRDsMissing");
 }
 
@@ -72,7 +75,7 @@ fn before_a_spec_was_resolved_nothing_is_claimed_and_what_was_remembered_stays()
         }),
         ..CinderCSIDriverStatus::default()
     };
-    assert_eq!(snapshots_ready(None).1, "Unresolved");
+    assert_eq!(snapshots_ready(None).0, SnapshotsReady::Unresolved);
     assert_eq!(topology(Some(&previous), None), previous.topology);
     assert_eq!(storage_classes(Some(&previous), None), previous.storage_classes);
 }
@@ -113,7 +116,8 @@ fn that_another_class_is_the_default_is_told_once() {
         ..CinderCSIDriverStatus::default()
     };
     let told = notices(None, &status);
-    assert_eq!(told.len(), 1, "{told:?}");
+    let events: Vec<Event> = told.iter().map(|notice| notice.event).collect();
+    assert_eq!(events, [Event::DefaultStorageClassSkipped]);
     assert!(notices(Some(&status), &status).is_empty());
 }
 
@@ -130,7 +134,9 @@ fn a_change_of_topology_is_told(#[case] before: Option<bool>, #[case] now: bool,
         }),
         ..CinderCSIDriverStatus::default()
     };
-    assert_eq!(notices(before.map(status).as_ref(), &status(now)).len(), expected);
+    let told = notices(before.map(status).as_ref(), &status(now));
+    let told: Vec<Event> = told.iter().map(|notice| notice.event).collect();
+    assert_eq!(told, vec![Event::TopologyChanged; expected]);
 }
 
 #[rstest]
@@ -151,7 +157,7 @@ fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] re
         ..Seen::default()
     };
     let status = status(None, &seen, Timestamp::UNIX_EPOCH);
-    let degraded = find(&status, ConditionType::Degraded).expect("the condition");
+    let degraded = status.condition(ConditionType::Degraded).expect("the condition");
     assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", reason));
     assert!(degraded.message.contains(part), "{}", degraded.message);
 }
@@ -160,7 +166,7 @@ fn why_an_object_is_not_made_anew_is_told(#[case] obstacle: Obstacle, #[case] re
 fn zones_that_stay_in_use_against_the_spec_need_a_human() {
     let mut view = mk_view();
     view.topology.refusal = Some(Problem {
-        reason: "TopologyInUse",
+        reason: Degraded::TopologyInUse,
         message: "2 PersistentVolume(s)".into(),
     });
     let seen = Seen {
@@ -168,6 +174,6 @@ fn zones_that_stay_in_use_against_the_spec_need_a_human() {
         ..Seen::default()
     };
     let status = status(None, &seen, Timestamp::UNIX_EPOCH);
-    let degraded = find(&status, ConditionType::Degraded).expect("the condition");
+    let degraded = status.condition(ConditionType::Degraded).expect("the condition");
     assert_eq!(degraded.reason, "TopologyInUse");
 }

@@ -1,50 +1,54 @@
 //! The events that a change of the clouds is worth.
 
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::quotas::EXHAUSTED;
 use crate::{
-    events::{Notice, Severity},
-    status::find,
+    events::Notice,
+    reasons::{CredentialsValid, Event, QuotaSufficient, Reason},
 };
 
-/// The event about credentials that end.
-pub const EXPIRING: &str = "CredentialsExpiring";
-
 /// The event for a condition about clouds or volumes that changed.
-pub(in crate::status) fn event(type_: ConditionType, status: &str, reason: &str) -> Option<(Severity, &'static str)> {
-    use Severity::{Normal, Warning};
-    Some(match (type_, status, reason) {
-        (ConditionType::CredentialsValid, _, "Expiring" | "Expired") => (Warning, EXPIRING),
-        (ConditionType::CredentialsValid, "True", _) => (Normal, "CredentialsAccepted"),
-        (ConditionType::CredentialsValid, ..) => (Warning, "CredentialsRejected"),
-        (ConditionType::BackendReachable, "True", _) => (Normal, "BackendReachable"),
-        (ConditionType::BackendReachable, ..) => (Warning, "BackendUnreachable"),
-        (ConditionType::TopologyConsistent, "True", _) => (Normal, "TopologyConsistent"),
-        (ConditionType::TopologyConsistent, ..) => (Warning, "TopologyMismatch"),
-        (ConditionType::QuotaSufficient, "True", _) => (Normal, "QuotaSufficient"),
-        (ConditionType::QuotaSufficient, _, EXHAUSTED) => (Warning, "QuotaExhausted"),
-        (ConditionType::QuotaSufficient, ..) => (Warning, "QuotaNearLimit"),
-        (ConditionType::InsecureConfiguration, "True", _) => (Warning, "InsecureConfiguration"),
-        (ConditionType::InsecureConfiguration, ..) => (Normal, "SecureConfiguration"),
-        (ConditionType::VolumesHealthy, "True", _) => (Normal, "VolumesHealthy"),
-        (ConditionType::VolumesHealthy, ..) => (Warning, "VolumesStuck"),
+pub(in crate::status) fn event(type_: ConditionType, new: &Condition) -> Option<Event> {
+    let is_good = new.status == type_.good_status();
+    Some(match type_ {
+        ConditionType::CredentialsValid if is_expiry(new) => Event::CredentialsExpiring,
+        ConditionType::CredentialsValid if is_good => Event::CredentialsAccepted,
+        ConditionType::CredentialsValid => Event::CredentialsRejected,
+        ConditionType::BackendReachable if is_good => Event::BackendReachable,
+        ConditionType::BackendReachable => Event::BackendUnreachable,
+        ConditionType::TopologyConsistent if is_good => Event::TopologyConsistent,
+        ConditionType::TopologyConsistent => Event::TopologyMismatch,
+        ConditionType::QuotaSufficient if is_good => Event::QuotaSufficient,
+        ConditionType::QuotaSufficient if QuotaSufficient::Exhausted.is(new) => Event::QuotaExhausted,
+        ConditionType::QuotaSufficient => Event::QuotaNearLimit,
+        ConditionType::InsecureConfiguration if is_good => Event::SecureConfiguration,
+        ConditionType::InsecureConfiguration => Event::InsecureConfiguration,
+        ConditionType::VolumesHealthy if is_good => Event::VolumesHealthy,
+        ConditionType::VolumesHealthy => Event::VolumesStuck,
         _ => return None,
     })
 }
 
+/// Whether CredentialsValid says that credentials end soon or have ended.
+pub(super) fn is_expiry(condition: &Condition) -> bool {
+    use CredentialsValid::{Expired, ExpiresSoon, Expiring};
+    [ExpiresSoon, Expiring, Expired]
+        .iter()
+        .any(|reason| reason.is(condition))
+}
+
 /// What has to be told again and again while credentials end soon or have ended.
-pub fn expiring(status: &CinderCSIDriverStatus) -> Option<Notice> {
-    let condition = find(status, ConditionType::CredentialsValid)?;
-    let ends = matches!(condition.reason.as_str(), "Expiring" | "Expired");
-    ends.then(|| Notice::warning(EXPIRING, "Observe", condition.message.clone()))
+pub(crate) fn expiring(status: &CinderCSIDriverStatus) -> Option<Notice> {
+    let condition = status.condition(ConditionType::CredentialsValid)?;
+    is_expiry(condition).then(|| Notice::new(Event::CredentialsExpiring, condition.message.clone()))
 }
 
 /// The events for a change of the driver's credentials.
 pub(in crate::status) fn rotations(
     previous: Option<&CinderCSIDriverStatus>,
     next: &CinderCSIDriverStatus,
-) -> Vec<(&'static str, String)> {
+) -> Vec<Notice> {
     let mut events = Vec::new();
     for new in &next.clouds {
         let old = previous.and_then(|previous| previous.clouds.iter().find(|old| old.name == new.name));
@@ -52,8 +56,8 @@ pub(in crate::status) fn rotations(
             continue;
         };
         if old.secret_hash.is_some() && old.secret_hash != new.secret_hash {
-            events.push((
-                "SecretRotated",
+            events.push(Notice::new(
+                Event::SecretRotated,
                 format!(
                     "the changed credentials of cloud {} log in and were given to the driver (hash {hash}); its pods take them over \
                      while they run",
@@ -62,8 +66,8 @@ pub(in crate::status) fn rotations(
             ));
         }
         if old.loaded == Some(false) && new.loaded == Some(true) {
-            events.push((
-                "CredentialsLoaded",
+            events.push(Notice::new(
+                Event::CredentialsLoaded,
                 format!(
                     "every pod of the controller uses the credentials of cloud {} (hash {hash})",
                     new.name

@@ -8,6 +8,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use super::{CloudView, quotas::scarcity};
 use crate::{
     clouds::{CloudFacts, CloudState},
+    reasons::{QuotaSufficient, Reason},
     resolve::health::HealthSettings,
     status::{Seen, whole_seconds},
 };
@@ -76,7 +77,10 @@ fn status_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) -> Clou
                 resource: quota.resource.clone(),
                 volume_type: quota.volume_type.clone(),
                 limit: i64::try_from(quota.limit).unwrap_or(i64::MAX),
-                state: scarcity(quota, health).to_owned(),
+                state: match scarcity(quota, health) {
+                    QuotaSufficient::AsExpected => "Sufficient".to_owned(),
+                    scarce => scarce.as_str().to_owned(),
+                },
             })
             .collect(),
     }

@@ -2,30 +2,26 @@
 
 use crate::{
     clouds::QuotaFact,
+    reasons::QuotaSufficient,
     resolve::health::HealthSettings,
     status::{Seen, Verdict, verdict},
     words::listed,
 };
 
-/// The state of a quota, as the status writes it.
-const SUFFICIENT: &str = "Sufficient";
-const NEAR_LIMIT: &str = "NearLimit";
-pub(super) const EXHAUSTED: &str = "Exhausted";
-
 /// How scarce a quota is, by the thresholds of the spec.
-pub(super) fn scarcity(quota: &QuotaFact, health: &HealthSettings) -> &'static str {
+pub(super) fn scarcity(quota: &QuotaFact, health: &HealthSettings) -> QuotaSufficient {
     let reaches = |percent: u64| quota.used.saturating_mul(100) >= quota.limit.saturating_mul(percent);
     if quota.used >= quota.limit || reaches(health.quota_critical) {
-        EXHAUSTED
+        QuotaSufficient::Exhausted
     } else if reaches(health.quota_warn) {
-        NEAR_LIMIT
+        QuotaSufficient::NearLimit
     } else {
-        SUFFICIENT
+        QuotaSufficient::AsExpected
     }
 }
 
-pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict {
-    let scarce = |wanted: &str| -> Vec<String> {
+pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict<QuotaSufficient> {
+    let scarce = |wanted: QuotaSufficient| -> Vec<String> {
         let all = seen.clouds.iter().flat_map(|cloud| {
             let quotas = cloud.state.facts.quota.iter();
             quotas.map(move |quota| (cloud, quota))
@@ -43,7 +39,7 @@ pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict {
             })
             .collect()
     };
-    let (exhausted, near) = (scarce(EXHAUSTED), scarce(NEAR_LIMIT));
+    let (exhausted, near) = (scarce(QuotaSufficient::Exhausted), scarce(QuotaSufficient::NearLimit));
     let help = "raise the project's quota, or delete what is not needed";
     if !exhausted.is_empty() {
         let message = format!(
@@ -51,7 +47,7 @@ pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict {
             seen.health.quota_critical,
             listed(&exhausted)
         );
-        return verdict("False", EXHAUSTED, message);
+        return verdict(QuotaSufficient::Exhausted, message);
     }
     if !near.is_empty() {
         let message = format!(
@@ -59,11 +55,10 @@ pub(in crate::status) fn quota_sufficient(seen: &Seen) -> Verdict {
             seen.health.quota_warn,
             listed(&near)
         );
-        return verdict("False", NEAR_LIMIT, message);
+        return verdict(QuotaSufficient::NearLimit, message);
     }
     verdict(
-        "True",
-        "AsExpected",
+        QuotaSufficient::AsExpected,
         "no quota is near its limit, as far as the clouds tell",
     )
 }

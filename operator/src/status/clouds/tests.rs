@@ -5,7 +5,10 @@ use rstest::rstest;
 use super::*;
 use crate::{
     clouds::{CloudFacts, CloudState, QuotaFact, ServiceFact, Trouble},
-    resolve::Problem,
+    reasons::{
+        BackendReachable::{EndpointMissing, ServiceUnavailable, Throttled, Timeout},
+        Event, Refused, TopologyConsistent,
+    },
 };
 
 const NOW: &str = "2026-06-01T00:00:00Z";
@@ -51,12 +54,9 @@ fn mk(change: impl FnOnce(&mut CloudView)) -> Seen {
     }
 }
 
-fn refuse(cloud: &mut CloudView, reason: &'static str) {
+fn refuse(cloud: &mut CloudView, reason: Refusal) {
     cloud.authenticated = false;
-    cloud.refusal = Some(Problem {
-        reason,
-        message: "the sentence".to_owned(),
-    });
+    cloud.refusal = Some(Refused::new(reason, "the sentence".to_owned()));
 }
 
 fn end(cloud: &mut CloudView, days: i64) {
@@ -74,25 +74,25 @@ fn end(cloud: &mut CloudView, days: i64) {
 #[case::client_certificate(|cloud: &mut CloudView| cloud.client_cert_ends = vec![in_days(2)], "False", "Expiring", "client certificate")]
 #[case::authority(|cloud: &mut CloudView| cloud.ca_ends = vec![in_days(-9), in_days(5)], "True", "Expiring", "CA bundle")]
 #[case::authority_of_the_proxy(|cloud: &mut CloudView| { cloud.ca_ends = vec![in_days(99)]; cloud.proxy_ca_ends = vec![in_days(-9)]; }, "False", "Expired", "the proxy's CA bundle")]
-#[case::rejected(|cloud: &mut CloudView| refuse(cloud, "CredentialsRejected"), "False", "Unauthorized", "the sentence")]
-#[case::rejected_after_its_end(|cloud: &mut CloudView| { refuse(cloud, "CredentialsRejected"); end(cloud, -1); }, "False", "Expired", "application credential")]
-#[case::a_bad_change(|cloud: &mut CloudView| { refuse(cloud, "CredentialsRejected"); cloud.is_changed = true; }, "False", "Unauthorized", "goes on with the credentials that were accepted last")]
-#[case::forbidden(|cloud: &mut CloudView| refuse(cloud, "CredentialsForbidden"), "False", "Forbidden", "the sentence")]
-#[case::no_secret(|cloud: &mut CloudView| refuse(cloud, "SecretMissing"), "False", "SecretMissing", "the sentence")]
-#[case::no_key(|cloud: &mut CloudView| refuse(cloud, "SecretKeyMissing"), "False", "SecretMissing", "the sentence")]
-#[case::unreadable(|cloud: &mut CloudView| refuse(cloud, "SecretUnreadable"), "False", "SecretUnreadable", "the sentence")]
-#[case::malformed(|cloud: &mut CloudView| refuse(cloud, "CABundleMalformed"), "False", "SecretMalformed", "the sentence")]
-#[case::cloud_away(|cloud: &mut CloudView| refuse(cloud, "CloudUnreachable"), "True", "Valid", "log in")]
-#[case::cloud_away_for_a_change(|cloud: &mut CloudView| { refuse(cloud, "CloudUnreachable"); cloud.is_changed = true; }, "False", "NotChecked", "BackendReachable")]
+#[case::rejected(|cloud: &mut CloudView| refuse(cloud, Refusal::CredentialsRejected), "False", "Unauthorized", "the sentence")]
+#[case::rejected_after_its_end(|cloud: &mut CloudView| { refuse(cloud, Refusal::CredentialsRejected); end(cloud, -1); }, "False", "Expired", "application credential")]
+#[case::a_bad_change(|cloud: &mut CloudView| { refuse(cloud, Refusal::CredentialsRejected); cloud.is_changed = true; }, "False", "Unauthorized", "goes on with the credentials that were accepted last")]
+#[case::forbidden(|cloud: &mut CloudView| refuse(cloud, Refusal::CredentialsForbidden), "False", "Forbidden", "the sentence")]
+#[case::no_secret(|cloud: &mut CloudView| refuse(cloud, Refusal::SecretMissing), "False", "SecretMissing", "the sentence")]
+#[case::no_key(|cloud: &mut CloudView| refuse(cloud, Refusal::SecretKeyMissing), "False", "SecretMissing", "the sentence")]
+#[case::unreadable(|cloud: &mut CloudView| refuse(cloud, Refusal::SecretUnreadable), "False", "SecretUnreadable", "the sentence")]
+#[case::malformed(|cloud: &mut CloudView| refuse(cloud, Refusal::CABundleMalformed), "False", "SecretMalformed", "the sentence")]
+#[case::cloud_away(|cloud: &mut CloudView| refuse(cloud, Refusal::CloudUnreachable), "True", "Valid", "log in")]
+#[case::cloud_away_for_a_change(|cloud: &mut CloudView| { refuse(cloud, Refusal::CloudUnreachable); cloud.is_changed = true; }, "False", "NotChecked", "BackendReachable")]
 fn credentials_are_judged(
     #[case] change: fn(&mut CloudView),
     #[case] status: &str,
     #[case] reason: &str,
     #[case] words: &str,
 ) {
-    let verdict = credentials_valid(&mk(change), now());
-    assert_eq!((verdict.0, verdict.1.as_str()), (status, reason), "{}", verdict.2);
-    assert!(verdict.2.contains(words), "{}", verdict.2);
+    let (found, message) = credentials_valid(&mk(change), now());
+    assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
+    assert!(message.contains(words), "{message}");
 }
 
 #[rstest]
@@ -102,30 +102,28 @@ fn credentials_are_judged(
 #[case("CAExpired", "invalid peer certificate: Expired")]
 #[case("ServiceUnavailable", "connection refused")]
 fn a_keystone_that_does_not_answer_is_told_by_what_broke(#[case] reason: &str, #[case] fault: &'static str) {
-    let verdict = backend_reachable(&mk(|cloud| {
-        cloud.refusal = Some(Problem {
-            reason: "CloudUnreachable",
-            message: format!("Keystone does not answer: {fault}"),
-        });
+    let (found, _) = backend_reachable(&mk(|cloud| {
+        let message = format!("Keystone does not answer: {fault}");
+        cloud.refusal = Some(Refused::new(Refusal::CloudUnreachable, message));
     }));
-    assert_eq!((verdict.0, verdict.1.as_str()), ("False", reason));
+    assert_eq!((found.row().status, found.as_str()), ("False", reason));
 }
 
 #[rstest]
-#[case(trouble::THROTTLED, "False", "Throttled")]
-#[case(trouble::UNAVAILABLE, "False", "ServiceUnavailable")]
-#[case(trouble::NO_ENDPOINT, "False", "EndpointMissing")]
-#[case(trouble::UNAUTHORIZED, "True", "AsExpected")]
-fn a_service_in_trouble_is_named(#[case] trouble: &'static str, #[case] status: &str, #[case] reason: &str) {
+#[case(TroubleKind::Backend(Throttled), "False", "Throttled")]
+#[case(TroubleKind::Backend(ServiceUnavailable), "False", "ServiceUnavailable")]
+#[case(TroubleKind::Backend(EndpointMissing), "False", "EndpointMissing")]
+#[case(TroubleKind::Unauthorized, "True", "AsExpected")]
+fn a_service_in_trouble_is_named(#[case] kind: TroubleKind, #[case] status: &str, #[case] reason: &str) {
     let seen = mk(|cloud| {
         cloud.state.troubles = vec![Trouble {
             service: "compute",
-            reason: trouble,
+            kind,
             message: "words".to_owned(),
         }];
     });
-    let verdict = backend_reachable(&seen);
-    assert_eq!((verdict.0, verdict.1.as_str()), (status, reason), "{}", verdict.2);
+    let (found, message) = backend_reachable(&seen);
+    assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
     let services = statuses(None, &seen, now()).remove(0).services;
     let told: Vec<_> = services.iter().map(|one| (one.name.as_str(), one.reachable)).collect();
     assert_eq!(told, [("compute", false), ("identity", true)]);
@@ -146,10 +144,10 @@ fn zones_are_judged(
 ) {
     let mut seen = mk(change);
     seen.node_zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
-    let verdict = topology_consistent(&seen);
-    assert_eq!((verdict.0, verdict.1.as_str()), (status, reason), "{}", verdict.2);
+    let (found, message) = topology_consistent(&seen);
+    assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
     seen.has_topology = false;
-    assert_eq!(topology_consistent(&seen).0, "True");
+    assert_eq!(topology_consistent(&seen).0, TopologyConsistent::AsExpected);
 }
 
 #[rstest]
@@ -171,17 +169,20 @@ fn quotas_are_judged_and_what_is_used_is_not_in_the_status(
             limit: 100,
         }];
     });
-    let verdict = quota_sufficient(&seen);
-    assert_eq!((verdict.0, verdict.1.as_str()), (status, reason), "{}", verdict.2);
+    let (found, message) = quota_sufficient(&seen);
+    assert_eq!((found.row().status, found.as_str()), (status, reason), "{message}");
     let quota = statuses(None, &seen, now()).remove(0).quota.remove(0);
     assert_eq!((quota.state.as_str(), quota.limit), (state, 100));
 }
 
 #[test]
 fn a_cloud_that_need_not_prove_who_it_is_is_insecure() {
-    assert_eq!(insecure_configuration(&mk(|_| {})).0, "False");
-    let verdict = insecure_configuration(&mk(|cloud| cloud.is_insecure = true));
-    assert_eq!((verdict.0, verdict.1.as_str()), ("True", "TLSVerificationOff"));
+    let judged = |change: fn(&mut CloudView)| insecure_configuration(&mk(change)).0;
+    assert_eq!(judged(|_| {}), InsecureConfiguration::AsExpected);
+    assert_eq!(
+        judged(|cloud| cloud.is_insecure = true),
+        InsecureConfiguration::TLSVerificationOff
+    );
 }
 
 fn after(seen: &Seen, minutes: i64) -> CinderCSIDriverStatus {
@@ -191,10 +192,10 @@ fn after(seen: &Seen, minutes: i64) -> CinderCSIDriverStatus {
 
 #[test]
 fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts() {
-    let seen = mk(|cloud| refuse(cloud, "CloudUnreachable"));
+    let seen = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     let told = |minutes| {
         let next = super::super::status(Some(&after(&seen, minutes)), &seen, now());
-        let status = |type_| find(&next, type_).expect("a condition").status.clone();
+        let status = |type_| next.condition(type_).expect("a condition").status.clone();
         (status(ConditionType::BackendReachable), status(ConditionType::Degraded))
     };
     assert_eq!(told(1), ("False".to_owned(), "False".to_owned()));
@@ -202,24 +203,24 @@ fn trouble_of_a_cloud_is_told_at_once_and_degrades_the_driver_only_when_it_lasts
 }
 
 #[rstest]
-#[case::missing(trouble::NO_ENDPOINT, true)]
-#[case::down(trouble::UNAVAILABLE, true)]
-#[case::slow(trouble::TIMEOUT, true)]
-#[case::busy(trouble::THROTTLED, false)]
+#[case::missing(EndpointMissing, true)]
+#[case::down(ServiceUnavailable, true)]
+#[case::slow(Timeout, true)]
+#[case::busy(Throttled, false)]
 fn a_service_that_fails_behind_a_good_login_counts_as_the_cloud_does(
-    #[case] reason: &'static str,
+    #[case] reason: BackendReachable,
     #[case] counts: bool,
 ) {
     let seen = mk(|cloud| {
         cloud.state.troubles = vec![Trouble {
             service: "block-storage",
-            reason,
+            kind: TroubleKind::Backend(reason),
             message: "no public endpoint in region Mars".to_owned(),
         }];
     });
     let degraded = |minutes| {
         let next = super::super::status(Some(&after(&seen, minutes)), &seen, now());
-        let condition = find(&next, ConditionType::Degraded).expect("a condition");
+        let condition = next.condition(ConditionType::Degraded).expect("a condition");
         (condition.status == "True", condition.reason.clone())
     };
     assert!(!degraded(1).0);
@@ -228,29 +229,29 @@ fn a_service_that_fails_behind_a_good_login_counts_as_the_cloud_does(
     assert!(cut_off(Some(&after(&seen, 14)), &seen, now()).is_none());
     let unavailable = cut_off(Some(&after(&seen, 15)), &seen, now());
     assert_eq!(
-        unavailable.map(|verdict| verdict.1).as_deref(),
-        counts.then_some("BackendDown")
+        unavailable.map(|(reason, _)| reason),
+        counts.then_some(Available::BackendDown)
     );
 }
 
 #[test]
 fn a_driver_that_is_locked_out_for_long_is_not_available() {
-    let seen = mk(|cloud| refuse(cloud, "CredentialsRejected"));
+    let seen = mk(|cloud| refuse(cloud, Refusal::CredentialsRejected));
     assert!(cut_off(Some(&after(&seen, 14)), &seen, now()).is_none());
-    let verdict = cut_off(Some(&after(&seen, 15)), &seen, now()).expect("cut off");
-    assert_eq!(verdict.1, "AuthFailed");
+    let (reason, _) = cut_off(Some(&after(&seen, 15)), &seen, now()).expect("cut off");
+    assert_eq!(reason, Available::AuthFailed);
     let changed = mk(|cloud| {
-        refuse(cloud, "CredentialsRejected");
+        refuse(cloud, Refusal::CredentialsRejected);
         cloud.is_changed = true;
     });
     assert!(
         cut_off(Some(&after(&changed, 60)), &changed, now()).is_none(),
         "its own credentials still work"
     );
-    let down = mk(|cloud| refuse(cloud, "CloudUnreachable"));
+    let down = mk(|cloud| refuse(cloud, Refusal::CloudUnreachable));
     assert_eq!(
-        cut_off(Some(&after(&down, 15)), &down, now()).expect("cut off").1,
-        "BackendDown"
+        cut_off(Some(&after(&down, 15)), &down, now()).expect("cut off").0,
+        Available::BackendDown
     );
 }
 
@@ -263,10 +264,10 @@ fn a_change_of_credentials_is_told_when_it_is_given_and_when_it_is_in_use() {
         });
         after(&seen, 0)
     };
-    let told = |old: &CinderCSIDriverStatus, new: &CinderCSIDriverStatus| -> Vec<&'static str> {
+    let told = |old: &CinderCSIDriverStatus, new: &CinderCSIDriverStatus| -> Vec<Event> {
         rotations(Some(old), new)
             .into_iter()
-            .map(|(reason, _)| reason)
+            .map(|notice| notice.event)
             .collect()
     };
     let (one, given, used) = (
@@ -274,13 +275,13 @@ fn a_change_of_credentials_is_told_when_it_is_given_and_when_it_is_in_use() {
         with("two", Some(false)),
         with("two", Some(true)),
     );
-    assert_eq!(told(&one, &given), ["SecretRotated"]);
-    assert_eq!(told(&given, &used), ["CredentialsLoaded"]);
+    assert_eq!(told(&one, &given), [Event::SecretRotated]);
+    assert_eq!(told(&given, &used), [Event::CredentialsLoaded]);
     assert!(told(&used, &used).is_empty() && rotations(None, &used).is_empty());
 }
 
 fn told(status: &CinderCSIDriverStatus, types: &[ConditionType]) -> Vec<(String, String, String)> {
-    let conditions = types.iter().filter_map(|type_| find(status, *type_));
+    let conditions = types.iter().filter_map(|type_| status.condition(*type_));
     conditions
         .map(|one| (one.status.clone(), one.reason.clone(), one.message.clone()))
         .collect()
@@ -294,7 +295,7 @@ fn an_operator_that_starts_anew_does_not_call_well_what_it_has_not_looked_at() {
         end(cloud, 1);
         cloud.state.troubles = vec![Trouble {
             service: "compute",
-            reason: trouble::TIMEOUT,
+            kind: TroubleKind::Backend(Timeout),
             message: "no answer".to_owned(),
         }];
         cloud.state.facts.quota = vec![QuotaFact {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    clouds::{CloudState, Trouble, certificates, trouble},
-    resolve::Problem,
+    clouds::{CloudState, Trouble, certificates, trouble::TroubleKind},
+    reasons::{BackendReachable, Refusal, Refused},
 };
 
 /// How many characters of a hash are shown.
@@ -21,7 +21,7 @@ pub struct CloudView {
     /// Whether the credentials that the Secret holds now log in.
     pub authenticated: bool,
     /// Why not.
-    pub refusal: Option<Problem>,
+    pub(crate) refusal: Option<Refused>,
     /// Whether what the Secret holds now is not what the driver has.
     pub is_changed: bool,
     /// Whether these log in and are not given to the driver, because nothing may be written.
@@ -51,15 +51,18 @@ pub struct CloudView {
 impl CloudView {
     /// Whether what is wrong is that the cloud does not answer as it should, and not what it was told.
     pub(crate) fn is_backend_trouble(&self) -> bool {
-        let reason = self.refusal.as_ref().map(|refusal| refusal.reason);
-        matches!(reason, Some("CloudUnreachable" | "LoginFailed"))
+        let refusal = self.refusal.as_ref();
+        refusal.is_some_and(|refusal| refusal.reason.credentials_valid().is_none())
     }
 
     /// A service that the driver needs and cannot use, although the login works. That it wants fewer requests passes by itself, and
     /// refused credentials are told as such.
     pub(crate) fn broken_service(&self) -> Option<&Trouble> {
-        let is_in_the_way = |one: &&Trouble| ![trouble::UNAUTHORIZED, trouble::THROTTLED].contains(&one.reason);
-        self.state.troubles.iter().find(is_in_the_way)
+        let passes = [
+            TroubleKind::Unauthorized,
+            TroubleKind::Backend(BackendReachable::Throttled),
+        ];
+        self.state.troubles.iter().find(|one| !passes.contains(&one.kind))
     }
 
     /// Whether the driver cannot work with the cloud now, and not because of what it was told.
@@ -69,15 +72,11 @@ impl CloudView {
 
     /// Whether the cloud refuses the very credentials that the driver has.
     pub(crate) fn is_locked_out(&self) -> bool {
-        let is_rejected = self
-            .refusal
-            .as_ref()
-            .is_some_and(|refusal| matches!(refusal.reason, "CredentialsRejected" | "CredentialsForbidden"));
-        let own = self
-            .state
-            .troubles
-            .iter()
-            .any(|one| one.reason == trouble::UNAUTHORIZED);
+        let rejections = [Refusal::CredentialsRejected, Refusal::CredentialsForbidden];
+        let refusal = self.refusal.as_ref();
+        let is_rejected = refusal.is_some_and(|refusal| rejections.contains(&refusal.reason));
+        let mut troubles = self.state.troubles.iter();
+        let own = troubles.any(|one| one.kind == TroubleKind::Unauthorized);
         self.hash.is_some() && ((is_rejected && !self.is_changed) || own)
     }
 

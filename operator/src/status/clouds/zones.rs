@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use super::CloudView;
 use crate::{
+    reasons::TopologyConsistent,
     status::{Seen, Verdict, verdict},
     words::listed,
 };
 
-pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict {
+pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict<TopologyConsistent> {
     let ignores = !seen.clouds.is_empty() && seen.clouds.iter().all(|cloud| cloud.ignores_zones);
     if !seen.has_topology || ignores {
-        return verdict("True", "AsExpected", "the zones of volumes are of no interest");
+        return verdict(
+            TopologyConsistent::AsExpected,
+            "the zones of volumes are of no interest",
+        );
     }
     let known: Vec<&CloudView> = seen
         .clouds
@@ -20,13 +24,15 @@ pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict {
         .collect();
     // Which cloud a node is in is not known here: a zone is well that is well in one of them.
     if known.is_empty() || known.len() < seen.clouds.len() {
-        return verdict("True", "AsExpected", "the zones of the clouds are not known yet");
+        return verdict(
+            TopologyConsistent::AsExpected,
+            "the zones of the clouds are not known yet",
+        );
     }
     let Mismatch { gone, unmatched } = mismatch(seen.node_zones.iter(), &known);
     if !gone.is_empty() {
         return verdict(
-            "False",
-            "ZoneRemoved",
+            TopologyConsistent::ZoneRemoved,
             format!(
                 "nodes are in zones that Nova no longer has: {}; volumes for pods there cannot be made in their zone: move the \
                  nodes, or bring the zone back",
@@ -36,8 +42,7 @@ pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict {
     }
     if !unmatched.is_empty() {
         return verdict(
-            "False",
-            "ZoneMismatch",
+            TopologyConsistent::ZoneMismatch,
             format!(
                 "nodes are in zones of Nova that Cinder does not have: {}; Cinder has: {}. Say which belong together in \
                  spec.clouds[].availabilityZoneMap, or set spec.topology.mode to Disabled",
@@ -46,7 +51,10 @@ pub(in crate::status) fn topology_consistent(seen: &Seen) -> Verdict {
             ),
         );
     }
-    verdict("True", "AsExpected", "every zone of the nodes has its zone in Cinder")
+    verdict(
+        TopologyConsistent::AsExpected,
+        "every zone of the nodes has its zone in Cinder",
+    )
 }
 
 /// Zones of nodes that do not fit.

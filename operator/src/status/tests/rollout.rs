@@ -9,7 +9,7 @@ use crate::status::Drift;
 /// Status, reason and message of one condition.
 fn told(seen: &Seen, type_: ConditionType) -> (String, String) {
     let status = status(None, seen, at(1));
-    let condition = find(&status, type_).expect("the condition");
+    let condition = status.condition(type_).expect("the condition");
     (
         format!("{}/{}", condition.status, condition.reason),
         condition.message.clone(),
@@ -216,7 +216,7 @@ fn a_pause_is_a_condition_of_its_own(#[case] state: ManagementState, #[case] pau
 fn an_old_kubernetes_stands_against_another_version() {
     let seen = Seen {
         problems: vec![Problem {
-            reason: "UnsupportedKubernetes",
+            reason: Degraded::UnsupportedKubernetes,
             message: "too old".to_owned(),
         }],
         ..mk_healthy()
@@ -258,7 +258,9 @@ fn drift_that_was_put_right_is_told_for_an_hour_and_one_that_stays_as_long_as_it
         ..Drift::default()
     };
     let reason = |status: &CinderCSIDriverStatus| {
-        find(status, ConditionType::DriftDetected).map(|condition| condition.reason.clone())
+        status
+            .condition(ConditionType::DriftDetected)
+            .map(|condition| condition.reason.clone())
     };
     let first = status(None, &drifted(drift.clone()), at(0));
     let later = status(Some(&first), &mk_healthy(), at(3_599));
@@ -320,7 +322,7 @@ fn a_removal_shows_in_the_state(#[case] seen: Seen, #[case] expected: DriverStat
 #[test]
 fn a_deletion_that_cannot_be_looked_at_shows_in_the_state_too() {
     let problem = Problem {
-        reason: RECONCILE_FAILED,
+        reason: Degraded::ReconcileFailed,
         message: "cannot list persistentvolumes".to_owned(),
     };
     let deleted = Seen {
@@ -347,10 +349,13 @@ fn of_an_object_that_is_deleted_no_event_says_how_to_set_it() {
         ..removing(Removal::Finished, Blockers::default())
     };
     let next = status(Some(&before), &seen, at(2));
-    let told = find(&next, ConditionType::Available).expect("the condition");
+    let told = next.condition(ConditionType::Available).expect("the condition");
     assert!(!told.message.contains("managementState"), "{}", told.message);
     let sent = notices(Some(&before), &next);
-    assert!(!sent.iter().any(|notice| notice.reason == "NotAvailable"), "{sent:?}");
+    assert!(
+        !sent.iter().any(|notice| notice.event == Event::NotAvailable),
+        "{sent:?}"
+    );
 }
 
 #[test]

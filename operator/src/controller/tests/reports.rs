@@ -1,0 +1,305 @@
+//! What is reported of whole reconciles: why credentials are refused, events of what was done, series of metrics.
+
+use cinder_cloud::{CloudOptions, config::Proxies};
+use cinder_csi_crds::{AdoptionMode, ClientCertRef, INSTANCE_LABEL};
+use openstack_sim::{Sim, SimConfig};
+use prometheus::{Registry, proto::MetricFamily};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::{
+    observe::{ClaimObject, Fact, NodeObject, PodObject},
+    operands::{COMPONENT_LABEL, CONTROLLER_COMPONENT, DRIVER_PORT_NAME, NODE_COMPONENT},
+    resolve::health::HealthSettings,
+    rollout::REVISION_LABEL,
+    status::tests::events::mk_troubled_cloud,
+};
+
+const TAINT: &str = "example.org/not-ready";
+
+fn put<K: Fact + serde::de::DeserializeOwned>(index: &mut Index, object: Value) {
+    index.put(&serde_json::from_value::<K>(object).expect("an object"));
+}
+
+/// The node of every situation, which the driver's DaemonSet has a pod for.
+fn node() -> Value {
+    json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}},
+        "spec": {"taints": [{"key": TAINT, "effect": "PreferNoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+}
+
+impl World {
+    /// A driver with something changed, in a cluster with something changed.
+    fn with(spec: impl FnOnce(&mut CinderCSIDriverSpec), index: impl FnOnce(&mut Index)) -> Self {
+        let (mut wanted, mut known) = (mk_spec(), mk_index(&[], true));
+        spec(&mut wanted);
+        put::<NodeObject>(&mut known, node());
+        index(&mut known);
+        Self::new(wanted, known)
+    }
+
+    /// Reconciles, whatever comes of it.
+    async fn step(&self) {
+        let driver = Arc::new(DeserializeGuard(Ok(self.driver())));
+        if let Err(error) = self.reconcile().await {
+            error_policy(driver, &error, Arc::clone(&self.context));
+        }
+    }
+
+    fn patch_spec(&self, field: &str, value: Value) {
+        let mut spec = self.api.get(DRIVER).expect("the driver")["spec"].clone();
+        spec[field] = value;
+        self.api.change(DRIVER, "/spec", spec);
+    }
+
+    fn has_sent(&self, event: &str) {
+        let events = self.api.kinds_of_events();
+        assert!(events.iter().any(|one| one == event), "no {event} in {events:?}");
+    }
+
+    /// A node pod of an older revision than the DaemonSet's.
+    async fn with_old_pod() -> Self {
+        let pod = json!({
+            "metadata": {"name": "node-1", "namespace": "cinder-csi", "uid": "pod-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): NODE_COMPONENT, (REVISION_LABEL): "old"}},
+            "spec": {"nodeName": "n1", "containers": []},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let world = Self::with(|_| {}, |index| put::<PodObject>(index, pod.clone()));
+        world.api.put("/api/v1/namespaces/cinder-csi/pods/node-1", pod);
+        world.step().await;
+        let uid = world.api.get(DAEMON_SET).expect("the DaemonSet")["metadata"]["uid"].clone();
+        let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "cinder-csi-node", "uid": uid});
+        world.api.put(
+            "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions/new",
+            json!({"metadata": {"name": "new", "labels": {(INSTANCE_LABEL): NAME, (REVISION_LABEL): "new"}, "ownerReferences": [owner]},
+                "revision": 2}),
+        );
+        world.step().await;
+        world
+    }
+}
+
+#[rstest]
+#[case("wrong", "True/CredentialsRejected", "False/Unauthorized")]
+#[case("forbidden", "True/CredentialsForbidden", "False/Forbidden")]
+#[case("unreachable", "True/CloudUnreachable", "False/NotChecked")]
+#[case("broken", "True/LoginFailed", "False/NotChecked")]
+#[case("misled", "True/EndpointMissing", "False/EndpointMissing")]
+#[tokio::test]
+async fn why_credentials_are_refused_is_told_by_two_conditions(
+    #[case] password: &str,
+    #[case] degraded: &str,
+    #[case] credentials: &str,
+) {
+    let world = World::managed();
+    world.set_password(password);
+    world.step().await;
+    assert_eq!(world.condition(ConditionType::Degraded).0, degraded);
+    assert_eq!(world.condition(ConditionType::CredentialsValid).0, credentials);
+}
+
+#[tokio::test]
+async fn a_client_certificate_that_does_not_exist_is_told() {
+    let world = World::with(
+        |spec| {
+            spec.clouds[0].client_cert_secret_ref = Some(ClientCertRef {
+                name: "absent".to_owned(),
+            });
+        },
+        |_| {},
+    );
+    world.step().await;
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/ClientCertificateMissing");
+    assert!(message.contains("kubectl create secret tls"), "{message}");
+}
+
+#[rstest]
+#[case::gone(None, "Normal StartupTaintRemoved")]
+#[case::refused(Some("/nodes/"), "Warning StartupTaintLeft")]
+#[tokio::test]
+async fn the_end_of_the_startup_taint_is_an_event(#[case] broken: Option<&str>, #[case] event: &str) {
+    let world = World::with(
+        |spec| {
+            spec.node.startup_taint.enabled = true;
+            spec.node.startup_taint.key = Some(TAINT.to_owned());
+        },
+        |_| {},
+    );
+    world.api.put("/api/v1/nodes/n1", node());
+    world.api.break_writes_to(broken);
+    world.step().await;
+    world.has_sent(event);
+}
+
+#[tokio::test]
+async fn pods_that_make_place_for_new_ones_are_an_event() {
+    World::with_old_pod().await.has_sent("Normal ReplacingPods");
+}
+
+#[tokio::test]
+async fn classes_that_change_or_go_are_events_and_so_are_claims_that_wait_for_them() {
+    let world = World::managed();
+    world.step().await;
+    world.api.change(CLASS, "/reclaimPolicy", json!("Retain"));
+    world.step().await;
+    world.has_sent("Normal Recreated");
+    world.api.put(
+        "/api/v1/persistentvolumeclaims/c1",
+        json!({"metadata": {"name": "c1", "namespace": "ns"}, "spec": {"storageClassName": "cinder"}, "status": {"phase": "Pending"}}),
+    );
+    world.patch_spec("storageClasses", json!({"items": [{"name": "other"}]}));
+    world.step().await;
+    world.has_sent("Warning ClaimsWithoutClass");
+    world.has_sent("Normal Pruned");
+}
+
+#[tokio::test]
+async fn a_step_of_a_migration_is_an_event() {
+    let world = super::adoption::shown_to_start().await;
+    world.step().await;
+    world.has_sent("Normal AdoptionStepDone");
+}
+
+#[tokio::test]
+async fn a_migration_without_a_role_in_the_other_namespace_says_so() {
+    let world = World::with(|spec| spec.adoption.mode = AdoptionMode::Migrate, |_| {});
+    world.api.put(
+        "/apis/apps/v1/namespaces/kube-system/deployments/csi-cinder-controllerplugin",
+        json!({"metadata": {"name": "csi-cinder-controllerplugin", "namespace": "kube-system", "uid": "old"},
+            "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [
+                {"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]}}}}),
+    );
+    world.api.hide("/namespaces/kube-system/deployments");
+    world.step().await;
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/AdoptionForbidden");
+}
+
+/// Answers on a port of its own as a pod of the controller does that uses the credentials of this hash.
+async fn controller_pod(hash: Arc<Mutex<String>>) -> Value {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // The request fits into one packet, and what it asks for is known.
+            let _ = stream.read(&mut [0; 4096]).await;
+            let hash = hash.lock().expect("no poison").clone();
+            let answer = format!("HTTP/1.0 200 OK\r\n\r\ncinder_csi_config_loaded_info{{hash=\"{hash}\"}} 1\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    json!({
+        "metadata": {"name": "c1", "namespace": "cinder-csi", "uid": "c1",
+            "labels": {(INSTANCE_LABEL): NAME, (COMPONENT_LABEL): CONTROLLER_COMPONENT}},
+        "spec": {"containers": [{"name": "cinder-csi-driver", "ports": [{"name": DRIVER_PORT_NAME, "containerPort": port}]}]},
+        "status": {"phase": "Running", "podIP": "127.0.0.1"},
+    })
+}
+
+/// Changed credentials come into use.
+async fn reload() -> World {
+    let world = World::managed();
+    let in_use = Arc::new(Mutex::new(String::new()));
+    world.api.put(
+        "/api/v1/namespaces/cinder-csi/pods/c1",
+        controller_pod(Arc::clone(&in_use)).await,
+    );
+    for password in ["good", "better"] {
+        world.set_password(password);
+        // Given to the driver, and taken over a moment later.
+        world.step().await;
+        let secret = world.api.get(OWN_SECRET).expect("the driver's Secret");
+        let secret = serde_json::from_value(secret).expect("a Secret");
+        let given = DriverCredentials::from_secret(&secret).expect("credentials");
+        given.short_hash().clone_into(&mut in_use.lock().expect("no poison"));
+        world.step().await;
+    }
+    world
+}
+
+/// Looks at a cloud, which counts requests, logins and what is left of the budget.
+async fn look_at_cloud(metrics: &Arc<Metrics>) {
+    // A second installation in this process changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let sim = Sim::start(SimConfig::default()).await.expect("the simulator starts");
+    let access = sim.access();
+    let conf = format!(
+        "[Global]\nauth-url = {}\napplication-credential-id = {}\napplication-credential-secret = {}\nregion = {}\n",
+        access.auth_url, access.application_credential_id, access.application_credential_secret, access.region
+    );
+    let in_use = BTreeMap::from([("default".to_owned(), DriverCredentials::new(conf.into(), None))]);
+    let (wake, mut seen) = crate::observe::wake_ups();
+    let clouds = Clouds::new(CloudOptions::default(), Arc::clone(metrics), wake);
+    clouds.keep(NAME, &in_use, &HealthSettings::default(), &Proxies::default());
+    let look = tokio::time::timeout(Duration::from_mins(1), seen.next()).await;
+    look.expect("a look ends");
+    let (_, budget) = clouds.sessions(NAME).expect("a session");
+    metrics.budget(NAME, budget.left());
+}
+
+fn is_counted(family: &MetricFamily) -> bool {
+    family.get_metric().iter().any(|series| {
+        series.get_gauge().get_value() != 0.0
+            || series.get_counter().get_value() != 0.0
+            || series.get_histogram().get_sample_count() > 0
+    })
+}
+
+#[tokio::test]
+async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
+    // Drift, and a claim that waits for long.
+    let drifted = World::with(
+        |_| {},
+        |index| {
+            put::<ClaimObject>(
+                index,
+                json!({"metadata": {"name": "c1", "namespace": "ns", "uid": "claim-uid", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"volume.kubernetes.io/storage-provisioner": NAME}}, "status": {"phase": "Pending"}}),
+            );
+        },
+    );
+    drifted.step().await;
+    drifted.step().await;
+    drifted.api.change(DEPLOYMENT, "/spec/replicas", json!(0));
+    drifted.step().await;
+
+    let failing = World::new(mk_spec(), mk_index(&["pv1"], true));
+    failing.api.break_writes_to(Some(CSI_DRIVER));
+    failing.step().await;
+
+    let blocked = World::with(|_| {}, |_| {});
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": NAME}}});
+    blocked.api.put("/api/v1/persistentvolumes/pv", volume);
+    blocked.step().await;
+    blocked.delete();
+    blocked.step().await;
+
+    let (rolling, reloaded) = (World::with_old_pod().await, reload().await);
+    let of_cloud = Arc::new(Metrics::new().expect("metrics"));
+    of_cloud.seen(NAME, &mk_troubled_cloud(), k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    look_at_cloud(&of_cloud).await;
+
+    let worlds = [drifted, failing, blocked, rolling, reloaded];
+    let counters = worlds.iter().map(|world| &world.context.metrics).chain([&of_cloud]);
+    let mut counted = BTreeSet::new();
+    for metrics in counters {
+        let registry = Registry::new();
+        metrics.register(&registry).expect("registered");
+        let families = registry.gather();
+        let families = families.iter().filter(|family| is_counted(family));
+        counted.extend(families.map(|family| family.name().to_owned()));
+    }
+    // Only a whole program leads: the suite `operator` asks for that series.
+    counted.insert("cinder_csi_operator_leader".to_owned());
+    let all = of_cloud
+        .descriptions()
+        .into_iter()
+        .map(|description| description.fq_name);
+    let all: BTreeSet<String> = all.collect();
+    let missing: Vec<&String> = all.difference(&counted).collect();
+    assert!(missing.is_empty(), "nothing counts {missing:?}");
+}
