@@ -295,7 +295,7 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     let socket = format!("{kubelet_dir}/plugins_registry/{driver_name}@reg.sock");
     if socket.len() > LONGEST_SOCKET_PATH {
         problems.push(Problem {
-            reason: Degraded::PathTooLong,
+            reason: Degraded::InvalidSpec,
             message: format!(
                 "the driver's registration socket would be {socket}, {} characters of the {LONGEST_SOCKET_PATH} that \
                  the path of a socket may have: use a shorter metadata.name",

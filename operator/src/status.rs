@@ -24,8 +24,7 @@ use crate::{
     observe::{NodesView, VolumeCount},
     plan::Obstacle,
     reasons::{
-        Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason,
-        ReconciliationPaused, Upgradeable,
+        Available, ConditionReason, Degraded, DeletionBlocked, Event, OverridesActive, Progressing, Reason, Upgradeable,
     },
     resolve::{Problem, health::HealthSettings},
     rollout::{Gate, NodeRollout},
@@ -398,18 +397,13 @@ fn progressing(seen: &Seen, issues: &[Problem]) -> Verdict<Progressing> {
                 format!("the driver is being removed; waiting for {what}"),
             );
         }
-        Some(Removal::Finished) => return verdict(Progressing::Removed, "nothing is left to do"),
-        Some(Removal::Released) => return verdict(Progressing::Released, "nothing is left to do"),
+        Some(Removal::Finished | Removal::Released) => {
+            return verdict(Progressing::AsExpected, "nothing is left to do");
+        }
         None => {}
     }
     if is_paused(seen) {
-        let (reason, message) = rollout::paused(seen);
-        let reason = match reason {
-            ReconciliationPaused::DryRun => Progressing::DryRun,
-            ReconciliationPaused::Unmanaged => Progressing::Unmanaged,
-            ReconciliationPaused::Paused | ReconciliationPaused::AsExpected => Progressing::Paused,
-        };
-        return verdict(reason, message);
+        return verdict(Progressing::Paused, rollout::paused(seen).1);
     }
     if let Some(verdict) = adoption::progress(seen) {
         return verdict;
@@ -541,7 +535,7 @@ pub(crate) fn unreadable(
     let available = "the operator cannot read this object, and does not look at the driver, which goes on as it is; condition Degraded says why";
     let degraded = shortened(format!("{message}. All else that the status says was seen before"));
     let mut judgements = vec![
-        erased(verdict(Available::Unreadable, available)),
+        erased(verdict(Available::NotObserved, available)),
         erased(verdict(Degraded::Unreadable, degraded)),
     ];
     let mut next = previous.clone();

@@ -30,7 +30,7 @@ impl Pass<'_> {
     pub(super) fn window(&self) -> Result<Option<Window>, Problem> {
         let window = self.driver.spec.update.window.as_ref().map(Window::new).transpose();
         window.map_err(|error| Problem {
-            reason: Degraded::InvalidWindow,
+            reason: Degraded::InvalidSpec,
             message: format!("spec.update.window cannot be understood: {error}"),
         })
     }

@@ -127,7 +127,7 @@ impl Source {
         let Some(bytes) = data.get(&reference.key) else {
             let known: Vec<&str> = data.keys().map(String::as_str).collect();
             return Err(Refused::new(
-                Refusal::SecretKeyMissing,
+                Refusal::SecretMissing,
                 format!(
                     "{} has no key {}, only: {}; add it, or name another key in spec.clouds[].credentialsSecretRef.key",
                     self.secret(),
@@ -240,14 +240,14 @@ impl Source {
             let message = format!(
                 "key {key} of {place} holds no certificate in PEM; it must begin with -----BEGIN CERTIFICATE-----"
             );
-            return Err(Refused::new(Refusal::CABundleMalformed, message));
+            return Err(Refused::new(Refusal::SecretMalformed, message));
         }
         if certificates::ends(&pem).is_empty() {
             let message = format!(
                 "key {key} of {place} holds no certificate that can be read; store the certificates of the authorities as they \
                  are, in PEM"
             );
-            return Err(Refused::new(Refusal::CABundleMalformed, message));
+            return Err(Refused::new(Refusal::SecretMalformed, message));
         }
         Ok(pem)
     }

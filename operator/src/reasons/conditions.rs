@@ -67,8 +67,6 @@ conditions! {
              tells more.",
         /// Nobody looks at the driver, which goes on as it is; what else the status says was seen before.
         Unknown NotObserved => "Condition Degraded says why.",
-        /// The operator's version cannot read the object. It does not look at the driver, which goes on as it is.
-        Unknown Unreadable => "Condition Degraded says why.",
         /// The driver is being removed.
         False Removing,
         /// spec.deletion.policy is Orphan: the operator has let go of the driver, which goes on running.
@@ -96,30 +94,16 @@ conditions! {
         True DeletionBlocked => "Delete the claims and pods that use the volumes.",
         /// Everything is as the spec wants it.
         False AsExpected,
-        /// Nothing more can be made until what Degraded tells is mended.
+        /// Nothing goes on until the problem that Degraded reports is fixed.
         False Stopped => "See condition Degraded.",
-        /// spec.managementState is Unmanaged: the operator reports and changes nothing.
-        False Unmanaged => "Set it to Managed to let the operator work.",
         /// The object is being deleted and is Unmanaged.
         False DeletionHeld => "Set spec.managementState to Managed to let the removal begin.",
-        /// Nothing is left to do.
-        False Removed,
-        /// The operator has let go of the driver.
-        False Released,
         /// An update of the version waits for an administrator; no pod is replaced until then.
         True WaitingForApproval => "Set spec.update.approvedVersion to status.targetVersion.",
         /// An update of the version waits for spec.update.window to open; no pod is replaced until then.
         True WaitingForWindow,
-        /// The operator is older than the driver and leaves it as it is.
-        False DowngradeRefused =>
-            "Bring the operator to the driver's version again, or allow the downgrade in spec.update.",
-        /// New node pods did not come up in time on as many nodes as spec.node.update.maxUnavailable, and no further
-        /// ones are replaced.
-        False RolloutStopped => "See condition Degraded.",
-        /// spec.managementState is Paused: nothing is changed.
-        False Paused => "Set it to Managed to let the operator work.",
-        /// spec.managementState is DryRun: nothing is changed, and status.pendingChanges tells what would be.
-        False DryRun => "Set it to Managed to have the changes made.",
+        /// spec.managementState is Paused, DryRun or Unmanaged: nothing is changed.
+        False Paused => "See condition ReconciliationPaused.",
     }
     Degraded {
         /// Nothing needs help.
@@ -128,8 +112,8 @@ conditions! {
         True UnsupportedKubernetes => "Upgrade the cluster.",
         /// Neither spec.clusterID nor the uid of kube-system is known.
         True ClusterUnidentified => "Let the operator read that namespace, or set spec.clusterID.",
-        /// The path of the registration socket would be too long for a socket.
-        True PathTooLong => "Use a shorter metadata.name.",
+        /// A value of the spec cannot be used, and no rule of the CustomResourceDefinition refuses it.
+        True InvalidSpec => "Change what the message names.",
         /// spec.overrides is set, and the operator's --allow-overrides is false. Nothing is changed.
         True OverridesForbidden => "Take the overrides out, or ask who runs the operator.",
         /// An image is from none of the registries of the operator's --allowed-registries. Nothing is changed.
@@ -171,20 +155,16 @@ conditions! {
              version.",
         /// The controller's Deployment does not get its pods running.
         True ControllerStalled => "The message holds the Deployment's own sentence.",
-        /// The Secret with the credentials does not exist.
-        True SecretMissing => "Create it, or name another one in spec.clouds.",
-        /// The Secret has no such key.
-        True SecretKeyMissing => "Add the key, or name another one in credentialsSecretRef.key.",
-        /// The Secret's content cannot be understood.
-        True SecretMalformed => "The message names the line and the key.",
+        /// The Secret with the credentials does not exist, or does not have the key.
+        True SecretMissing => "Create it, add the key, or name another one in spec.clouds.",
+        /// What the Secret or the CA bundle holds cannot be understood.
+        True SecretMalformed => "The message names the key, and the line where there is one.",
         /// The API server does not let the operator read the Secret or ConfigMap.
         True SecretUnreadable => "Apply the operator's roles again.",
         /// clouds.yaml has no such entry.
         True UnknownCloud => "Mend spec.clouds[].cloudName, or the file.",
         /// The certificates that the spec or the credentials name are not there.
         True CABundleMissing => "Create the object, or change caBundleRef.",
-        /// The certificates are not in PEM.
-        True CABundleMalformed => "Store them in PEM.",
         /// Keystone refuses the credentials.
         True CredentialsRejected => "Put good ones into the Secret.",
         /// The credentials log in to another project or region than that of the driver's volumes.
@@ -202,8 +182,6 @@ conditions! {
         True CloudUnreachable => "Check the address, the network and the certificates.",
         /// The login failed in another way.
         True LoginFailed => "The message tells which.",
-        /// spec.update.window cannot be understood.
-        True InvalidWindow => "Mend schedule, duration or time zone as the message says.",
         /// The operator is older than the driver.
         True DowngradeRefused =>
             "Bring the operator to the driver's version again, or allow the downgrade in spec.update.",
@@ -214,8 +192,6 @@ conditions! {
         /// Node pods, of whatever revision, are not Ready and registered for longer than --registration-deadline. A
         /// rollout goes on.
         True NodePodsFailing => "Fix the node, or delete the pod that the message names to have it tried again.",
-        /// The ports of the sidecars would lie beyond 65535.
-        True PortOutOfRange => "Choose a lower port.",
         /// Another CinderCSIDriver has the port on the same nodes, and was there first.
         True PortTaken => "Choose another port or other nodes.",
         /// Another CinderCSIDriver has objects of the same names, and was there first.
@@ -231,22 +207,14 @@ conditions! {
             "Their logs and /readyz say why; or the operator cannot reach their port for /metrics.",
         /// An object has to be made anew, because a field cannot be changed, and something still needs it.
         True PendingRecreate => "The message names what is in the way; it ends by itself, or change that.",
-        /// An expression of spec.storageClasses.fromVolumeTypes is no regular expression.
-        True InvalidExpression => "Mend it.",
         /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
         True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
         /// Zones should be turned off, and PersistentVolumes are bound to them.
         True TopologyInUse => "Set spec.topology.mode to Enabled, or confirm as the message says.",
-        /// spec.topology.additional has a key that no label of a node can have.
-        True InvalidLabel => "Mend it.",
     }
     Upgradeable {
         /// Nothing stands against another version of the operator or of Kubernetes.
         True AsExpected,
-        /// The operator changes nothing, in whatever version.
-        True Unmanaged,
-        /// The cluster's Kubernetes is too old for the operator.
-        False UnsupportedKubernetes => "Upgrade the cluster first.",
         /// Something needs a human first.
         False Degraded => "See condition Degraded.",
         /// A rollout is under way, waits or has stopped.
@@ -284,14 +252,8 @@ conditions! {
         True ObjectRestored => "The audit log of the API server tells who deleted them.",
     }
     DeletionBlocked {
-        /// Nobody has asked for the driver's removal.
+        /// No removal is asked for, or nothing stands in its way.
         False AsExpected,
-        /// Nothing stands in the way of the removal.
-        False Removing,
-        /// Nothing is left to be removed.
-        False Removed,
-        /// The operator has let go of the driver.
-        False Released,
         /// The driver is to be removed, and volumes or attachments of it exist, or claims for which it makes volumes.
         True VolumesInUse => "Delete the claims and pods that use them; status.deletion.blockers lists them.",
         /// The driver is to be removed, and snapshots of it exist.
@@ -302,15 +264,13 @@ conditions! {
         True Unreadable => "See condition Degraded.",
     }
     CredentialsValid {
-        /// The credentials of every cloud log in and do not end soon.
-        True Valid,
+        /// The credentials of every cloud log in and do not end soon; while the driver is removed, none are needed.
+        True AsExpected,
         /// Something that the driver logs in with ends within spec.health.expiryWarning: application credential, token,
         /// client certificate, or a certificate of the CA bundle.
         True ExpiresSoon = "Expiring" =>
             "Make a new one in time and put it where spec.clouds names it; the driver takes it over without a \
              restart.",
-        /// No credentials are needed while the driver is removed.
-        True AsExpected,
         /// Something that the driver logs in with ends within spec.health.expiryCritical.
         False Expiring => "Make a new one now and put it where spec.clouds names it.",
         /// Something that the driver logs in with has ended.

@@ -6,12 +6,10 @@ use super::{CredentialsValid, Degraded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     SecretMissing,
-    SecretKeyMissing,
     SecretMalformed,
     SecretUnreadable,
     UnknownCloud,
     CABundleMissing,
-    CABundleMalformed,
     ClientCertificateMissing,
     CredentialsRejected,
     CredentialsForbidden,
@@ -25,12 +23,10 @@ impl Refusal {
     pub(crate) fn degraded(self) -> Degraded {
         match self {
             Self::SecretMissing => Degraded::SecretMissing,
-            Self::SecretKeyMissing => Degraded::SecretKeyMissing,
             Self::SecretMalformed => Degraded::SecretMalformed,
             Self::SecretUnreadable => Degraded::SecretUnreadable,
             Self::UnknownCloud => Degraded::UnknownCloud,
             Self::CABundleMissing => Degraded::CABundleMissing,
-            Self::CABundleMalformed => Degraded::CABundleMalformed,
             Self::ClientCertificateMissing => Degraded::ClientCertificateMissing,
             Self::CredentialsRejected => Degraded::CredentialsRejected,
             Self::CredentialsForbidden => Degraded::CredentialsForbidden,
@@ -44,10 +40,10 @@ impl Refusal {
     /// `None` where the cloud does not answer as it should: that is for BackendReachable to say.
     pub(crate) fn credentials_valid(self) -> Option<CredentialsValid> {
         Some(match self {
-            Self::SecretMissing | Self::SecretKeyMissing | Self::CABundleMissing | Self::ClientCertificateMissing => {
+            Self::SecretMissing | Self::CABundleMissing | Self::ClientCertificateMissing => {
                 CredentialsValid::SecretMissing
             }
-            Self::SecretMalformed | Self::UnknownCloud | Self::CABundleMalformed => CredentialsValid::SecretMalformed,
+            Self::SecretMalformed | Self::UnknownCloud => CredentialsValid::SecretMalformed,
             Self::SecretUnreadable => CredentialsValid::SecretUnreadable,
             Self::CredentialsRejected => CredentialsValid::Unauthorized,
             Self::CredentialsForbidden => CredentialsValid::Forbidden,

@@ -272,7 +272,7 @@ impl Filter {
         let compiled = |field: &str, text: &Option<String>| {
             let Some(text) = text else { return Ok(None) };
             Regex::new(&format!("^(?:{text})$")).map(Some).map_err(|error| Problem {
-                reason: Degraded::InvalidExpression,
+                reason: Degraded::InvalidSpec,
                 message: format!(
                     "spec.storageClasses.fromVolumeTypes.{field} is {text:?}, which is no regular expression: {error}"
                 ),

@@ -130,4 +130,5 @@ fn gates(component: Component, env: &Environment, images: &ImageSet) -> BTreeMap
     let release = images.get(component).and_then(|image| image.release.as_ref());
     release
         .map(|release| skew::gates(component, release, env.kubernetes_version, env.apis))
+        .unwrap_or_default()
 }

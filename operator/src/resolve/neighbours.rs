@@ -56,7 +56,7 @@ pub(super) fn problems(driver: &CinderCSIDriver, neighbours: &[Neighbour]) -> Ve
     let mut problems = Vec::new();
     if own.node_ports.end > 65_536 || own.controller_ports.as_ref().is_some_and(|ports| ports.end > 65_536) {
         problems.push(Problem {
-            reason: Degraded::PortOutOfRange,
+            reason: Degraded::InvalidSpec,
             message:
                 "spec.node.httpPort or spec.controller.httpPort leaves no room for the ports of the sidecars after it: \
                       choose a lower one"
@@ -183,6 +183,6 @@ mod tests {
             json!({ "node": { "httpPort": 65535, "registration": "Sidecar" } }),
         );
 
-        assert_eq!(problems(&driver, &[])[0].reason, Degraded::PortOutOfRange);
+        assert_eq!(problems(&driver, &[])[0].reason, Degraded::InvalidSpec);
     }
 }

@@ -116,22 +116,22 @@ fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
 
     let problems = resolve(&driver, &mk_environment()).unwrap_err();
 
-    assert_eq!(problems[0].reason, Degraded::PathTooLong);
+    assert_eq!(problems[0].reason, Degraded::InvalidSpec);
 }
 
 #[rstest]
 #[case::election(|driver: &mut CinderCSIDriver, _: &mut Environment|
-    driver.spec.controller.leader_election.renew_deadline = "1s".to_owned(), Degraded::InvalidLeaderElection)]
+    driver.spec.controller.leader_election.renew_deadline = "1s".to_owned(), Degraded::InvalidSpec)]
 #[case::gate(|driver: &mut CinderCSIDriver, _: &mut Environment| {
     driver.spec.controller.sidecars.provisioner.feature_gates.insert("no-gate".to_owned(), true);
-}, Degraded::InvalidFeatureGate)]
+}, Degraded::InvalidSpec)]
 #[case::expression(|driver: &mut CinderCSIDriver, _: &mut Environment| {
     let types = &mut driver.spec.storage_classes.from_volume_types;
     (types.enabled, types.include) = (true, Some("(".to_owned()));
-}, Degraded::InvalidExpression)]
+}, Degraded::InvalidSpec)]
 #[case::label(|driver: &mut CinderCSIDriver, _: &mut Environment| {
     driver.spec.topology.additional.insert("no label".to_owned(), "x".to_owned());
-}, Degraded::InvalidLabel)]
+}, Degraded::InvalidSpec)]
 #[case::overrides(|driver: &mut CinderCSIDriver, environment: &mut Environment| {
     driver.spec.overrides = vec![Override {
         target: OverrideTarget { kind: "DaemonSet".to_owned(), name: "cinder-csi-node".to_owned() },

@@ -84,7 +84,7 @@ pub(super) fn is_consistent(
 pub(super) fn problem(spec: &Spec) -> Option<Problem> {
     let wrong = spec.additional.keys().find(|key| !is_label(key))?;
     Some(Problem {
-        reason: Degraded::InvalidLabel,
+        reason: Degraded::InvalidSpec,
         message: format!(
             "spec.topology.additional has the key {wrong:?}, which no label can have: write NAME or example.org/NAME, the name of 63 \
              letters, digits, '-', '_' and '.' at most"

@@ -164,7 +164,7 @@ fn credentials_of(cloud: &CloudView, health: &HealthSettings, now: Timestamp) ->
         }
         _ => word(
             0,
-            CredentialsValid::Valid,
+            CredentialsValid::AsExpected,
             format!("the credentials of cloud {} log in", cloud.name),
         ),
     }
@@ -236,7 +236,7 @@ pub(super) fn as_told_before(
             let is_same =
                 |cloud: &CloudView| before(previous, cloud).is_some_and(|old| old.secret_hash == cloud.shown_hash());
             let mut unseen = seen.clouds.iter().filter(|cloud| cloud.is_unseen());
-            new.reason == CredentialsValid::Valid.as_str() && events::is_expiry(old) && unseen.any(is_same)
+            new.reason == CredentialsValid::AsExpected.as_str() && events::is_expiry(old) && unseen.any(is_same)
         }
         ConditionType::VolumesHealthy => old.status == "False" && seen.stuck_unexplained,
         _ => false,

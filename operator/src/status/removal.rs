@@ -50,9 +50,12 @@ pub(super) fn blocked(seen: &Seen) -> Verdict<DeletionBlocked> {
             DeletionBlocked::Held,
             "the object is being deleted, and spec.managementState lets nothing be taken away",
         ),
-        Some(Removal::UnderWay(_)) => verdict(DeletionBlocked::Removing, "nothing stands in the way of the removal"),
-        Some(Removal::Finished) => verdict(DeletionBlocked::Removed, "nothing is left to be removed"),
-        Some(Removal::Released) => verdict(DeletionBlocked::Released, "the operator has nothing left to let go of"),
+        Some(Removal::UnderWay(_)) => verdict(DeletionBlocked::AsExpected, "nothing stands in the way of the removal"),
+        Some(Removal::Finished) => verdict(DeletionBlocked::AsExpected, "nothing is left to be removed"),
+        Some(Removal::Released) => verdict(
+            DeletionBlocked::AsExpected,
+            "the operator has nothing left to let go of",
+        ),
         None => verdict(DeletionBlocked::AsExpected, "nobody has asked for the driver's removal"),
     }
 }

@@ -142,7 +142,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
         }
         Some(Hold::Downgrade) => {
             return Some(verdict(
-                Progressing::DowngradeRefused,
+                Progressing::Stopped,
                 "the operator is older than the driver, and leaves it as it is",
             ));
         }
@@ -151,7 +151,7 @@ pub(super) fn progress(seen: &Seen) -> Option<Verdict<Progressing>> {
     let nodes = seen.node_rollout.as_ref()?;
     if nodes.is_stopped() && nodes.outdated > 0 {
         return Some(verdict(
-            Progressing::RolloutStopped,
+            Progressing::Stopped,
             format!(
                 "{} of {} node pods are updated; the others are left alone, because new ones did not come up on {} nodes: condition \
                  Degraded names them",
@@ -239,16 +239,9 @@ fn failed_nodes(nodes: &NodeRollout) -> Option<Problem> {
 pub(super) fn upgradeable(seen: &Seen, issues: &[Problem]) -> Verdict<Upgradeable> {
     if seen.state == ManagementState::Unmanaged {
         return verdict(
-            Upgradeable::Unmanaged,
+            Upgradeable::AsExpected,
             "the operator changes nothing, in whatever version",
         );
-    }
-    if let Some(problem) = seen
-        .problems
-        .iter()
-        .find(|problem| problem.reason == Degraded::UnsupportedKubernetes)
-    {
-        return verdict(Upgradeable::UnsupportedKubernetes, problem.message.clone());
     }
     let overridden = seen.pods.as_ref().map(|pods| &pods.overridden);
     if let Some(failed) = overridden.and_then(|overridden| overridden.failed.first()) {

@@ -419,7 +419,7 @@ fn a_driver_that_was_let_go_of_is_not_called_removed() {
         verdicts(&seen),
         [
             "Available=Unknown/Released",
-            "Progressing=False/Released",
+            "Progressing=False/AsExpected",
             "Degraded=False/AsExpected"
         ]
     );
@@ -444,7 +444,7 @@ fn after_a_removal_nothing_is_claimed_to_exist() {
         verdicts(&seen),
         [
             "Available=False/Removed",
-            "Progressing=False/Removed",
+            "Progressing=False/AsExpected",
             "Degraded=False/AsExpected"
         ]
     );

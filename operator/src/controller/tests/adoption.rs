@@ -298,7 +298,7 @@ async fn that_the_other_controller_was_stopped_is_not_forgotten(#[case] hidden: 
     assert_eq!(theirs(&world).0, 0);
     let (verdict, message) = world.condition(ConditionType::Degraded);
     assert!(
-        verdict == "True/InvalidWindow" || message.contains("config/rbac/adoption"),
+        verdict == "True/InvalidSpec" || message.contains("config/rbac/adoption"),
         "{verdict}: {message}"
     );
 

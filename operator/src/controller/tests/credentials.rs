@@ -95,7 +95,7 @@ async fn credentials_that_change_while_nothing_may_be_written_are_not_taken_for_
     world.api.change(DRIVER, "/spec/managementState", json!("Managed"));
     world.reconcile().await.expect("reconciled");
     assert_ne!(world.driver().status.expect("a status").clouds[0].secret_hash, given);
-    assert_eq!(world.condition(ConditionType::CredentialsValid).0, "True/Valid");
+    assert_eq!(world.condition(ConditionType::CredentialsValid).0, "True/AsExpected");
     let deployment = world.api.get(DEPLOYMENT).expect("the controller");
     let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
     assert!(

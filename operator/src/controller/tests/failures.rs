@@ -210,7 +210,7 @@ async fn an_object_that_cannot_be_read_is_an_error_and_says_so() {
     world.reconcile_watched().await.expect_err("it cannot be read");
     assert_eq!(world.api.take_writes(), [format!("PATCH {DRIVER}/status")]);
     let words = world.words();
-    for word in ["Available=Unknown/Unreadable", "Degraded=True/Unreadable"] {
+    for word in ["Available=Unknown/NotObserved", "Degraded=True/Unreadable"] {
         assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
     }
     assert!(
