@@ -52,9 +52,9 @@ conditions! {
             "Take back what changed the template: an edit while the operator may not write, or a webhook.",
         /// No pod of the controller is available: volumes are neither made nor attached. Pods that run keep their
         /// volumes.
-        False ControllerDown => "`kubectl describe` of the Deployment and of its pods tells why.",
+        False ControllerDown => "`kubectl describe` of the Deployment and of its pods shows why.",
         /// No node matches spec.node.
-        False NoNodes => "Mend nodeSelector, affinity or tolerations in spec.node.",
+        False NoNodes => "Fix nodeSelector, affinity or tolerations in spec.node.",
         /// Nodes have no CSINode entry of the driver; pods there cannot use volumes.
         False NodesUnregistered => "Look at the node pods there and at their logs.",
         /// None of the nodes is Ready.
@@ -64,14 +64,14 @@ conditions! {
         /// driver.
         False NodePodsDown =>
             "Condition Degraded names nodes, pods and reasons; `kubectl describe` of the DaemonSet and of its pods \
-             tells more.",
-        /// Nobody looks at the driver, which goes on as it is; what else the status says was seen before.
+             shows more.",
+        /// Reconciliation is suspended, and the driver goes on as it is. Other conditions show the last observed state.
         Unknown NotObserved => "Condition Degraded says why.",
         /// The driver is being removed.
         False Removing,
-        /// spec.deletion.policy is Orphan: the operator has let go of the driver, which goes on running.
+        /// spec.deletion.policy is Orphan: the operator has released the driver, which goes on running.
         Unknown Released =>
-            "Set spec.adoption.mode to Adopt, and spec.managementState to Managed, to have it taken up again.",
+            "Set spec.adoption.mode to Adopt, and spec.managementState to Managed, to have it adopted again.",
         /// The driver was removed and nothing of it is left.
         False Removed => "Set spec.managementState to Managed to have it again.",
         /// The cloud has refused the driver's own credentials for 15 minutes: volumes are neither made, attached,
@@ -84,7 +84,7 @@ conditions! {
     Progressing {
         /// The objects of the driver are being made.
         True Installing,
-        /// Another installation of the driver is replaced; status.adoption tells the step.
+        /// Another installation of the driver is replaced; status.adoption shows the step.
         True TakingOver,
         /// Pods of controller or nodes are being replaced or started.
         True RollingOut,
@@ -118,9 +118,9 @@ conditions! {
         True OverridesForbidden => "Take the overrides out, or ask who runs the operator.",
         /// An image is from none of the registries of the operator's --allowed-registries. Nothing is changed.
         True ImageForbidden => "Name another image in spec.images, or ask who runs the operator.",
-        /// An object of the needed name was made by somebody else and is left alone.
-        True ForeignObject => "The message names the object and its maker.",
-        /// The operator was not told that drivers run in spec.operandNamespace. Nothing is changed there.
+        /// An object of the needed name has another owner and is left alone.
+        True ForeignObject => "The message names the object and its owner.",
+        /// spec.operandNamespace is none of the namespaces that the operator serves. Nothing is changed there.
         True OperandNamespaceNotServed =>
             "Create the namespace and give it to the operator: the chart's value operandNamespaces, or \
              --operand-namespaces and config/rbac/operand-namespace.",
@@ -144,7 +144,7 @@ conditions! {
         /// The API server refused a write.
         True ApplyFailed => "The message holds its sentence.",
         /// A reconcile ended before it was through: something could not be looked at or done, or took too long. Where
-        /// other conditions were not judged anew, the message says so.
+        /// other conditions were not evaluated, the message says so.
         True ReconcileFailed =>
             "The message says what failed and why; a missing right needs the operator's roles of its version, a \
              refusal by a webhook or a policy a way for its service account.",
@@ -162,7 +162,7 @@ conditions! {
         /// The API server does not let the operator read the Secret or ConfigMap.
         True SecretUnreadable => "Apply the operator's roles again.",
         /// clouds.yaml has no such entry.
-        True UnknownCloud => "Mend spec.clouds[].cloudName, or the file.",
+        True UnknownCloud => "Fix spec.clouds[].cloudName, or the file.",
         /// The certificates that the spec or the credentials name are not there.
         True CABundleMissing => "Create the object, or change caBundleRef.",
         /// Keystone refuses the credentials.
@@ -181,7 +181,7 @@ conditions! {
         /// Keystone does not answer.
         True CloudUnreachable => "Check the address, the network and the certificates.",
         /// The login failed in another way.
-        True LoginFailed => "The message tells which.",
+        True LoginFailed => "The message holds the answer.",
         /// The operator is older than the driver.
         True DowngradeRefused =>
             "Bring the operator to the driver's version again, or allow the downgrade in spec.update.",
@@ -195,7 +195,7 @@ conditions! {
         /// Another CinderCSIDriver has the port on the same nodes, and was there first.
         True PortTaken => "Choose another port or other nodes.",
         /// Another CinderCSIDriver has objects of the same names, and was there first.
-        True InstanceNameTaken => "Make the object anew with another spec.instanceName.",
+        True InstanceNameTaken => "Create the object again with another spec.instanceName.",
         /// Keystone knows the credentials and does not let them in.
         True CredentialsForbidden => "Ask the cloud's operator to enable user and project, or give the user a role.",
         /// The client certificate that the spec or the credentials name is not there.
@@ -205,7 +205,7 @@ conditions! {
         /// replaced.
         True CredentialsNotLoaded =>
             "Their logs and /readyz say why; or the operator cannot reach their port for /metrics.",
-        /// An object has to be made anew, because a field cannot be changed, and something still needs it.
+        /// An object has to be recreated, because a field cannot be changed, and something still needs it.
         True PendingRecreate => "The message names what is in the way; it ends by itself, or change that.",
         /// spec.snapshots.mode is Enabled, and the cluster does not know VolumeSnapshots.
         True SnapshotCRDsMissing => "Install their CustomResourceDefinitions, or set the mode to Auto or Disabled.",
@@ -218,9 +218,9 @@ conditions! {
         /// Something needs a human first.
         False Degraded => "See condition Degraded.",
         /// A rollout is under way, waits or has stopped.
-        False RolloutInProgress => "Wait for its end; status.rollout tells how far it is.",
+        False RolloutInProgress => "Wait for its end; status.rollout shows how far it is.",
         /// A patch of spec.overrides does not fit what this version of the operator makes.
-        Unknown OverridesActive => "Mend the patch or take it out; condition OverridesActive names it.",
+        Unknown OverridesActive => "Fix the patch or take it out; condition OverridesActive names it.",
     }
     ReconciliationPaused {
         /// The operator does what the spec says.
@@ -243,13 +243,13 @@ conditions! {
             "Make such changes in the CinderCSIDriver, or find the writer in managedFields of the object and stop it.",
         /// Objects of the operator were deleted, and spec.managementState forbids to restore them.
         True ObjectDeleted =>
-            "Set spec.managementState to Managed; the audit log of the API server tells who deleted them.",
+            "Set spec.managementState to Managed; the audit log of the API server shows who deleted them.",
         /// Another client changed fields that the operator owns, within the last hour, and the operator has restored
         /// them.
         True FieldRestored =>
             "Make such changes in the CinderCSIDriver, or find the writer in managedFields of the object and stop it.",
         /// Another client deleted objects of the operator, within the last hour, and the operator has restored them.
-        True ObjectRestored => "The audit log of the API server tells who deleted them.",
+        True ObjectRestored => "The audit log of the API server shows who deleted them.",
     }
     DeletionBlocked {
         /// No removal is asked for, or nothing stands in its way.
@@ -276,13 +276,13 @@ conditions! {
         /// Something that the driver logs in with has ended.
         False Expired => "Make a new one and put it where spec.clouds names it.",
         /// Keystone does not accept what the Secret holds now. Credentials that were accepted earlier stay in use.
-        False Unauthorized => "Check user or application credential, project and domain, and mend the Secret.",
+        False Unauthorized => "Check user or application credential, project and domain, and fix the Secret.",
         /// Keystone knows the credentials and does not let them in: a disabled user or project, or a missing role.
         False Forbidden => "Ask the cloud's operator to enable it, or give the user a role in the project.",
         /// A Secret or a CA bundle that spec.clouds names, or its key, does not exist.
         False SecretMissing => "Create it, or name another one.",
         /// What the Secret or the CA bundle holds cannot be understood.
-        False SecretMalformed => "The message names the line and the key; mend it.",
+        False SecretMalformed => "The message names the key, and the line where there is one; fix it.",
         /// The operator could not read a Secret or ConfigMap that spec.clouds names.
         False SecretUnreadable => "If it is about permissions, apply the operator's roles again.",
         /// The credentials log in to another project or region than that of the driver's volumes.
@@ -324,7 +324,7 @@ conditions! {
         False ZoneRemoved => "Move the nodes, or bring the zone back.",
     }
     QuotaSufficient {
-        /// No quota of the projects is near its limit, as far as the clouds tell.
+        /// No quota of the projects is near its limit, as far as the clouds report.
         True AsExpected,
         /// A quota of a project is used to spec.health.quota.warn per cent.
         False NearLimit => "Raise the quota, or delete what is not needed.",
@@ -337,7 +337,7 @@ conditions! {
         True AsExpected,
         /// Volumes of claims are not made in time.
         False StuckProvision =>
-            "status.volumes.stuck names them with cause and remedy; `kubectl cinder-csi diagnose` tells the same of \
+            "status.volumes.stuck names them with cause and remedy; `kubectl cinder-csi diagnose` shows the same for \
              one claim.",
         /// Volumes are not attached in time.
         False StuckAttach => "status.volumes.stuck names them with cause and remedy.",
@@ -365,7 +365,7 @@ conditions! {
         /// spec.overrides changes what the operator makes.
         True Overridden => "Look at the patches again with every new version of the operator.",
         /// A patch of spec.overrides does not fit and was left out.
-        True OverrideFailed => "Mend the patch or take it out.",
+        True OverrideFailed => "Fix the patch or take it out.",
     }
     MonitoringReady {
         /// ServiceMonitors, alerts and the dashboard are there as spec.monitoring wants them.
@@ -392,7 +392,7 @@ conditions! {
         /// The cluster knows VolumeSnapshots, and no snapshot-controller works on them.
         False ControllerMissing => "Install one: `kubectl apply -k config/snapshot-controller`.",
         /// No pod of the snapshot-controller is available.
-        False ControllerDown => "`kubectl describe` of its Deployment and of its pods tells why.",
+        False ControllerDown => "`kubectl describe` of its Deployment and of its pods shows why.",
         /// Whether a snapshot-controller works cannot be seen.
         False ControllerUnknown => "Apply the operator's roles again.",
     }

@@ -77,13 +77,13 @@ events! {
     /// A workload was missing while an update waits, and was made at the operator's version, because no earlier
     /// revision is left.
     Warning Apply VersionMixed,
-    /// Somebody had changed an object of the driver, and it was put right.
+    /// Another client had changed an object of the driver, and the operator restored it.
     Normal Apply DriftRepaired,
-    /// An object was made anew, because a field of it cannot be changed.
+    /// An object was recreated, because a field of it cannot be changed.
     Normal Apply Recreated,
     /// Objects of the driver, or all of it, were removed as asked for.
     Normal Remove Removed,
-    /// Kubelets could not be told in time that the driver goes; the note names the nodes.
+    /// Kubelets did not unregister the driver in time; the note names the nodes.
     Warning Remove RegistrationLeft,
     /// The controller was removed, and pods of it on nodes that are not Ready have not ended.
     Warning Remove PodsLeft,
