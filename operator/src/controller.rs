@@ -263,17 +263,13 @@ impl Pass<'_> {
     /// Makes what is wanted (or only looks, without `may_write`), and says how it is.
     async fn maintain(&self, mut seen: Seen, may_write: bool) -> Result<Action, ReconcileError> {
         let context = self.context;
-        let (mut live, earlier) =
-            observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
+        let mut live = observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
         let Checked {
             wanted: credentials,
             has,
             look_again,
         } = self.check_credentials(&live, &mut seen, may_write).await;
         let mut notices = Vec::new();
-        if may_write {
-            self.release_snapshot_controller(&earlier).await;
-        }
         let mut adoption = Adoption::default();
         let mut failed = None;
         let mut environment = context.environment(&self.owner.name, self.namespace()).await?;

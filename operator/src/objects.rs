@@ -6,7 +6,7 @@ use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::operands::{COMPONENT_LABEL, Operand};
+use crate::operands::Operand;
 
 /// Owner of every field that the operator writes.
 pub const FIELD_MANAGER: &str = "cinder-csi-operator";
@@ -137,11 +137,6 @@ fn applies(object: &Value) -> impl Iterator<Item = &Value> {
         .into_iter()
         .flatten()
         .filter(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
-}
-
-/// Whether an object belongs to the snapshot-controller that earlier builds of the operator ran.
-pub fn is_snapshot_controller(object: &Value) -> bool {
-    object["metadata"]["labels"][COMPONENT_LABEL] == "snapshot-controller"
 }
 
 /// Who made an object that an operator has let go of, in words for a message.

@@ -46,7 +46,7 @@ use index::Owned as _;
 
 use crate::{
     apply::{ApplyError, api_for},
-    objects::{Key, Owner, is_applied, is_copy, is_snapshot_controller},
+    objects::{Key, Owner, is_applied, is_copy},
     operands::KINDS,
     teardown::Blockers,
 };
@@ -91,14 +91,13 @@ pub enum ObserveError {
 }
 
 /// The objects of this instance that exist, by their label. Copies that somebody made of them are not: what is found here may
-/// be deleted when it is not wanted. So the snapshot-controller that an earlier version of the operator ran comes apart, as
-/// the second result. Kinds whose API is not served have no objects.
+/// be deleted when it is not wanted. Kinds whose API is not served have no objects.
 pub async fn live(
     client: &Client,
     owner: &Owner,
     namespace: &str,
     apis: OptionalApis,
-) -> Result<(BTreeMap<Key, Value>, BTreeMap<Key, Value>), ObserveError> {
+) -> Result<BTreeMap<Key, Value>, ObserveError> {
     let params = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", owner.name));
     let mut live = BTreeMap::new();
     for kind in KINDS.iter().filter(|kind| kind.is_served(apis)) {
@@ -125,9 +124,7 @@ pub async fn live(
             }
         }
     }
-    Ok(live
-        .into_iter()
-        .partition(|(_, object)| !is_snapshot_controller(object)))
+    Ok(live)
 }
 
 /// Adds the objects of these names that exist without the label: somebody else's, or ours that lost it.

@@ -5,14 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
 use kube::{Client, Resource as _};
 use serde_json::Value;
-use tracing::warn;
 
 use super::Pass;
 use crate::{
-    events::Notice,
     objects::{Key, Owner, kind},
     observe::{self, snapshot_controller},
-    plan::{Desired, uid_of},
+    plan::Desired,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
     status::{self, Seen},
 };
@@ -33,32 +31,6 @@ impl Pass<'_> {
             .filter(|(_, state)| !state.troubles.is_empty())
             .map(|(cloud, _)| cloud)
             .collect();
-    }
-
-    /// Takes the marks off the snapshot-controller that an earlier version of the operator ran. It serves every CSI driver of the
-    /// cluster, so it goes on running.
-    pub(super) async fn release_snapshot_controller(&self, objects: &BTreeMap<Key, Value>) {
-        let is_deployment = |key: &Key| key.kind == kind::DEPLOYMENT;
-        let Some(deployment) = objects.keys().find(|key| is_deployment(key)) else {
-            return;
-        };
-        let (last, first): (Vec<_>, Vec<_>) = objects.iter().partition(|(key, _)| is_deployment(key));
-        // The Deployment comes last: while it has its marks, the next reconcile begins again.
-        for (key, object) in first.into_iter().chain(last) {
-            if let Err(error) = self.context.writer.release(key, &uid_of(object)).await {
-                // The API server refuses a write on a role to a client without the rights that the role grants.
-                warn!(object = %key, %error, "the marks of the operator stay on the object");
-                if is_deployment(key) {
-                    return;
-                }
-            }
-        }
-        let note = format!(
-            "{deployment}, which an earlier version of the operator installed, goes on running, and the operator no longer manages it: \
-             delete it with its account and roles, and run `kubectl apply -k config/snapshot-controller` in its place"
-        );
-        let notice = Notice::normal("SnapshotControllerReleased", "Apply", note);
-        self.context.events.publish(&self.driver.object_ref(&()), notice).await;
     }
 
     /// Notes what exists of classes.

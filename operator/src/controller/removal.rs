@@ -56,9 +56,8 @@ impl Pass<'_> {
             let (name, ignore_retained) = (&self.owner.name, deletion.ignore_retained);
             // That something is in the way costs no request: it may be so for days.
             seen.blockers = context.cluster.read(|index| index.blockers(name, ignore_retained));
-            let (mut live, earlier) =
+            let mut live =
                 observe::live(&context.client, &self.owner, self.namespace(), context.cluster.apis()).await?;
-            self.release_snapshot_controller(&earlier).await;
             if deletion.policy != DeletionPolicy::Orphan {
                 self.find_by_name(&mut live, unregistering.as_ref()).await?;
             }

@@ -10,7 +10,6 @@ mod looks;
 mod namespaces;
 mod removal;
 mod reports;
-mod snapshot_controller;
 
 use std::{collections::BTreeSet, sync::Mutex};
 

@@ -94,7 +94,7 @@ mod tests {
 
     #[rstest]
     #[case::live("kube-system", "snapshot-controller-5f-x", "2026-01-01T09:59:50.000000Z", true)]
-    #[case::of_an_earlier_version_of_the_operator(
+    #[case::of_an_older_driver(
         "cinder-csi",
         "cinder-csi-snapshot-controller-5f-x",
         "2026-01-01T09:59:50.000000Z",

@@ -106,15 +106,6 @@ impl Cluster {
         }
     }
 
-    /// Such a cluster with these optional APIs.
-    #[cfg(test)]
-    pub(crate) fn serving(self, apis: OptionalApis) -> Self {
-        Self {
-            apis: watch::channel(apis).1,
-            ..self
-        }
-    }
-
     /// Changes the index of such a cluster.
     #[cfg(test)]
     pub(crate) fn change(&self, change: impl FnOnce(&mut Index)) {

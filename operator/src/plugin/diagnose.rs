@@ -19,14 +19,20 @@ use crate::{
     clouds::CloudFacts,
     diagnosis::{Case, CloudAccess, Operation, REASONS, Suspect, diagnose},
     error::answer,
+    reasons::{CredentialsValid, Reason as _},
     resolve::health::{self, StuckSettings},
-    status::find,
 };
 
 use objects::Objects;
 
 /// The phase of a claim that does not exist any more while its PersistentVolume does.
 const GONE: &str = "Deleted";
+/// What condition CredentialsValid says when the cloud refuses the driver.
+const REFUSALS: [CredentialsValid; 3] = [
+    CredentialsValid::Unauthorized,
+    CredentialsValid::Forbidden,
+    CredentialsValid::Expired,
+];
 
 /// Why a claim cannot be diagnosed.
 #[derive(Debug, Error)]
@@ -281,9 +287,9 @@ fn complete(case: &mut Case, driver: &CinderCSIDriver) {
 
 /// Whether the driver can work in its clouds, by the conditions.
 fn access(status: &CinderCSIDriverStatus) -> CloudAccess {
-    let failed = |type_| find(status, type_).filter(|condition| condition.status == "False");
+    let failed = |type_| status.condition(type_).filter(|condition| condition.status == "False");
     let refused = failed(ConditionType::CredentialsValid)
-        .filter(|condition| ["Unauthorized", "Forbidden", "Expired"].contains(&condition.reason.as_str()));
+        .filter(|condition| REFUSALS.iter().any(|reason| reason.is(condition)));
     match (refused, failed(ConditionType::BackendReachable)) {
         (Some(condition), _) => CloudAccess::Refused(condition.message.clone()),
         (None, Some(condition)) => CloudAccess::Unreachable(condition.message.clone()),

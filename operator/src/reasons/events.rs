@@ -63,8 +63,6 @@ events! {
     Normal Roll ReplacingPods,
     /// spec.deletion.policy is Orphan: the driver goes on running without the operator.
     Normal Remove Released,
-    /// The snapshot-controller that an earlier version of the operator installed goes on running without the operator.
-    Normal Apply SnapshotControllerReleased,
     /// A part of another installation of the driver was stopped, so that this driver takes its place.
     Normal Adopt AdoptionStepDone,
     /// This driver's controller did not come up in place of the other installation's, which has its pods back; the note

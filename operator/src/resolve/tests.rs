@@ -120,11 +120,6 @@ fn a_name_that_makes_the_registration_socket_too_long_is_refused() {
 }
 
 #[rstest]
-#[case::election(|driver: &mut CinderCSIDriver, _: &mut Environment|
-    driver.spec.controller.leader_election.renew_deadline = "1s".to_owned(), Degraded::InvalidSpec)]
-#[case::gate(|driver: &mut CinderCSIDriver, _: &mut Environment| {
-    driver.spec.controller.sidecars.provisioner.feature_gates.insert("no-gate".to_owned(), true);
-}, Degraded::InvalidSpec)]
 #[case::expression(|driver: &mut CinderCSIDriver, _: &mut Environment| {
     let types = &mut driver.spec.storage_classes.from_volume_types;
     (types.enabled, types.include) = (true, Some("(".to_owned()));

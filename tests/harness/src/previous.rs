@@ -17,7 +17,7 @@ struct Past {
 
 /// The version before this one: the first commit whose API is `v1beta1`. The workspace has a later version than this.
 const PREVIOUS: Past = Past {
-    commit: "35a709e4224cf4e3a0bafceed5a2cf68b4c521b2",
+    commit: "357c86fe79a64d376d9effe74fc85cf2063637e1",
     version: "0.2.0",
 };
 /// The last commit whose API was `v1alpha1`.

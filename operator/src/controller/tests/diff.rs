@@ -51,18 +51,3 @@ async fn what_was_let_go_of_is_in_the_way_until_it_is_to_be_taken_up() {
     assert_ne!(action().await, Some(ChangeAction::Blocked));
     assert!(action().await.is_some(), "the marks are put back");
 }
-
-#[tokio::test]
-async fn the_snapshot_controller_of_an_earlier_version_is_no_change() {
-    let world = World::managed();
-    world.reconcile().await.expect("reconciled");
-    world.put_snapshot_controller();
-    assert!(!report(&world).await.differs());
-    world.api.change(DRIVER, "/spec/managementState", json!("Removed"));
-    let deleted = deleted(&world).await;
-    assert!(!deleted.is_empty(), "the driver is to be removed");
-    assert!(
-        !deleted.iter().any(|resource| resource.contains("snapshot-controller")),
-        "{deleted:?}"
-    );
-}

@@ -104,7 +104,7 @@ pub(crate) async fn report(
     };
     let namespace = namespace_of(&driver, namespace).to_owned();
     let mut environment = environment(client, &namespace, images).await?;
-    let (mut live, _) = observe::live(client, &owner, &namespace, environment.apis).await?;
+    let mut live = observe::live(client, &owner, &namespace, environment.apis).await?;
     controller::look_at_own(client, &driver, &owner, &live, &mut environment).await;
     let mut notes: Vec<String> = wait(&driver).map(str::to_owned).into_iter().collect();
     if is_leaving(&driver) {
