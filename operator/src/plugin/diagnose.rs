@@ -414,14 +414,14 @@ mod tests {
         );
     }
 
-    const DRIVER_PATH: &str = "/apis/csi.openstack.org/v1alpha1/cindercsidrivers/cinder.csi.openstack.org";
+    const DRIVER_PATH: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
     const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
     /// A CinderCSIDriver whose operator has found that the volume does not get to node n1.
     fn mk_driver(reason: &str) -> Value {
         let stuck = json!({"kind": "VolumeAttachment", "name": "va", "claim": "n/c", "volumeID": "id", "node": "n1",
             "operation": "Attach", "since": "2026-06-01T10:00:00Z", "reason": reason, "cinderStatus": "in-use", "hint": "of the operator"});
-        json!({"apiVersion": "csi.openstack.org/v1alpha1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER, "uid": "d"},
+        json!({"apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER, "uid": "d"},
             "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": "s"}}]},
             "status": {"volumes": {"stuckCount": 1, "stuck": [stuck]}}})
     }

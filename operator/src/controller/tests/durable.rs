@@ -35,7 +35,7 @@ fn render_all(metadata: &Value, namespace: &str) -> Vec<Value> {
         "metadata": metadata,
         "spec": {
             "clouds": [{"credentialsSecretRef": {"name": "openstack-credentials"}}],
-            "controller": {"sidecars": {"healthMonitor": {"enabled": true}}},
+            "controller": {"sidecars": [{"name": "csi-health-monitor", "enabled": true}]},
             "csiDriver": {"storageCapacity": true},
             "volumeAttributesClasses": {"items": [{"name": "gold", "parameters": {"type": "ssd"}}]},
         },
