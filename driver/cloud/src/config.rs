@@ -4,6 +4,7 @@ mod cloud_conf;
 mod clouds_yaml;
 mod file;
 mod gcfg;
+mod keys;
 mod raw;
 mod secrets;
 mod write;
@@ -18,6 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
 pub use file::{Configuration, credentials_hash, loaded_hash};
+pub use keys::CLOUD_CONF_KEYS;
 pub use yaml::refuse_yaml;
 
 /// Everything about one cloud. Its `Debug` shows no secret.

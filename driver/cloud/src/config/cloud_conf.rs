@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::gcfg::{self, Entry};
+use super::keys;
 use super::raw::{Names, Options, RawCloud, interface};
 use super::{CloudConfig, ConfigError, Configuration, Tls, clouds_yaml};
 
@@ -154,7 +155,19 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether the section has the key of the entry. One that it has not is for the log.
+    fn knows(&mut self, section: &str, entry: &Entry) -> bool {
+        let is_known = keys::is_known(section, &entry.key);
+        if !is_known {
+            self.cloud.warnings.push(unknown(entry));
+        }
+        is_known
+    }
+
     fn topology(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        if !self.knows("topology", entry) {
+            return Ok(());
+        }
         let options = &mut self.options.topology;
         let (pairs, form) = match entry.key.as_str() {
             "segment" => (
@@ -162,10 +175,7 @@ impl Settings {
                 "must be KEY=VALUE, as nodes have it by --additional-topology",
             ),
             "zone-map" => (&mut options.zone_map, "must be NOVA=CINDER, two names of zones"),
-            _ => {
-                self.cloud.warnings.push(unknown(entry));
-                return Ok(());
-            }
+            _ => return Ok(()),
         };
         let pair = entry.value.as_deref().and_then(|value| value.split_once('='));
         let (left, right) = pair
@@ -177,6 +187,9 @@ impl Settings {
     }
 
     pub(super) fn global(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        if !self.knows("global", entry) {
+            return Ok(());
+        }
         // The Go driver takes an empty value for one that is not set.
         let text = entry.value.clone().filter(|value| !value.is_empty());
         let cloud = &mut self.cloud;
@@ -222,12 +235,15 @@ impl Settings {
             "token" => cloud.token = text.map(Into::into),
             "cert-file" => cloud.cert_file = text.map(Into::into),
             "key-file" => cloud.key_file = text.map(Into::into),
-            _ => cloud.warnings.push(unknown(entry)),
+            _ => {}
         }
         Ok(())
     }
 
     fn block_storage(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        if !self.knows("blockstorage", entry) {
+            return Ok(());
+        }
         let options = &mut self.options.block_storage;
         match entry.key.as_str() {
             "node-volume-attach-limit" => {
@@ -241,14 +257,16 @@ impl Settings {
             "rescan-on-resize" => options.rescan_on_resize = flag(entry)?,
             "ignore-volume-az" => options.ignore_volume_az = flag(entry)?,
             "ignore-volume-microversion" => options.ignore_volume_microversion = flag(entry)?,
-            // Obsolete, and in many examples.
-            "bs-version" | "trust-device-path" => {}
-            _ => self.cloud.warnings.push(unknown(entry)),
+            // Obsolete, and in many examples: `bs-version`, `trust-device-path`.
+            _ => {}
         }
         Ok(())
     }
 
     fn metadata(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+        if !self.knows("metadata", entry) {
+            return Ok(());
+        }
         match entry.key.as_str() {
             "search-order" => {
                 let order: Vec<String> = entry
@@ -277,7 +295,7 @@ impl Settings {
                     Some(timeout.ok_or_else(|| bad(entry, "must be a time such as 5s, 500ms or 1m30s"))?)
                         .filter(|timeout| !timeout.is_zero());
             }
-            _ => self.cloud.warnings.push(unknown(entry)),
+            _ => {}
         }
         Ok(())
     }
