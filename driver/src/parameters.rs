@@ -1,6 +1,7 @@
 //! Every key that crosses the border between Kubernetes, this driver and OpenStack. They are a contract: volumes, classes
 //! and manifests of the Go driver carry the same ones.
 
+mod class;
 mod group;
 mod mutable;
 mod snapshot;
@@ -15,6 +16,7 @@ use mutable::METADATA_PREFIX;
 use templates::Values;
 
 pub use cinder_cloud::metadata_keys;
+pub use class::ClassKind;
 pub use group::GroupParameters;
 pub use mutable::MutableParameters;
 pub use snapshot::{SnapshotKind, SnapshotParameters};
@@ -46,6 +48,10 @@ const PVC_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
 const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
 /// Keys of Kubernetes' own; the sidecars add them and none is ever unknown.
 const KUBERNETES_PREFIX: &str = "csi.storage.k8s.io/";
+/// StorageClass parameter of csi-provisioner: the file system.
+const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+/// The same, as StorageClasses named it before: csi-provisioner still reads it, in any case.
+const OLD_FS_TYPE: &str = "fstype";
 
 /// What a StorageClass asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -83,6 +89,7 @@ impl CreateParameters {
             .keys()
             .map(String::as_str)
             .filter(|key| !key.starts_with(KUBERNETES_PREFIX) && !key.starts_with(METADATA_PREFIX))
+            .filter(|key| !key.eq_ignore_ascii_case(OLD_FS_TYPE))
             .collect()
     }
 
@@ -145,6 +152,7 @@ mod tests {
             ("availability", "zone-1"),
             ("csi.storage.k8s.io/pvc/name", "data"),
             ("csi.storage.k8s.io/something/new", "x"),
+            ("fsType", "xfs"),
             ("tpye", "typo"),
         ]))
         .expect("strings only");

@@ -18,7 +18,7 @@ const CODED: &str = "x--";
 /// The most bytes of a label's value.
 const LABEL_LIMIT: usize = 63;
 /// The label that the Go driver's users tell regions by; it is the catalogue's region where nobody says otherwise.
-const REGION: &str = "topology.kubernetes.io/region";
+pub const REGION: &str = "topology.kubernetes.io/region";
 
 /// How a zone's name becomes a label's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -19,6 +19,9 @@ pub struct GroupParameters {
 }
 
 impl GroupParameters {
+    /// Every key that a class may have, but for Kubernetes' own.
+    pub(super) const KEYS: [&str; 2] = [GROUP_TYPE, MEMBERS];
+
     /// Reads the map of a request. The error names the key, what is wrong with it and what is possible.
     pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, String> {
         let (mut group_type, mut unknown) = (None, Vec::new());
@@ -26,7 +29,7 @@ impl GroupParameters {
             match key.as_str() {
                 _ if key.starts_with(KUBERNETES_PREFIX) => {}
                 // An empty value is no value.
-                GROUP_TYPE | MEMBERS if value.is_empty() => {}
+                known if value.is_empty() && Self::KEYS.contains(&known) => {}
                 GROUP_TYPE => group_type = Some(value),
                 MEMBERS if value == TOGETHER => {}
                 MEMBERS => {

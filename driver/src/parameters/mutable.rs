@@ -27,6 +27,14 @@ pub struct MutableParameters {
 }
 
 impl MutableParameters {
+    /// Every key that a class may have, but for those with a prefix.
+    pub(super) const KEYS: [&str; 2] = [TYPE, MIGRATION_POLICY];
+
+    /// Whether a request with this key is not refused for the key alone.
+    pub(super) fn is_known(key: &str) -> bool {
+        Self::KEYS.contains(&key) || key.starts_with(KUBERNETES_PREFIX) || key.starts_with(METADATA_PREFIX)
+    }
+
     /// Reads the map of a request. The error is a sentence about the first key that is not known or has a bad value: an unknown one
     /// cannot be passed over, because its absence means that nothing shall change.
     pub fn decode(parameters: &BTreeMap<String, String>) -> Result<Self, String> {

@@ -67,6 +67,16 @@ impl Default for SnapshotParameters {
 }
 
 impl SnapshotParameters {
+    /// Every key that a class may have, but for Kubernetes' own.
+    pub(super) const KEYS: [&str; 6] = [
+        TYPE,
+        FORCE_CREATE,
+        AVAILABILITY,
+        INCREMENTAL,
+        BACKUP_PACE,
+        APPEND_METADATA,
+    ];
+
     /// Reads the map of a CreateSnapshot request. The error names the key, what is wrong with it and what is possible.
     pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, String> {
         let mut read = Self::default();
@@ -76,8 +86,7 @@ impl SnapshotParameters {
                     read.objects.insert(key, value);
                 }
                 // An empty value is no value.
-                TYPE | FORCE_CREATE | AVAILABILITY | INCREMENTAL | BACKUP_PACE | APPEND_METADATA
-                    if value.is_empty() => {}
+                known if value.is_empty() && Self::KEYS.contains(&known) => {}
                 TYPE => {
                     read.kind = match value.as_str() {
                         "snapshot" => SnapshotKind::Snapshot,

@@ -1,0 +1,131 @@
+//! Which keys the parameters of a class may have, for those who look at classes before a request comes.
+
+use std::collections::BTreeMap;
+
+use super::mutable::METADATA_PREFIX;
+use super::{CreateParameters, FS_TYPE, GroupParameters, MKFS_OPTIONS, MutableParameters, SnapshotParameters};
+
+/// A kind of object whose parameters reach this driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClassKind {
+    /// What volumes are made by.
+    StorageClass,
+    /// What snapshots are made by.
+    VolumeSnapshotClass,
+    /// What group snapshots are made by.
+    VolumeGroupSnapshotClass,
+    /// What volumes are changed by.
+    VolumeAttributesClass,
+}
+
+impl ClassKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::StorageClass,
+        Self::VolumeSnapshotClass,
+        Self::VolumeGroupSnapshotClass,
+        Self::VolumeAttributesClass,
+    ];
+
+    /// The kind's name in Kubernetes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::StorageClass => "StorageClass",
+            Self::VolumeSnapshotClass => "VolumeSnapshotClass",
+            Self::VolumeGroupSnapshotClass => "VolumeGroupSnapshotClass",
+            Self::VolumeAttributesClass => "VolumeAttributesClass",
+        }
+    }
+
+    /// The keys to choose from, but for those that have a [`ClassKind::prefix`].
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::StorageClass => &["type", "availability", MKFS_OPTIONS, "appendVolumeMetadata", FS_TYPE],
+            Self::VolumeSnapshotClass => &SnapshotParameters::KEYS,
+            Self::VolumeGroupSnapshotClass => &GroupParameters::KEYS,
+            Self::VolumeAttributesClass => &MutableParameters::KEYS,
+        }
+    }
+
+    /// What the keys begin with of which there are as many as a class wants.
+    pub fn prefix(self) -> Option<&'static str> {
+        let has_metadata = matches!(self, Self::StorageClass | Self::VolumeAttributesClass);
+        has_metadata.then_some(METADATA_PREFIX)
+    }
+
+    /// The keys that this driver does not know, as it finds them in a request.
+    pub fn unknown<'a>(self, keys: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+        // An empty value of a known key is never wrong.
+        let parameters: BTreeMap<String, String> =
+            keys.into_iter().map(|key| (key.to_owned(), String::new())).collect();
+        match self {
+            Self::StorageClass => CreateParameters::decode(parameters)
+                .map(|read| read.unknown().into_iter().map(str::to_owned).collect())
+                .unwrap_or_default(),
+            Self::VolumeSnapshotClass => SnapshotParameters::decode(parameters)
+                .map(|read| read.unknown().to_vec())
+                .unwrap_or_default(),
+            Self::VolumeGroupSnapshotClass => GroupParameters::decode(parameters)
+                .map(|read| read.unknown().to_vec())
+                .unwrap_or_default(),
+            Self::VolumeAttributesClass => {
+                let unknown = parameters.into_keys().filter(|key| !MutableParameters::is_known(key));
+                unknown.collect()
+            }
+        }
+    }
+
+    /// Whether a request with a key that is not known is refused; elsewhere such a key has no effect.
+    pub fn refuses_unknown(self) -> bool {
+        self == Self::VolumeAttributesClass
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const MISSPELT: &str = "tpye";
+
+    #[test]
+    fn every_key_to_choose_from_is_known_and_a_misspelt_one_is_not() {
+        for kind in ClassKind::ALL {
+            let prefixed = kind.prefix().map(|prefix| format!("{prefix}owner"));
+            let known = kind.keys().iter().copied().chain(prefixed.as_deref());
+            let keys = known.chain(["csi.storage.k8s.io/x", MISSPELT]);
+            assert_eq!(kind.unknown(keys), [MISSPELT], "{}", kind.as_str());
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_storage_class_has_its_key_among_them() {
+        let keys = ClassKind::StorageClass.keys().iter();
+        let parameters = keys.map(|&key| (key.to_owned(), "x".to_owned())).collect();
+        // Without `..`: a new field has to be added here, and its key above.
+        let CreateParameters {
+            volume_type,
+            availability,
+            mkfs_options,
+            append_volume_metadata,
+            rest,
+        } = CreateParameters::decode(parameters).expect("strings only");
+        let fields = [volume_type, availability, mkfs_options, append_volume_metadata];
+        assert!(fields.iter().all(Option::is_some), "{fields:?}");
+        assert_eq!(rest.into_keys().collect::<Vec<_>>(), [FS_TYPE]);
+    }
+
+    #[rstest]
+    #[case("type")]
+    #[case("migration-policy")]
+    #[case("metadata.owner")]
+    #[case("csi.storage.k8s.io/pvc/name")]
+    #[case("availability")]
+    #[case(MISSPELT)]
+    fn a_request_is_refused_for_the_keys_of_attributes_that_are_called_unknown(#[case] key: &str) {
+        let parameters = BTreeMap::from([(key.to_owned(), "never".to_owned())]);
+        let refused = MutableParameters::decode(&parameters).is_err_and(|error| error.contains("is not known"));
+        assert_eq!(!ClassKind::VolumeAttributesClass.unknown([key]).is_empty(), refused);
+    }
+}
