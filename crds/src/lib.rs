@@ -30,11 +30,11 @@ pub use spec::{
     DefaultClassPolicy, DefaultStorageClass, Deletion, DeletionPolicy, EndpointType, FromVolumeTypes, FsGroupPolicy,
     FsType, GroupSnapshotClass, Health, ImageOverrides, ImagePullPolicy, Images, ImmutableChange, LocalObjectRef,
     LogFormat, LogLevel, ManagementState, Monitoring, MonitoringMode, NetworkPolicy, NetworkPolicyMode,
-    NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType,
-    PodDisruptionBudget, Proxy, QuotaHealth, ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings,
-    SidecarName, SidecarPolicy, SidecarSettings, SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint,
-    StorageClassItem, StorageClasses, StuckHealth, Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow,
-    VolumeAttributesClassItem, VolumeAttributesClasses, VolumeBindingMode,
+    NodeRegistration, NodeSpec, NodeUpdate, NodeUpdateType, Override, OverrideTarget, OverrideType, Proxy, QuotaHealth,
+    ReclaimPolicy, Resources, SecretKeyRef, ServiceMonitorSettings, SidecarName, SidecarPolicy, SidecarSettings,
+    SnapshotClass, SnapshotType, Snapshots, SnapshotsMode, StartupTaint, StorageClassItem, StorageClasses, StuckHealth,
+    Topology, TopologyMode, Update, UpdatePolicy, UpdateWindow, VolumeAttributesClassItem, VolumeAttributesClasses,
+    VolumeBindingMode,
 };
 pub use status::{
     AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,

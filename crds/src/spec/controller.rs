@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 use kube::KubeSchema;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pods::Resources;
@@ -19,10 +18,6 @@ pub struct ControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 5))]
     pub replicas: Option<i32>,
-
-    /// Whether a drain of nodes takes the pods away one by one.
-    #[serde(default)]
-    pub pod_disruption_budget: PodDisruptionBudget,
 
     /// Labels of the nodes where the pods may run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -87,7 +82,6 @@ impl Default for ControllerSpec {
     fn default() -> Self {
         Self {
             replicas: None,
-            pod_disruption_budget: PodDisruptionBudget::default(),
             node_selector: BTreeMap::new(),
             tolerations: None,
             affinity: None,
@@ -101,25 +95,6 @@ impl Default for ControllerSpec {
             sidecars: Vec::new(),
         }
     }
-}
-
-/// What a drain of nodes may take away.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct PodDisruptionBudget {
-    /// Whether there is a budget. There is none for a single pod in any case: it would keep nodes from being drained.
-    #[serde(default = "default_true")]
-    pub enabled: bool,
-}
-
-impl Default for PodDisruptionBudget {
-    fn default() -> Self {
-        Self { enabled: true }
-    }
-}
-
-fn default_true() -> bool {
-    true
 }
 
 fn default_http_port() -> u16 {

@@ -14,8 +14,6 @@ use crate::skew;
 pub struct Controller {
     /// How many.
     pub replicas: i32,
-    /// Whether a drain takes them away one by one.
-    pub is_budgeted: bool,
     /// On which nodes.
     pub node_selector: BTreeMap<String, String>,
     /// In spite of which taints.
@@ -69,7 +67,6 @@ pub(super) fn controller(spec: &ControllerSpec, env: &Environment, images: &Imag
     let replicas = spec.replicas.unwrap_or(if env.nodes >= 2 { 2 } else { 1 });
     Controller {
         replicas,
-        is_budgeted: spec.pod_disruption_budget.enabled && replicas > 1,
         node_selector: spec.node_selector.clone(),
         tolerations: spec.tolerations.clone(),
         affinity: spec.affinity.clone(),
