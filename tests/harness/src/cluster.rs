@@ -26,7 +26,7 @@ use node::Site;
 
 use crate::forward::{self, Forward};
 use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};
-use crate::simulator::{Simulator, SimulatorConfig};
+use crate::simulator::{self, Simulator, SimulatorConfig};
 use crate::{Command, Image, Progress, Tools, images, programs, wait_for};
 use pki::Pki;
 
@@ -108,7 +108,8 @@ pub struct Cluster {
     simulator: Option<Simulator>,
     run: Option<Run>,
     daemons: Vec<Daemon>,
-    metadata: Mutex<BTreeMap<String, Daemon>>,
+    /// What comes and goes while the cluster runs: the metadata services by their nodes, and the simulators of further clouds.
+    services: Mutex<BTreeMap<String, Daemon>>,
     nodes: Vec<Node>,
     tools: Tools,
     progress: Progress,
@@ -127,7 +128,7 @@ impl Cluster {
             simulator: None,
             run: Some(run),
             daemons: Vec::new(),
-            metadata: Mutex::default(),
+            services: Mutex::default(),
             nodes: Vec::new(),
             tools,
             progress: config.progress.clone(),
@@ -169,7 +170,11 @@ impl Cluster {
         }
         if let CloudConfig::Simulator(simulator) = &config.cloud {
             self.progress.say("starting the OpenStack simulator");
-            self.simulator = Some(Simulator::start(simulator, &self.nodes, &mut self.daemons, &self.progress).await?);
+            let first = self.nodes.first().context("a cluster needs a node")?;
+            let place = ("openstack-sim", simulator::PORT);
+            let (simulator, daemon) = Simulator::start(simulator, place, first, &self.nodes, &self.progress).await?;
+            self.simulator = Some(simulator);
+            self.daemons.push(daemon);
         }
         if !matches!(config.cloud, CloudConfig::None) {
             for node in &config.nodes {
@@ -277,6 +282,24 @@ impl Cluster {
             .context("this cluster was started without a simulator")
     }
 
+    /// Starts the simulator of one more cloud, which has no servers yet. It is the `number`th after the cluster's own.
+    pub async fn start_simulator(&self, name: &str, number: u16, config: &SimulatorConfig) -> Result<Simulator> {
+        let place = (name, simulator::PORT + number);
+        let (simulator, daemon) = Simulator::start(config, place, self.first_node()?, &[], &self.progress).await?;
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        services.insert(name.to_owned(), daemon);
+        Ok(simulator)
+    }
+
+    /// Ends the simulator of a further cloud.
+    pub fn end_simulator(&self, name: &str) -> Result<()> {
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        services
+            .remove(name)
+            .with_context(|| format!("there is no simulator {name}"))?
+            .end()
+    }
+
     /// Makes a node that is there another server: its metadata service tells of that, and that one's devices appear. What runs
     /// on the node finds out when it starts anew, and Kubernetes when that tells it.
     pub async fn replace_server(&self, config: &NodeConfig) -> Result<()> {
@@ -293,7 +316,7 @@ impl Cluster {
         let node = self.node(&config.name)?;
         let program = programs::simulator(&self.progress).await?;
         ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
-        let mut services = self.metadata.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = services.remove(node.name()) {
             before.end()?;
         }
@@ -467,12 +490,12 @@ impl Cluster {
 
     /// Collects the programs whose namespaces are gone.
     fn reap(&mut self) {
-        let services = self.metadata();
+        let services = self.services();
         self.daemons.drain(..).chain(services).for_each(Daemon::reap);
     }
 
-    fn metadata(&mut self) -> impl Iterator<Item = Daemon> + use<> {
-        let services = self.metadata.get_mut().unwrap_or_else(PoisonError::into_inner);
+    fn services(&mut self) -> impl Iterator<Item = Daemon> + use<> {
+        let services = self.services.get_mut().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(services).into_values()
     }
 
@@ -481,7 +504,7 @@ impl Cluster {
         let kept = self.run.take().context("the cluster has ended")?.keep();
         // Nobody waits for them any more; they go on.
         self.daemons.drain(..).for_each(std::mem::forget);
-        self.metadata().for_each(std::mem::forget);
+        self.services().for_each(std::mem::forget);
         kept
     }
 }

@@ -11,7 +11,8 @@ use crate::forward::Forward;
 use crate::run::ensure_seen_by_nodes;
 use crate::{Progress, programs, wait_for};
 
-const PORT: u16 = 5000;
+/// Where the simulator of a cluster listens; those of further clouds take the ports after it.
+pub(crate) const PORT: u16 = 5000;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -45,31 +46,32 @@ pub struct Simulator {
 }
 
 impl Simulator {
+    /// Starts one on the first node, for a cloud whose servers are `nodes`. Its program runs until the cluster ends.
     pub(crate) async fn start(
         config: &SimulatorConfig,
+        (name, port): (&str, u16),
+        first: &Node,
         nodes: &[Node],
-        daemons: &mut Vec<Daemon>,
         progress: &Progress,
-    ) -> Result<Self> {
-        let first = nodes.first().context("a cluster needs a node")?;
+    ) -> Result<(Self, Daemon)> {
         let program = programs::simulator(progress).await?;
         ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
-        let address = SocketAddrV4::new(first.address(), PORT);
+        let address = SocketAddrV4::new(first.address(), port);
         let directory = first.run_directory();
-        let ready_file = directory.join("simulator.json");
+        let ready_file = directory.join(format!("{name}.json"));
         let mut command = first.command(&program);
         command
             .args([
                 "serve",
                 "--listen",
-                &format!("0.0.0.0:{PORT}"),
+                &format!("0.0.0.0:{port}"),
                 "--public-url",
                 &format!("http://{address}"),
             ])
             .arg("--ready-file")
             .arg(&ready_file)
             .arg("--backing")
-            .arg(directory.join("volumes"));
+            .arg(directory.join(format!("{name}-volumes")));
         for node in nodes {
             let by_id = format!("/proc/{}/root/dev/disk/by-id", node.inner_pid()?);
             let server = format!(
@@ -81,13 +83,12 @@ impl Simulator {
             command.args(["--server", &server]);
         }
         command.args(&config.args);
-        let mut daemon = Daemon::start("openstack-sim", first.logs(), &mut command)?;
+        let mut daemon = Daemon::start(name, first.logs(), &mut command)?;
         let text = wait_for("the simulator's readiness", START_TIMEOUT, async || {
             daemon.check()?;
             std::fs::read_to_string(&ready_file).context("it has not reported")
         })
         .await;
-        daemons.push(daemon);
         let access = serde_json::from_str(&text?).context("the simulator's report is not as expected")?;
 
         let client = reqwest::Client::builder()
@@ -96,11 +97,12 @@ impl Simulator {
             .build()
             .context("no HTTP client")?;
         let forward = Forward::start(first.pid(), SocketAddr::V4(address)).await?;
-        Ok(Self {
+        let simulator = Self {
             access,
             client,
             forward,
-        })
+        };
+        Ok((simulator, daemon))
     }
 
     /// How pods of the cluster log in.
