@@ -12,6 +12,7 @@ mod csi_driver;
 mod deletion;
 mod health;
 mod images;
+mod metadata;
 mod monitoring;
 mod network_policy;
 mod node;
@@ -26,7 +27,7 @@ mod update;
 pub use adoption::{Adoption, AdoptionMode};
 pub use cloud::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, SecretKeyRef};
 pub use cloud_options::{BlockStorage, Proxy};
-pub use controller::{ControllerSpec, PodDisruptionBudget};
+pub use controller::ControllerSpec;
 pub use csi_driver::{CsiDriverSpec, FsGroupPolicy};
 pub use deletion::{Deletion, DeletionPolicy};
 pub use health::{Health, QuotaHealth, StuckHealth};
@@ -177,9 +178,15 @@ pub struct CinderCSIDriverSpec {
     pub cluster_id: Option<String>,
 
     /// The OpenStack clouds with the volumes, and where their credentials are. With several, a volume is made in the cloud that the
-    /// Secret of its StorageClass names (key cloud).
+    /// Secret of its StorageClass names (key cloud), else in the cloud of the pod's node, by nodeRegion.
     #[schemars(length(min = 1, max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(
+        merge_strategy = ListMerge::Map(vec!["name".into()]),
+        validation = Rule::new("self.all(c, has(c.nodeRegion)) || !self.exists(c, has(c.nodeRegion))")
+            .message("nodeRegion says which nodes are whose: give it for every cloud or for none"),
+        validation = Rule::new("self.all(c, !has(c.nodeRegion) || self.exists_one(d, has(d.nodeRegion) && d.nodeRegion == c.nodeRegion))")
+            .message("two clouds have the same nodeRegion: their nodes could not be told apart"),
+    )]
     pub clouds: Vec<Cloud>,
 
     /// Container images, where others than the built-in ones are wanted.

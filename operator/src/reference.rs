@@ -1,5 +1,6 @@
 //! The pages of the documentation that are made from the code.
 
 mod pages;
+mod settings;
 
 pub use pages::{PageError, pages};

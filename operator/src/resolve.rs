@@ -23,8 +23,10 @@ mod classes;
 mod controller;
 mod csi_driver;
 pub mod health;
+mod metadata;
 mod neighbours;
 mod node;
+mod regions;
 mod snapshots;
 mod topology;
 
@@ -161,6 +163,9 @@ pub struct Resolved {
     pub node: Node,
     /// The StorageClasses.
     pub storage_classes: Classes,
+    /// The Secrets that classes of the spec name, whatever is done with the classes: volumes that were made with them need them to the
+    /// end.
+    pub class_secrets: BTreeSet<String>,
     /// Snapshots.
     pub snapshots: Snapshots,
     /// The VolumeAttributesClasses; none where the cluster does not know any.
@@ -182,6 +187,8 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
     let mut problems = problems(&driver_name, cluster_id.as_deref(), &spec.node.kubelet_dir, env);
     problems.extend(neighbours::problems(driver, &env.neighbours));
     problems.extend(topology::problem(&spec.topology));
+    problems.extend(regions::problems(spec, env.kubernetes_version));
+    problems.extend(metadata::problems(spec));
     let storage_classes = decide_classes(driver, &driver_name, env).unwrap_or_else(|problem| {
         problems.push(problem);
         Classes::default()
@@ -234,6 +241,9 @@ pub fn resolve(driver: &CinderCSIDriver, env: &Environment) -> Result<Resolved, 
             .then(|| spec.monitoring.clone()),
         secure_metrics: spec.monitoring.secure,
         storage_classes,
+        class_secrets: (spec.storage_classes.items.iter().flatten())
+            .filter_map(|class| class.secret_name.clone())
+            .collect(),
         snapshots,
         unknown_classes: unknown_classes(spec, env.apis),
         attributes_classes: if env.apis.has(OptionalApi::VolumeAttributesClasses) {

@@ -61,6 +61,16 @@ pub struct Cloud {
     #[x_kube(validation = Rule::new("self.all(zone, zone.size() > 0 && !zone.contains('='))")
         .message("the zones of Nova on the left must have names, and without =: the driver's configuration could not tell where they end"))]
     pub availability_zone_map: BTreeMap<String, String>,
+
+    /// Value of the label topology.kubernetes.io/region on the nodes that are servers of this cloud. With it each node reports its
+    /// region, and one StorageClass makes volumes in the cloud of the pod's node. Every cloud has another one, or none has any. Needs
+    /// zones and Kubernetes 1.35, and the driver runs only on nodes with that label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+    )]
+    pub node_region: Option<String>,
 }
 
 impl Cloud {
@@ -79,6 +89,7 @@ impl Cloud {
             client_cert_secret_ref: None,
             insecure_skip_tls_verify: false,
             availability_zone_map: BTreeMap::new(),
+            node_region: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::metadata::labels;
 use super::{OBJECT_NAME, ReclaimPolicy};
 
 /// Snapshots of volumes.
@@ -101,6 +102,16 @@ pub struct SnapshotClass {
     )]
     #[schemars(range(min = 1, max = 86_400))]
     pub backup_max_duration_seconds_per_gb: Option<u32>,
+
+    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "labels")]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations of the class. The keys under csi.openstack.org are the operator's, and so is the mark of the default class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl SnapshotClass {
@@ -115,6 +126,8 @@ impl SnapshotClass {
             incremental: false,
             availability: None,
             backup_max_duration_seconds_per_gb: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
         }
     }
 }
@@ -151,6 +164,16 @@ pub struct GroupSnapshotClass {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub group_type: Option<String>,
+
+    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "labels")]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations of the class. The keys under csi.openstack.org are the operator's, and so is the mark of the default class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl GroupSnapshotClass {
@@ -161,6 +184,8 @@ impl GroupSnapshotClass {
             is_default: false,
             deletion_policy: ReclaimPolicy::default(),
             group_type: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
         }
     }
 }
@@ -194,4 +219,14 @@ pub struct VolumeAttributesClassItem {
     #[schemars(extend("maxProperties" = 64))]
     #[x_kube(validation = Rule::new("self.size() > 0").message("parameters must hold at least one"))]
     pub parameters: BTreeMap<String, String>,
+
+    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "labels")]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations of the class. The keys under csi.openstack.org are the operator's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub annotations: BTreeMap<String, String>,
 }

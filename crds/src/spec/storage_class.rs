@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::OBJECT_NAME;
+use super::metadata::labels;
 
 /// The StorageClasses that the operator keeps.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -146,11 +147,18 @@ pub struct StorageClassItem {
     #[serde(default)]
     pub fs_type: FsType,
 
+    /// The Secret, in the namespace where the driver runs, that says where volumes of the class are made: key cloud names one of
+    /// spec.clouds, or the keys of a cloud.conf's section [Global] are credentials of their own. The driver's pods may read it for as
+    /// long as a class of the spec names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
+    pub secret_name: Option<String>,
+
     /// Other parameters for the driver.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(k, k != 'type' && k != 'availability' && !k.startsWith('csi.storage.k8s.io/'))")
-        .message("use the fields volumeType, availability and fsType in place of the parameters of that meaning; other parameters that begin with csi.storage.k8s.io/ are not supported"))]
+        .message("use the fields volumeType, availability, fsType and secretName in place of the parameters of that meaning; other parameters that begin with csi.storage.k8s.io/ are not supported"))]
     pub extra_parameters: BTreeMap<String, String>,
 
     /// What becomes of the Cinder volume when its claim is deleted.
@@ -180,6 +188,16 @@ pub struct StorageClassItem {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub allowed_topologies: Vec<TopologySelectorTerm>,
+
+    /// Labels of the class. The keys under app.kubernetes.io and csi.openstack.org are the operator's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "labels")]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations of the class. The keys under csi.openstack.org are the operator's, and so is the mark of the default class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl StorageClassItem {
@@ -191,6 +209,7 @@ impl StorageClassItem {
             volume_type: None,
             availability: None,
             fs_type: FsType::default(),
+            secret_name: None,
             extra_parameters: BTreeMap::new(),
             reclaim_policy: ReclaimPolicy::default(),
             volume_binding_mode: VolumeBindingMode::default(),
@@ -198,6 +217,8 @@ impl StorageClassItem {
             allow_volume_expansion: yes(),
             on_immutable_change: ImmutableChange::default(),
             allowed_topologies: Vec::new(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
         }
     }
 }
@@ -225,6 +246,8 @@ pub enum FsType {
     Ext4,
     /// XFS.
     Xfs,
+    /// Btrfs.
+    Btrfs,
 }
 
 impl FsType {
@@ -233,6 +256,7 @@ impl FsType {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
         }
     }
 }

@@ -164,6 +164,12 @@ fn classes() -> Vec<Case> {
             "not supported",
         ),
         accepted(
+            "a class with all that has come to it",
+            classes,
+            json!({ "items": [{ "name": "a", "secretName": "cloud-west", "fsType": "btrfs",
+                "labels": { "team": "shop", "empty": "" }, "annotations": { "example.org/why": "any text: ä" } }] }),
+        ),
+        accepted(
             "one default class",
             classes,
             json!({ "items": [{ "name": "a", "isDefault": true }, { "name": "b" }] }),
@@ -351,6 +357,17 @@ fn clouds() -> Vec<Case> {
         }
         json!([cloud])
     };
+    let two = |east: Value, west: Value| {
+        let mut clouds = json!([]);
+        for (name, region) in [("east", east), ("west", west)] {
+            let mut cloud = json!({ "name": name, "credentialsSecretRef": { "name": name } });
+            if !region.is_null() {
+                cloud["nodeRegion"] = region;
+            }
+            clouds.as_array_mut().unwrap().push(cloud);
+        }
+        clouds
+    };
     vec![
         refused(
             "a CA that is not heeded",
@@ -374,6 +391,28 @@ fn clouds() -> Vec<Case> {
             "no verification",
             CLOUDS,
             cloud(json!({ "insecureSkipTLSVerify": true })),
+        ),
+        refused(
+            "nodes of two clouds that cannot be told apart",
+            CLOUDS,
+            two(json!("one"), json!("one")),
+            "the same nodeRegion",
+        ),
+        refused(
+            "nodes of one cloud of two that are known",
+            CLOUDS,
+            two(json!("east"), Value::Null),
+            "every cloud or for none",
+        ),
+        accepted(
+            "nodes that tell two clouds apart",
+            CLOUDS,
+            two(json!("east"), json!("west")),
+        ),
+        accepted(
+            "two clouds whose nodes nobody tells apart",
+            CLOUDS,
+            two(Value::Null, Value::Null),
         ),
         accepted(
             "all that a cloud may have",

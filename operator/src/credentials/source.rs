@@ -9,6 +9,7 @@ use cinder_cloud::{
 use cinder_csi_crds::{
     BlockStorage, CaBundleKind, CaBundleRef, CinderCSIDriverSpec, Cloud as CloudSpec, EndpointType, Proxy,
 };
+use cinder_csi_driver::topology::REGION;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 
@@ -288,6 +289,11 @@ impl Source {
             .unwrap_or(options.ignore_volume_microversion);
         let zones = self.spec.availability_zone_map.clone();
         config.topology.zone_map.extend(zones);
+        let region = self.spec.node_region.clone();
+        config
+            .topology
+            .segments
+            .extend(region.map(|region| (REGION.to_owned(), region)));
         if let Some(pem) = certificates.ca {
             config.tls.ca_file = None;
             config.tls.ca_pem = Some(pem);

@@ -614,3 +614,22 @@ async fn a_cloud_with_volumes_stays_though_the_spec_has_it_no_more(
     checker.must_stay("d", "west", &has, &volumes, &in_use()).await;
     assert_eq!(keystone.existing.lock().expect("no poison").1, 2);
 }
+
+#[test]
+fn a_cloud_is_known_by_the_region_of_its_nodes_whatever_region_its_catalogue_has() {
+    let mut source = mk_source();
+    source.spec.node_region = Some("west".to_owned());
+
+    let config = source
+        .understand(&mk_yaml("p"), Certificates::default())
+        .expect("good")
+        .config;
+
+    assert_eq!(config.topology.segments["topology.kubernetes.io/region"], "west");
+    assert_eq!(config.region.as_deref(), Some("one"));
+    assert!(
+        config
+            .to_named_sections("w", None)
+            .contains("topology.kubernetes.io/region=west")
+    );
+}

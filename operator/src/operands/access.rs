@@ -15,6 +15,8 @@ use crate::templates::{self, Template};
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// Stands for the names of the Leases of a driver's sidecars.
 const LEASES: &str = "$LEASES";
+/// Stands for the names of the Secrets of classes.
+const CLASS_SECRETS: &str = "$CLASS_SECRETS";
 
 /// Service account of the controller's pods.
 pub(super) fn controller_account(resolved: &Resolved) -> String {
@@ -62,6 +64,7 @@ enum Requirement {
     Snapshotter,
     HealthMonitor,
     StorageCapacity,
+    ClassSecrets,
     VolumeAttributesClasses,
     GroupSnapshots,
 }
@@ -76,6 +79,7 @@ impl Requirement {
             Self::Snapshotter => runs(images::Component::Snapshotter),
             Self::HealthMonitor => runs(images::Component::HealthMonitor),
             Self::StorageCapacity => resolved.csi_driver.storage_capacity && runs(images::Component::Provisioner),
+            Self::ClassSecrets => !resolved.class_secrets.is_empty(),
             Self::VolumeAttributesClasses => resolved.apis.volume_attributes_classes,
             Self::GroupSnapshots => resolved.apis.group_snapshots,
         }
@@ -112,7 +116,7 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
     Ok(operands)
 }
 
-/// The rules of a role that this driver needs, with the names of its sidecars' Leases.
+/// The rules of a role that this driver needs, with the names of its sidecars' Leases and its classes' Secrets.
 fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
     let needed = template.rules.iter().filter(|rule| is_met(rule.requires, resolved));
     let mut rules: Vec<PolicyRule> = needed.map(|rule| rule.rule.clone()).collect();
@@ -122,6 +126,9 @@ fn rules(template: &RoleTemplate, resolved: &Resolved) -> Vec<PolicyRule> {
             *names = sidecars
                 .filter_map(|sidecar| sidecar.component.lease(&resolved.driver_name))
                 .collect();
+        }
+        if *names == [CLASS_SECRETS] {
+            *names = resolved.class_secrets.iter().cloned().collect();
         }
     }
     rules

@@ -25,6 +25,10 @@ pub const MISSING_SINCE_ANNOTATION: &str = "csi.openstack.org/volume-type-missin
 const SNAPSHOT_API: &str = "snapshot.storage.k8s.io/v1";
 const GROUP_SNAPSHOT_API: &str = "groupsnapshot.storage.k8s.io/v1";
 
+/// The calls that are given the Secret of a class. Deletion has that of creation, and csi-provisioner before 6.2 takes no class that
+/// names one for modification.
+const SECRET_CALLS: [&str; 3] = ["provisioner", "controller-publish", "controller-expand"];
+
 /// All classes.
 pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError> {
     let mut operands = Vec::new();
@@ -49,9 +53,25 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
     Ok(operands)
 }
 
+/// Metadata of a class, with what the spec adds. `resolve` refuses keys of the operator's among that.
+fn class_metadata(
+    resolved: &Resolved,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> ObjectMeta {
+    let mut metadata = metadata::remembered(resolved, name.to_owned(), Component::Storage);
+    for (given, own) in [(labels, &mut metadata.labels), (annotations, &mut metadata.annotations)] {
+        if !given.is_empty() {
+            own.get_or_insert_default().extend(given.clone());
+        }
+    }
+    metadata
+}
+
 fn storage_class(resolved: &Resolved, class: &Class) -> StorageClass {
     let item = &class.item;
-    let mut metadata = metadata::remembered(resolved, item.name.clone(), Component::Storage);
+    let mut metadata = class_metadata(resolved, &item.name, &item.labels, &item.annotations);
     if class.is_default {
         annotate(&mut metadata, DEFAULT_CLASS_ANNOTATION, "true");
     }
@@ -66,6 +86,17 @@ fn storage_class(resolved: &Resolved, class: &Class) -> StorageClass {
     parameters.insert("csi.storage.k8s.io/fstype".into(), item.fs_type.as_str().into());
     insert_given(&mut parameters, "type", item.volume_type.as_ref());
     insert_given(&mut parameters, "availability", item.availability.as_ref());
+    for call in SECRET_CALLS.iter().filter(|_| item.secret_name.is_some()) {
+        insert_given(
+            &mut parameters,
+            &format!("csi.storage.k8s.io/{call}-secret-name"),
+            item.secret_name.as_ref(),
+        );
+        parameters.insert(
+            format!("csi.storage.k8s.io/{call}-secret-namespace"),
+            resolved.namespace.clone(),
+        );
+    }
 
     StorageClass {
         metadata,
@@ -81,14 +112,14 @@ fn storage_class(resolved: &Resolved, class: &Class) -> StorageClass {
 
 fn attributes_class(resolved: &Resolved, item: &VolumeAttributesClassItem) -> VolumeAttributesClass {
     VolumeAttributesClass {
-        metadata: metadata::remembered(resolved, item.name.clone(), Component::Storage),
+        metadata: class_metadata(resolved, &item.name, &item.labels, &item.annotations),
         driver_name: resolved.driver_name.clone(),
         parameters: Some(item.parameters.clone()),
     }
 }
 
 fn snapshot_class(resolved: &Resolved, item: &SnapshotClass) -> Result<Operand, RenderError> {
-    let mut metadata = metadata::remembered(resolved, item.name.clone(), Component::Storage);
+    let mut metadata = class_metadata(resolved, &item.name, &item.labels, &item.annotations);
     if item.is_default {
         annotate(&mut metadata, DEFAULT_SNAPSHOT_CLASS_ANNOTATION, "true");
     }
@@ -112,7 +143,7 @@ fn snapshot_class(resolved: &Resolved, item: &SnapshotClass) -> Result<Operand, 
 }
 
 fn group_snapshot_class(resolved: &Resolved, item: &GroupSnapshotClass) -> Result<Operand, RenderError> {
-    let mut metadata = metadata::remembered(resolved, item.name.clone(), Component::Storage);
+    let mut metadata = class_metadata(resolved, &item.name, &item.labels, &item.annotations);
     if item.is_default {
         annotate(&mut metadata, DEFAULT_GROUP_CLASS_ANNOTATION, "true");
     }

@@ -4,9 +4,11 @@
 use cinder_csi_crds::NodeRegistration;
 use cinder_csi_driver::args::Args;
 use cinder_csi_driver::node::CLOUD_INIT_DIR;
+use cinder_csi_driver::topology::REGION;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
-    Container, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Toleration, Volume, VolumeMount,
+    Affinity, Container, EnvVar, HostPathVolumeSource, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+    PodTemplateSpec, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -20,6 +22,8 @@ const DEVICES_VOLUME: &str = "devices";
 const DEVICES_DIR: &str = "/dev";
 const CLOUD_INIT_VOLUME: &str = "cloud-init";
 const MEMORY: &str = "16Mi";
+/// Variable with the region of the node, where the driver reports it.
+const REGION_VARIABLE: &str = "NODE_REGION";
 /// The directory of the driver's socket, for the containers beside it.
 pub(super) const PLUGIN_VOLUME: &str = "plugin-dir";
 /// The kubelet's registry of plugins.
@@ -60,7 +64,7 @@ fn pod_spec(resolved: &Resolved) -> PodSpec {
         priority_class_name: Some(node.priority_class_name.clone()),
         node_selector: Some(pod::node_selector(&node.node_selector)),
         tolerations: Some(tolerations(resolved)),
-        affinity: node.affinity.clone(),
+        affinity: affinity(resolved),
         // The metadata service, which knows the instance's id and zone, answers only on the instance's own network.
         host_network: Some(true),
         dns_policy: Some("ClusterFirstWithHostNet".into()),
@@ -125,6 +129,52 @@ fn tolerations(resolved: &Resolved) -> Vec<Toleration> {
     tolerations
 }
 
+/// Whether each node reports the region that it is labelled with; without zones nothing is reported.
+fn reports_region(resolved: &Resolved) -> bool {
+    resolved.node.reports_region && resolved.topology.enabled
+}
+
+/// The given affinity. A driver that reports the region of its node waits for that label: a pod that came before it would report an
+/// empty one, which the kubelet writes on the node.
+fn affinity(resolved: &Resolved) -> Option<Affinity> {
+    let given = resolved.node.affinity.clone();
+    if !reports_region(resolved) {
+        return given;
+    }
+    let mut affinity = given.unwrap_or_default();
+    let terms = affinity
+        .node_affinity
+        .get_or_insert_default()
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_default();
+    let terms = &mut terms.node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    for term in terms {
+        term.match_expressions
+            .get_or_insert_default()
+            .push(NodeSelectorRequirement {
+                key: REGION.into(),
+                operator: "Exists".into(),
+                values: None,
+            });
+    }
+    Some(affinity)
+}
+
+/// The segments of the node beside its zone.
+fn segments(resolved: &Resolved) -> Vec<(String, String)> {
+    let own = reports_region(resolved).then(|| (REGION.to_owned(), format!("$({REGION_VARIABLE})")));
+    resolved.topology.additional.clone().into_iter().chain(own).collect()
+}
+
+/// The region of the node: Kubernetes copies that label of a node to its pods.
+fn variables(resolved: &Resolved) -> Option<Vec<EnvVar>> {
+    let field = format!("metadata.labels['{REGION}']");
+    reports_region(resolved).then(|| vec![pod::variable_from(REGION_VARIABLE, &field)])
+}
+
 fn driver(resolved: &Resolved) -> Container {
     let node = &resolved.node;
     let args = Args {
@@ -136,7 +186,7 @@ fn driver(resolved: &Resolved) -> Container {
         // kubelet would lose the driver when that goes.
         unregister: node.registration == Registration::Unregister || node.registrar == NodeRegistration::Sidecar,
         max_volumes_per_node: node.max_volumes,
-        additional_topology: resolved.topology.additional.clone().into_iter().collect(),
+        additional_topology: segments(resolved),
         kubelet_dir: node.kubelet_dir.clone().into(),
         ..pod::driver_args(resolved)
     };
@@ -145,6 +195,7 @@ fn driver(resolved: &Resolved) -> Container {
         image: Some(resolved.images.name(images::Component::Driver)),
         image_pull_policy: Some(resolved.pull_policy.as_str().into()),
         args: Some(args.to_argv()),
+        env: variables(resolved),
         ports: Some(vec![pod::port(pod::DRIVER_PORT, i32::from(node.http_port))]),
         liveness_probe: Some(if is_registered_by_sidecar(resolved) {
             pod::liveness(registrar::LIVENESS_PORT, "/healthz")

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{LogFormat, LogLevel, Resources};
 use cinder_csi_driver::args::{self, Args};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ContainerPort, EnvVar, HTTPGetAction, LocalObjectReference, Probe, ResourceRequirements,
-    SeccompProfile, SecurityContext, Toleration, VolumeMount,
+    Capabilities, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector, Probe,
+    ResourceRequirements, SeccompProfile, SecurityContext, Toleration, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -86,6 +86,21 @@ pub(super) fn proxy(resolved: &Resolved) -> Option<Vec<EnvVar>> {
         .collect();
     variables.push(variable("NO_PROXY", &direct.join(",")));
     Some(variables)
+}
+
+/// A variable with the value of a field of the pod.
+pub(super) fn variable_from(name: &str, field: &str) -> EnvVar {
+    EnvVar {
+        name: name.into(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: field.into(),
+                ..ObjectFieldSelector::default()
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    }
 }
 
 /// A log level as the sidecars count it, which is klog's way.

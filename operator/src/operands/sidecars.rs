@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector};
+use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use super::controller::{SOCKET, SOCKET_DIR, SOCKET_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
 use super::pod;
@@ -94,21 +94,10 @@ fn own(resolved: &Resolved, component: Component) -> Vec<String> {
 
 /// Who the pod is, for the owner of CSIStorageCapacity objects.
 fn env(resolved: &Resolved, component: Component) -> Option<Vec<EnvVar>> {
-    let from = |name: &str, path: &str| EnvVar {
-        name: name.into(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                field_path: path.into(),
-                ..ObjectFieldSelector::default()
-            }),
-            ..EnvVarSource::default()
-        }),
-        ..EnvVar::default()
-    };
     (component == Component::Provisioner && resolved.csi_driver.storage_capacity).then(|| {
         vec![
-            from("NAMESPACE", "metadata.namespace"),
-            from("POD_NAME", "metadata.name"),
+            pod::variable_from("NAMESPACE", "metadata.namespace"),
+            pod::variable_from("POD_NAME", "metadata.name"),
         ]
     })
 }

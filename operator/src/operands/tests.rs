@@ -15,6 +15,7 @@ mod classes;
 mod monitoring;
 mod overrides;
 mod pods;
+mod regions;
 
 /// The usual driver, as it is in a cluster.
 fn mk_in_cluster() -> CinderCSIDriver {

@@ -32,6 +32,7 @@ pub fn pages() -> Result<Vec<(&'static str, String)>, PageError> {
         ("docs/reference/metrics.md", metrics(Metrics::new()?.descriptions())),
         ("docs/reference/alerts.md", alerts()?),
         ("docs/reference/diagnosis.md", diagnosis()),
+        ("docs/reference/settings.md", super::settings::page(MADE)?),
         ("config/monitoring/prometheus_rule.yaml", rule()?),
         ("config/monitoring/dashboard.json", DASHBOARD.to_owned()),
     ])

@@ -6,6 +6,8 @@ use cinder_csi_crds::{CinderCSIDriverSpec, NodeRegistration, NodeUpdateType, Res
 use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::regions;
+
 /// The nodes' pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -39,6 +41,8 @@ pub struct Node {
     pub startup_taint: Option<String>,
     /// Most volumes of a node, where it is not to count.
     pub max_volumes: Option<u32>,
+    /// Whether each node reports the region that it is labelled with.
+    pub reports_region: bool,
 }
 
 /// What the pods on the nodes do about the kubelet's registry of plugins.
@@ -70,6 +74,7 @@ pub(super) fn node(spec: &CinderCSIDriverSpec, driver_name: &str) -> Node {
         max_unavailable: node.update.max_unavailable.clone(),
         startup_taint: startup_taint(spec, driver_name),
         max_volumes: spec.block_storage.node_volume_attach_limit,
+        reports_region: regions::are_reported(spec),
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) fn problem(spec: &Spec) -> Option<Problem> {
 }
 
 /// Whether a label can have this key.
-fn is_label(key: &str) -> bool {
+pub(super) fn is_label(key: &str) -> bool {
     let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_word = |text: &str, longest: usize, others: &[char]| {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);

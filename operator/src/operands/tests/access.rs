@@ -74,6 +74,8 @@ fn single_rights(rules: &[PolicyRule]) -> Vec<(String, String, Option<String>, S
 fn mk_with_every_role() -> Vec<Operand> {
     let mut driver = mk_in_cluster();
     driver.spec.csi_driver.storage_capacity = true;
+    driver.spec.storage_classes.items =
+        serde_json::from_value(serde_json::json!([{ "name": "a", "secretName": "cloud-west" }])).unwrap();
     driver.spec.controller.sidecars =
         serde_json::from_value(serde_json::json!([{ "name": "csi-health-monitor", "enabled": true }])).unwrap();
     let environment = Environment {

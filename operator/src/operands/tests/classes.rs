@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::clouds::{CloudFacts, VolumeTypeFact};
 use crate::observe::{OptionalApi, OptionalApis};
@@ -30,7 +32,11 @@ fn mk_driver_with_classes() -> CinderCSIDriver {
     let mut driver = mk_in_cluster();
     driver.spec.storage_classes = serde_json::from_value(json!({
         "default": { "policy": "Always", "name": "cinder-ssd" },
-        "items": [{ "name": "fixed", "allowVolumeExpansion": false, "onImmutableChange": "Refuse" }],
+        "items": [
+            { "name": "fixed", "allowVolumeExpansion": false, "onImmutableChange": "Refuse" },
+            { "name": "elsewhere", "secretName": "cloud-west", "fsType": "btrfs",
+              "labels": { "example.org/team": "shop" }, "annotations": { "example.org/why": "a second site" } },
+        ],
         "fromVolumeTypes": { "enabled": true, "reclaimPolicy": "Retain" },
     }))
     .unwrap();
@@ -38,13 +44,16 @@ fn mk_driver_with_classes() -> CinderCSIDriver {
         "classes": [
             { "name": "quick", "isDefault": true, "forceCreate": false },
             { "name": "away", "type": "backup", "incremental": true, "availability": "nova", "deletionPolicy": "Retain",
-              "backupMaxDurationSecondsPerGB": 60 },
+              "backupMaxDurationSecondsPerGB": 60, "labels": { "velero.io/csi-volumesnapshot-class": "true" } },
         ],
-        "groupClasses": [{ "name": "together", "isDefault": true, "groupType": "consistent" }],
+        "groupClasses": [{ "name": "together", "isDefault": true, "groupType": "consistent",
+                           "labels": { "example.org/team": "shop" } }],
     }))
     .unwrap();
-    driver.spec.volume_attributes_classes =
-        serde_json::from_value(json!({ "items": [{ "name": "gold", "parameters": { "type": "SSD" } }] })).unwrap();
+    driver.spec.volume_attributes_classes = serde_json::from_value(json!({ "items": [{
+            "name": "gold", "parameters": { "type": "SSD" }, "annotations": { "example.org/why": "databases" },
+        }] }))
+    .unwrap();
     driver
 }
 
@@ -69,4 +78,65 @@ fn nothing_is_made_of_a_kind_that_the_cluster_does_not_know() {
     for operand in operands(&resolved, Some(&mk_credentials())).unwrap() {
         assert!(operand.kind.is_served(environment.apis), "{operand}");
     }
+}
+
+#[test]
+fn what_the_operator_writes_on_classes_cannot_be_given_by_the_spec() {
+    let resolved = resolve(&mk_driver_with_classes(), &mk_everything()).unwrap();
+    let mut own = BTreeSet::new();
+    for operand in operands(&resolved, None).unwrap() {
+        if operand.kind.kind.ends_with("Class") {
+            let metadata = operand.object.metadata;
+            own.extend(
+                metadata
+                    .labels
+                    .into_iter()
+                    .chain(metadata.annotations)
+                    .flatten()
+                    .map(|(key, _)| key),
+            );
+        }
+    }
+    own.retain(|key| !key.starts_with("example.org/") && !key.starts_with("velero.io/"));
+    assert!(own.len() > 8, "{own:?}");
+
+    for (key, map) in own.iter().flat_map(|key| [(key, "labels"), (key, "annotations")]) {
+        let mut driver = mk_in_cluster();
+        driver.spec.storage_classes =
+            serde_json::from_value(json!({"items": [{"name": "a", map: {key: "x"}}]})).unwrap();
+        let problems = resolve(&driver, &mk_everything()).unwrap_err();
+        assert!(problems[0].message.contains(key), "{problems:?}");
+    }
+}
+
+#[test]
+fn the_sidecars_may_read_the_secrets_of_classes_and_no_others() {
+    let roles = |driver: &CinderCSIDriver| {
+        let operands = mk_operands(driver);
+        let roles = operands
+            .into_iter()
+            .filter(|operand| operand.name().ends_with("-class-secrets"));
+        roles
+            .map(|operand| (operand.to_string(), operand.object.data))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(roles(&mk_in_cluster()), []);
+
+    // The volumes of classes that are taken away still need their Secrets.
+    let mut driver = mk_in_cluster();
+    driver.spec.storage_classes = serde_json::from_value(json!({ "state": "Removed", "items": [
+        { "name": "a", "secretName": "west" }, { "name": "b", "secretName": "east" }, { "name": "c", "secretName": "west" },
+    ] }))
+    .unwrap();
+    let [(role, rules), (binding, subjects)] = &roles(&driver)[..] else {
+        panic!("a role and its binding are wanted");
+    };
+
+    assert_eq!(role, "Role cinder-csi/cinder-csi-class-secrets");
+    assert_eq!(binding, "RoleBinding cinder-csi/cinder-csi-class-secrets");
+    assert_eq!(
+        rules["rules"],
+        json!([{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["east", "west"], "verbs": ["get"] }])
+    );
+    assert_eq!(subjects["subjects"][0]["name"], "cinder-csi-controller");
 }

@@ -1,4 +1,5 @@
-//! The examples of docs/overrides.md, each applied. The snapshot is what the fields of v1alpha1 gave in whose place they stand.
+//! The examples of docs/overrides.md, each applied. The snapshot has what the fields of v1alpha1 gave in whose place the first of them
+//! stand, and what the settings of the driver without a field come to.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,6 +36,7 @@ fn mk_resolved(spec: &Value) -> Resolved {
         kubernetes_version: Some(KubernetesVersion { major: 1, minor: 37 }),
         apis: OptionalApis {
             monitoring: true,
+            snapshots: true,
             ..OptionalApis::default()
         },
         ..mk_environment()

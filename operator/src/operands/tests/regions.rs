@@ -1,0 +1,96 @@
+//! Nodes of several clouds.
+
+use super::*;
+use crate::clouds::CloudFacts;
+use crate::resolve::Environment;
+
+const EXISTS: &str = r#"[{"key":"topology.kubernetes.io/region","operator":"Exists"}]"#;
+
+/// A driver of two clouds with nodes in both, and what else its spec says of nodes.
+fn mk_two_clouds(node: &Value) -> CinderCSIDriver {
+    let cloud = |name: &str| json!({ "name": name, "credentialsSecretRef": { "name": name }, "nodeRegion": name });
+    let mut object = serde_json::to_value(mk_in_cluster()).unwrap();
+    object["spec"]["clouds"] = json!([cloud("east"), cloud("west")]);
+    json_patch::merge(&mut object["spec"]["node"], node);
+    serde_json::from_value(object).unwrap()
+}
+
+/// What the clouds have for zones.
+fn mk_zones(compute: &str, volume: &str) -> Environment {
+    let facts = CloudFacts {
+        compute_zones: [compute.to_owned()].into(),
+        volume_zones: [volume.to_owned()].into(),
+        ..CloudFacts::default()
+    };
+    Environment {
+        clouds: ["east", "west"].map(|name| (name.to_owned(), facts.clone())).into(),
+        ..mk_environment()
+    }
+}
+
+fn node_pod(driver: &CinderCSIDriver, environment: &Environment) -> Value {
+    let operands = operands(&resolve(driver, environment).unwrap(), Some(&mk_credentials())).unwrap();
+    pod_spec(&operands, "DaemonSet").clone()
+}
+
+fn terms(pod: &Value) -> &Value {
+    &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+}
+
+#[test]
+fn each_node_reports_the_region_that_it_is_labelled_with_and_waits_for_that_label() {
+    let pod = node_pod(&mk_two_clouds(&json!({})), &mk_zones("nova", "nova"));
+
+    let driver = &pod["containers"][0];
+    let args = driver["args"].as_array().unwrap();
+    assert!(
+        args.contains(&json!(
+            "--additional-topology=topology.kubernetes.io/region=$(NODE_REGION)"
+        )),
+        "{args:?}"
+    );
+    assert_eq!(
+        driver["env"],
+        json!([{ "name": "NODE_REGION",
+                 "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['topology.kubernetes.io/region']" } } }])
+    );
+    let exists: Value = serde_json::from_str(EXISTS).unwrap();
+    assert_eq!(*terms(&pod), json!([{ "matchExpressions": exists }]));
+}
+
+#[test]
+fn an_affinity_of_the_spec_stays_and_each_of_its_terms_waits_for_the_label() {
+    let disk = json!({ "key": "disk", "operator": "Exists" });
+    let fields = json!([{ "key": "metadata.name", "operator": "In", "values": ["a"] }]);
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+        { "matchExpressions": [disk] }, { "matchFields": fields },
+    ] } }, "podAntiAffinity": {} });
+
+    let pod = node_pod(
+        &mk_two_clouds(&json!({ "affinity": affinity })),
+        &mk_zones("nova", "nova"),
+    );
+
+    let exists: Value = serde_json::from_str(EXISTS).unwrap();
+    assert_eq!(
+        *terms(&pod),
+        json!([{ "matchExpressions": [disk, exists[0]] }, { "matchExpressions": exists, "matchFields": fields }])
+    );
+    assert!(pod["affinity"]["podAntiAffinity"].is_object());
+}
+
+#[rstest]
+#[case::clouds_that_nodes_do_not_tell_apart(mk_in_cluster(), mk_environment())]
+#[case::zones_that_are_not_used(mk_two_clouds(&json!({})), mk_zones("nova", "other"))]
+fn no_region_is_reported_without_clouds_of_nodes_or_without_zones(
+    #[case] driver: CinderCSIDriver,
+    #[case] environment: Environment,
+) {
+    let pod = node_pod(&driver, &environment);
+
+    assert!(
+        pod["affinity"].is_null() && pod["containers"][0]["env"].is_null(),
+        "{pod}"
+    );
+    assert!(!pod["containers"][0]["args"].to_string().contains("region"), "{pod}");
+}
