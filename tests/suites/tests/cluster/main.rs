@@ -16,6 +16,7 @@ mod metrics;
 mod operator_kills;
 mod orphan;
 mod plugin;
+mod regions;
 mod registration;
 mod servers;
 mod upkeep;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         diagnose::a_claim_that_is_well_is_told_apart_from_those_that_wait,
         plugin::a_support_bundle_has_what_helps_and_no_secret,
         servers::volumes_leave_a_server_that_is_gone_and_it_is_named,
+        regions::one_class_makes_volumes_in_the_cloud_of_the_pods_node_and_another_where_its_secret_says,
         orphan::an_orphan_goes_on_until_another_object_adopts_it,
         upkeep::removal_waits_for_the_volume_and_says_which,
         upkeep::removed_takes_the_driver_away_and_keeps_the_object,
