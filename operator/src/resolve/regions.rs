@@ -66,16 +66,16 @@ mod tests {
         spec
     }
 
-    fn minor(minor: u32) -> Option<KubernetesVersion> {
-        Some(KubernetesVersion { major: 1, minor })
+    fn one(minor: u32) -> KubernetesVersion {
+        KubernetesVersion { major: 1, minor }
     }
 
     #[rstest]
-    #[case::new_enough(minor(35), |_: &mut CinderCSIDriverSpec| (), "")]
+    #[case::new_enough(Some(one(35)), |_: &mut CinderCSIDriverSpec| (), "")]
     #[case::of_an_unknown_version(None, |_: &mut CinderCSIDriverSpec| (), "")]
-    #[case::too_old(minor(34), |_: &mut CinderCSIDriverSpec| (), "this cluster runs 1.34")]
-    #[case::without_zones(minor(36), |spec: &mut CinderCSIDriverSpec| spec.topology.mode = TopologyMode::Disabled, "mode is Disabled")]
-    #[case::said_twice(minor(36), |spec: &mut CinderCSIDriverSpec| {
+    #[case::too_old(Some(one(34)), |_: &mut CinderCSIDriverSpec| (), "this cluster runs 1.34")]
+    #[case::without_zones(Some(one(36)), |spec: &mut CinderCSIDriverSpec| spec.topology.mode = TopologyMode::Disabled, "mode is Disabled")]
+    #[case::said_twice(Some(one(36)), |spec: &mut CinderCSIDriverSpec| {
         spec.topology.additional.insert(REGION.to_owned(), "one".to_owned());
     }, "take it out there")]
     fn regions_of_nodes_need_a_cluster_that_copies_them_zones_and_no_other_value(
@@ -103,6 +103,6 @@ mod tests {
         spec.topology.mode = TopologyMode::Disabled;
 
         assert!(!are_reported(&spec));
-        assert_eq!(problems(&spec, minor(30)), []);
+        assert_eq!(problems(&spec, Some(one(30))), []);
     }
 }

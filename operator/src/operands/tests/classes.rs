@@ -111,16 +111,16 @@ fn what_the_operator_writes_on_classes_cannot_be_given_by_the_spec() {
 
 #[test]
 fn the_sidecars_may_read_the_secrets_of_classes_and_no_others() {
-    let roles = |driver: &CinderCSIDriver| {
+    let rights = |driver: &CinderCSIDriver| {
         let operands = mk_operands(driver);
-        let roles = operands
+        let found = operands
             .into_iter()
             .filter(|operand| operand.name().ends_with("-class-secrets"));
-        roles
+        found
             .map(|operand| (operand.to_string(), operand.object.data))
             .collect::<Vec<_>>()
     };
-    assert_eq!(roles(&mk_in_cluster()), []);
+    assert_eq!(rights(&mk_in_cluster()), []);
 
     // The volumes of classes that are taken away still need their Secrets.
     let mut driver = mk_in_cluster();
@@ -128,7 +128,7 @@ fn the_sidecars_may_read_the_secrets_of_classes_and_no_others() {
         { "name": "a", "secretName": "west" }, { "name": "b", "secretName": "east" }, { "name": "c", "secretName": "west" },
     ] }))
     .unwrap();
-    let [(role, rules), (binding, subjects)] = &roles(&driver)[..] else {
+    let [(role, rules), (binding, subjects)] = &rights(&driver)[..] else {
         panic!("a role and its binding are wanted");
     };
 
