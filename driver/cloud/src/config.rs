@@ -18,6 +18,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
+pub use cloud_conf::{ConfKey, keys_of};
 pub use file::{Configuration, credentials_hash, loaded_hash};
 pub use keys::CLOUD_CONF_KEYS;
 pub use yaml::refuse_yaml;

@@ -46,6 +46,40 @@ impl CloudConfig {
     }
 }
 
+/// A key that a `cloud.conf` has, without its value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfKey {
+    /// The section, in lower case.
+    pub section: String,
+    /// The cloud that the section names.
+    pub cloud: Option<String>,
+    /// In lower case.
+    pub key: String,
+    /// Whether it means something here, or to the cloud controller manager, which shares the file.
+    pub is_known: bool,
+}
+
+/// The keys of a `cloud.conf`, each once and sorted.
+pub fn keys_of(text: &str) -> Result<BTreeSet<ConfKey>, ConfigError> {
+    let is_known = |entry: &Entry| {
+        let mut settings = Settings::default();
+        // A value that is refused is one of a key that is known.
+        let _ = match entry.section.as_str() {
+            "global" => settings.global(entry),
+            _ => settings.other(entry),
+        };
+        settings.cloud.warnings.is_empty() && settings.foreign.is_empty()
+    };
+    let entries = gcfg::parse(text, FILE)?;
+    let keys = entries.into_iter().map(|entry| ConfKey {
+        is_known: is_known(&entry),
+        section: entry.section,
+        cloud: entry.subsection,
+        key: entry.key,
+    });
+    Ok(keys.collect())
+}
+
 impl Tls {
     /// The files named here.
     pub fn files(&self) -> impl Iterator<Item = &Path> {

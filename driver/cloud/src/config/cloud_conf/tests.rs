@@ -478,3 +478,33 @@ fn an_at_sign_behind_the_host_is_no_user() {
     let conf = "[Global]\nauth-url=https://keystone.example/a@b?c=@\nuser-id=u\npassword=p\ntenant-id=t\n";
     CloudConfig::from_cloud_conf(conf).expect("good");
 }
+
+#[test]
+fn the_keys_of_a_file_are_named_once_without_their_values_and_unknown_ones_are_marked() {
+    let text = "[Global]\nauth-url=https://x\npassword=secret\n[Global \"west\"]\nregion=w\nregion=v\n[BlockStorage]\nrescan-on-resize=maybe\n\
+                tpye=x\n[LoadBalancer]\nuse-octavia=true\n[Own]\nkey=1\n";
+    let keys = super::keys_of(text).expect("a file");
+    let shown: Vec<String> = keys
+        .iter()
+        .map(|key| {
+            let (cloud, mark) = (
+                key.cloud.as_deref().unwrap_or("-"),
+                if key.is_known { "" } else { " ?" },
+            );
+            format!("{} {cloud} {}{mark}", key.section, key.key)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "blockstorage - rescan-on-resize",
+            "blockstorage - tpye ?",
+            "global - auth-url",
+            "global - password",
+            "global west region",
+            "loadbalancer - use-octavia",
+            "own - key ?",
+        ]
+    );
+    assert!(!format!("{keys:?}").contains("secret"));
+}
