@@ -5,6 +5,7 @@
 //! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
 
 mod chart;
+mod check;
 mod registry;
 mod site;
 
@@ -26,6 +27,7 @@ use site::Site;
 fn main() -> ExitCode {
     let all = scenarios![
         the_go_driver_makes_volumes_and_a_snapshot,
+        a_check_names_what_the_switch_changes_before_anything_is_installed,
         beside_the_go_driver_the_operator_does_nothing,
         the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
         what_the_go_driver_made_grows_is_copied_and_goes,
@@ -65,6 +67,34 @@ async fn the_go_driver_makes_volumes_and_a_snapshot(site: &Site) -> Result<()> {
     site.undisturbed().await
 }
 
+async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site: &Site) -> Result<()> {
+    check::make_what_changes(site).await?;
+    let answer = check::adopt(site, &object("another")).await?;
+    println!("{}", answer.stdout);
+    let code = answer.status.code();
+    ensure!(code == Some(1), "{code:?}: {}", answer.stderr);
+    for part in check::EXPECTED
+        .iter()
+        .chain(&["Flag: --cluster\n", "spec.clusterID to \"kubernetes\""])
+    {
+        ensure!(answer.stdout.contains(part), "no {part:?} in\n{}", answer.stdout);
+    }
+    // What the file says too is no finding.
+    let answer = check::adopt(site, &object(go::CLUSTER_ID)).await?;
+    ensure!(!answer.stdout.contains("--cluster"), "{}", answer.stdout);
+    let answer = check::run(site, &["adopt", "other.example.org", "--check"]).await?;
+    ensure!(answer.status.code() == Some(2), "{answer:?}");
+    Ok(())
+}
+
+/// What the administrator asks for.
+fn object(cluster_id: &str) -> Value {
+    json!({
+        "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
+        "spec": {"clusterID": cluster_id, "clouds": [{"credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}]},
+    })
+}
+
 async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<()> {
     site.cluster().install_manifests().await?;
     // The Go driver's own configuration, as the page copies it.
@@ -72,14 +102,7 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
     let words = ["get", "secret", go::SECRET, "-n", go::NAMESPACE, "-o", template];
     let conf = site.cluster().kubectl(&words).await?;
     site.world.secret("cloud.conf", &conf).await?;
-    let object = json!({
-        "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
-        "spec": {
-            "clusterID": go::CLUSTER_ID,
-            "clouds": [{"credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}],
-        },
-    });
-    site.cluster().apply(&object.to_string()).await?;
+    site.cluster().apply(&object(go::CLUSTER_ID).to_string()).await?;
     let says = |found: &Value| {
         let message = found["message"].as_str().unwrap_or_default();
         found["reason"] == "ForeignObject" && message.contains("spec.adoption.mode")
@@ -99,6 +122,8 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
         ])
         .await?;
     ensure!(ours.is_empty(), "the operator made {ours}");
+    check::is_in_status(site).await?;
+    check::remove_what_changes(site).await?;
     go::serves(site.cluster()).await
 }
 
