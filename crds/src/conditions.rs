@@ -69,6 +69,8 @@ condition_types! {
     MonitoringReady: True,
     /// Snapshots can be taken, or are not wanted.
     SnapshotsReady: True,
+    /// The driver knows every parameter of its classes, whoever made them.
+    ClassesValid: True,
 }
 
 impl fmt::Display for ConditionType {

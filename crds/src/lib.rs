@@ -37,10 +37,10 @@ pub use spec::{
     VolumeBindingMode,
 };
 pub use status::{
-    AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus, CloudServiceStatus, CloudStatus,
-    ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode, NodesStatus, PendingChange,
-    PendingChanges, PendingTopology, QuotaStatus, RolloutState, RolloutStatus, StorageClassesStatus, StuckVolume,
-    TopologyStatus, VolumesStatus,
+    AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep, Blocker, ChangeAction, CinderCSIDriverStatus,
+    CloudServiceStatus, CloudStatus, ComponentStatus, ControllerStatus, DeletionStatus, DriverState, FailedNode,
+    NodesStatus, PendingChange, PendingChanges, PendingTopology, QuotaStatus, RolloutState, RolloutStatus,
+    StorageClassesStatus, StuckVolume, TopologyStatus, VolumesStatus,
 };
 pub use yaml::to_yaml;
 

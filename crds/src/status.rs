@@ -12,7 +12,7 @@ mod pods;
 mod rollout;
 mod volumes;
 
-pub use adoption::{AdoptionStatus, AdoptionStep};
+pub use adoption::{AdoptionFinding, AdoptionFindingReason, AdoptionStatus, AdoptionStep};
 pub use classes::{PendingTopology, StorageClassesStatus, TopologyStatus};
 pub use cloud::{CloudServiceStatus, CloudStatus, QuotaStatus};
 pub use pods::SidecarStatus;
@@ -101,7 +101,7 @@ pub struct CinderCSIDriverStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_classes: Option<StorageClassesStatus>,
 
-    /// How far another installation of the driver is replaced.
+    /// How far another installation of the driver is replaced, or what would change if it were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adoption: Option<AdoptionStatus>,
 

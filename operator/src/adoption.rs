@@ -18,6 +18,8 @@
 //! When our controller does not serve within [`START_LIMIT`] after theirs was stopped, it goes, and theirs gets its pods back. So it
 //! does when the spec no longer wants the take-over, as long as ours has not come up.
 
+pub mod check;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use std::time::Duration;

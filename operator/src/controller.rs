@@ -30,6 +30,7 @@ use rollout::is_controller_done;
 
 use crate::{
     apply::{Records, carry_out},
+    class_parameters::unknown_parameters,
     error::ReconcileError,
     events::Notice,
     guard,
@@ -269,6 +270,8 @@ impl Pass<'_> {
             has,
             look_again,
         } = self.check_credentials(&live, &mut seen, may_write).await;
+        let classes = observe::class_parameters(&context.client, &self.owner.name, context.cluster.apis()).await?;
+        seen.unknown_parameters = Some(unknown_parameters(&classes));
         let mut notices = Vec::new();
         let mut adoption = Adoption::default();
         let mut failed = None;
@@ -301,6 +304,7 @@ impl Pass<'_> {
             let mut plan = plan(&self.owner, &desired, &live, &unrepairable, is_complete);
             guard::hold_back(&context.client, &context.cluster, &self.owner.name, &mut plan).await?;
             seen.obstacles.clone_from(&plan.obstacles);
+            seen.findings = Box::pin(self.check_adoption(&plan)).await;
             // Before it is compared: what has to wait for its time is no drift. A dry run tells all that is to come.
             if let Some(takeover) = adoption
                 .takeover
@@ -461,6 +465,7 @@ impl Pass<'_> {
         let next = status::status(previous, seen, now);
         context.metrics.seen(name, seen, now);
         self.tell_claims(seen).await;
+        self.remind_of_parameters(seen).await;
         context.metrics.nodes(name, seen.nodes.desired, seen.nodes.registered);
         let is_blocked = seen.removal == Some(Removal::Blocked);
         for kind in Blockers::KINDS {

@@ -22,6 +22,7 @@ pub mod adoption;
 pub mod apply;
 pub mod args;
 pub mod changes;
+pub mod class_parameters;
 pub mod clouds;
 pub mod controller;
 pub mod credentials;

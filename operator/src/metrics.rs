@@ -11,7 +11,10 @@ use k8s_openapi::jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::status::{CloudView, Seen};
+use crate::{
+    class_parameters::ClassKind,
+    status::{CloudView, Seen},
+};
 use clouds::{CloudMetrics, forget};
 
 /// Prefix of every metric here.
@@ -71,6 +74,7 @@ pub struct Metrics {
     nodes: IntGaugeVec,
     deletion_blockers: IntGaugeVec,
     rollout_state: IntGaugeVec,
+    unknown_parameters: IntGaugeVec,
     credential_valid: IntGaugeVec,
     openstack_requests: IntCounterVec,
     openstack_seconds: HistogramVec,
@@ -140,6 +144,11 @@ impl Metrics {
                 "1 for the state that a rollout of the component is in; none while there is nothing to roll out",
                 &["driver", "component", "state"],
             )?,
+            unknown_parameters: families.gauge(
+                "unknown_parameters",
+                "Parameters of classes that the driver does not know, by the kind of the class",
+                &["driver", "kind"],
+            )?,
             credential_valid: families.gauge(
                 "credential_valid",
                 "1 while the credentials that the spec names log in",
@@ -182,9 +191,15 @@ impl Metrics {
         self.clouds.rotated(driver, method);
     }
 
-    /// What was seen of clouds and volumes.
+    /// What was seen of clouds, volumes and classes.
     pub fn seen(&self, driver: &str, seen: &Seen, now: Timestamp) {
         self.clouds.seen(driver, seen, now);
+        for kind in ClassKind::ALL {
+            let unknown = seen.unknown_parameters.iter().flatten();
+            self.unknown_parameters
+                .with_label_values(&[driver, kind.as_str()])
+                .set(as_gauge(unknown.filter(|one| one.kind == kind).count()));
+        }
     }
 
     /// One reconcile ended.

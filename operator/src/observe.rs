@@ -1,6 +1,8 @@
 //! Looks at the cluster: through watches where much is to be known ([`Cluster`]), by asking where it must be exact.
 
+mod adoption_check;
 mod apis;
+mod class_parameters;
 mod classes;
 mod crd;
 mod index;
@@ -26,8 +28,10 @@ use thiserror::Error;
 
 use cinder_csi_crds::INSTANCE_LABEL;
 
+pub(crate) use adoption_check::adoption_check;
 pub(crate) use apis::hear_ours;
 pub use apis::{OptionalApi, OptionalApis};
+pub(crate) use class_parameters::class_parameters;
 pub use classes::of_types;
 pub(crate) use classes::owns_annotation;
 pub(crate) use index::{Concerns, Fact, NodeObject, RegistrationObject, Scope};

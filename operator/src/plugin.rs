@@ -1,6 +1,7 @@
 //! `kubectl cinder-csi`: the same program under the name `kubectl-cinder_csi`. It reads with the user's own kubeconfig and rights
 //! and changes nothing.
 
+mod adopt;
 mod bundle;
 mod completion;
 mod diagnose;
@@ -29,6 +30,7 @@ use crate::{
     error::answer,
 };
 
+pub use adopt::AdoptionReport;
 pub use completion::{COMPLETION, complete};
 pub use diff::{DiffError, Report};
 pub use screen::screen;
@@ -37,8 +39,8 @@ pub use screen::screen;
 pub const PROGRAM: &str = "kubectl-cinder_csi";
 
 /// What the exit status says, for the help.
-const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of diff: \
-                           0 nothing would change, 1 something would change, 2 not done.";
+const EXIT_STATUS: &str = "Exit status: 0 done, whatever was found; 1 not done, standard error says why; 2 the command line is wrong. Of diff and \
+                           adopt: 0 nothing would change, 1 something would change, 2 not done.";
 
 /// Looks at the Cinder CSI drivers of a cluster and at their volumes.
 #[derive(Debug, Clone, Parser)]
@@ -102,6 +104,28 @@ pub enum PluginCommand {
         #[arg(short, long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
+    /// Say what changes for volumes, classes and settings when the operator takes the place of another installation of the driver
+    Adopt {
+        /// A CinderCSIDriver of the cluster; all of them when neither it nor a file is given
+        #[arg(value_name = "NAME", conflicts_with = "filename")]
+        name: Option<String>,
+
+        /// Look only: the switch itself is spec.adoption.mode of the CinderCSIDriver
+        #[arg(long, required = true)]
+        check: bool,
+
+        /// File with one CinderCSIDriver, as YAML or JSON, to be used in place of the cluster's; - is standard input
+        #[arg(short, long, value_name = "FILE")]
+        filename: Option<PathBuf>,
+
+        /// Namespace of the other installation; that of spec.adoption.namespace when it is not given
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
+
+        /// For people or for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
     /// Gather objects and logs for a person who helps, without secrets
     SupportBundle {
         /// Directory to write to, which must not exist yet; it defaults to cinder-csi-support-TIME
@@ -111,10 +135,10 @@ pub enum PluginCommand {
 }
 
 impl PluginCommand {
-    /// The exit status when it cannot be done. That of `diff` is not 1, which says that something differs.
+    /// The exit status when it cannot be done. That of `diff` and `adopt` is not 1, which says that something differs.
     fn failure(&self) -> ExitCode {
         match self {
-            Self::Diff { .. } => ExitCode::from(2),
+            Self::Diff { .. } | Self::Adopt { .. } => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }
@@ -217,6 +241,23 @@ async fn run(args: PluginArgs, out: &mut impl Write) -> Result<ExitCode, PluginE
             code = ExitCode::from(u8::from(reports.iter().any(Report::differs)));
             show(output, &reports, || {
                 reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n")
+            })?
+        }
+        PluginCommand::Adopt {
+            name,
+            check: _,
+            filename,
+            namespace,
+            output,
+        } => {
+            let reports = adopt::reports(&client, name.as_deref(), filename.as_deref(), namespace.as_deref()).await?;
+            code = ExitCode::from(u8::from(reports.iter().any(AdoptionReport::differs)));
+            show(output, &reports, || {
+                reports
+                    .iter()
+                    .map(AdoptionReport::to_string)
+                    .collect::<Vec<_>>()
+                    .join("\n")
             })?
         }
         PluginCommand::SupportBundle { directory } => {
@@ -333,7 +374,9 @@ mod tests {
             let args = PluginArgs::try_parse_from([&[PROGRAM], words].concat()).expect("a command line");
             format!("{:?}", args.command.failure())
         };
-        assert_eq!(failure(&["diff"]), format!("{:?}", ExitCode::from(2)));
+        for words in [&["diff"][..], &["adopt", "--check"]] {
+            assert_eq!(failure(words), format!("{:?}", ExitCode::from(2)), "{words:?}");
+        }
         for words in [&["status"][..], &["diagnose", "claim"], &["support-bundle"]] {
             assert_eq!(failure(words), format!("{:?}", ExitCode::FAILURE), "{words:?}");
         }

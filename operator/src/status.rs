@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use cinder_csi_crds::{
-    CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, DriverState, ManagementState, NodesStatus,
-    PendingChanges,
+    AdoptionFinding, CinderCSIDriverStatus, ConditionType, ControllerStatus, DeletionPolicy, DriverState,
+    ManagementState, NodesStatus, PendingChanges,
 };
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     adoption::Takeover,
     apply::FailedWrite,
+    class_parameters::UnknownParameter,
     diagnosis::Stuck,
     events::Notice,
     observe::{NodesView, VolumeCount},
@@ -38,6 +39,7 @@ mod clouds;
 mod drift;
 mod issues;
 mod monitoring;
+mod parameters;
 mod pods;
 mod removal;
 mod rollout;
@@ -120,6 +122,10 @@ pub struct Seen {
     pub classes: Option<ClassesView>,
     /// How far another installation is replaced.
     pub adoption: Option<Takeover>,
+    /// What would change if another installation that is left alone were replaced.
+    pub findings: Vec<AdoptionFinding>,
+    /// The parameters of classes that the driver does not know, where they were looked at.
+    pub unknown_parameters: Option<Vec<UnknownParameter>>,
     /// How far a removal is, when one was asked for.
     pub removal: Option<Removal>,
     /// What a removal waits for.
@@ -233,6 +239,7 @@ fn judge(
         ConditionType::InsecureConfiguration => erased(clouds::insecure_configuration(seen)),
         ConditionType::OverridesActive => erased(pods::overrides_active(seen.pods.as_ref())),
         ConditionType::SnapshotsReady => erased(classes::snapshots_ready(seen.classes.as_ref())),
+        ConditionType::ClassesValid => erased(parameters::classes_valid(seen.unknown_parameters.as_deref())),
         ConditionType::MonitoringReady => erased(monitoring::ready(seen.monitoring)),
     }
 }

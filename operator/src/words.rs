@@ -14,6 +14,18 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
+/// The candidate that a misspelt word most likely stands for: letters are swapped, missing, doubled or in another case.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    let distances = candidates.into_iter().map(|candidate| {
+        let distance = strsim::osa_distance(&lower, &candidate.to_lowercase());
+        (distance, candidate)
+    });
+    // One letter of three at most: more is another word.
+    let is_near = |(distance, candidate): &(usize, &str)| *distance <= (candidate.chars().count() / 3).max(1);
+    distances.filter(is_near).min().map(|(_, candidate)| candidate)
+}
+
 /// The first hexadecimal digits of the SHA-256 sum.
 pub(crate) fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
     let mut hash = format!("{:x}", Sha256::digest(bytes));
@@ -23,7 +35,19 @@ pub(crate) fn short_hash(bytes: impl AsRef<[u8]>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use rstest::rstest;
+
+    use super::{listed, nearest};
+
+    #[rstest]
+    #[case::swapped("tpye", Some("type"))]
+    #[case::missing("availabilty", Some("availability"))]
+    #[case::in_another_case("MkfsOptions", Some("mkfsOptions"))]
+    #[case::longer("availability-zone", None)]
+    #[case::another_word("iops", None)]
+    fn a_misspelt_word_is_known_by_its_letters(#[case] word: &str, #[case] expected: Option<&str>) {
+        assert_eq!(nearest(word, ["type", "availability", "mkfsOptions"]), expected);
+    }
 
     #[test]
     fn ten_names_are_told_and_the_others_counted() {

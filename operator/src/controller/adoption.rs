@@ -5,19 +5,19 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::{AdoptionMode, AdoptionStep};
+use cinder_csi_crds::{AdoptionFinding, AdoptionMode, AdoptionStep};
 use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::util::intstr::IntOrString};
 use serde_json::Value;
 
 use super::{OBSTACLE_PAUSE, Pass, rollout::is_controller_done};
 use crate::{
-    adoption::{Act, Installation, OldObject, Ours, Takeover, take_driver, take_up, takeover, wants_trial},
+    adoption::{Act, Installation, OldObject, Ours, Takeover, check, take_driver, take_up, takeover, wants_trial},
     error::ReconcileError,
     events::Notice,
-    objects::{Key, kind},
+    objects::{Key, LET_GO, kind},
     observe::{self, NodeFacts, ObserveError, eligible_nodes, ready_nodes},
     operands::CONTROLLER_COMPONENT,
-    plan::{Desired, is_being_deleted, uid_of},
+    plan::{Desired, Obstacle, Plan, is_being_deleted, uid_of},
     reasons::{Degraded, Event},
     resolve::{Problem, Resolved},
     rollout::NodePod,
@@ -29,6 +29,9 @@ use crate::{
 pub(super) const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
 /// What has not changed for so long will not change within a moment: a pod takes 30 s to end.
 pub(super) const TAKEOVER_STALLS_AFTER: Duration = Duration::from_mins(1);
+
+/// Between two looks at what a switch would change: each lists volumes, claims and pods.
+pub(super) const CHECK_PAUSE: Duration = Duration::from_mins(10);
 
 /// Another installation, and where its take-over is.
 #[derive(Debug, Default)]
@@ -125,6 +128,23 @@ impl Pass<'_> {
         Ok(Adoption { found, takeover })
     }
 
+    /// What would change if this driver took the place of another installation that it leaves alone.
+    pub(super) async fn check_adoption(&self, plan: &Plan) -> Vec<AdoptionFinding> {
+        let spec = &self.driver.spec;
+        if spec.adoption.mode != AdoptionMode::Refuse || !plan.obstacles.iter().any(is_other_driver) {
+            return Vec::new();
+        }
+        let (context, name, generation) = (self.context, &self.owner.name, self.driver.metadata.generation);
+        if let Some(known) = context.findings(name, generation, CHECK_PAUSE) {
+            return known;
+        }
+        let apis = context.cluster.apis();
+        let facts = observe::adoption_check(&context.client, name, &spec.adoption.namespace, apis).await;
+        let findings = check::findings(spec, &facts);
+        context.remember_findings(name, generation, &findings);
+        findings
+    }
+
     /// Whether there was lately nothing to take over, or nothing any more: the other installation's namespace may have all of a cluster's
     /// agents, and the mode often stays in the spec.
     fn is_over(&self, live: &BTreeMap<Key, Value>) -> bool {
@@ -137,7 +157,8 @@ impl Pass<'_> {
     /// Whether a take-over was on when the status was written last, and had not come to the nodes.
     pub(super) fn may_have_stopped(&self) -> bool {
         let told = self.driver.status.as_ref().and_then(|status| status.adoption.as_ref());
-        told.is_some_and(|told| !matches!(told.step, AdoptionStep::ReplacingNodes | AdoptionStep::Done))
+        let step = told.and_then(|told| told.step);
+        step.is_some_and(|step| !matches!(step, AdoptionStep::ReplacingNodes | AdoptionStep::Done))
     }
 
     /// The step that was told last, where nothing can be looked at: without it a controller that was stopped would be forgotten.
@@ -151,7 +172,7 @@ impl Pass<'_> {
     fn told(&self) -> Option<Takeover> {
         let told = self.driver.status.as_ref()?.adoption.as_ref()?;
         Some(Takeover {
-            step: told.step,
+            step: told.step?,
             acts: Vec::new(),
             waits_for: String::new(),
             failure: None,
@@ -295,6 +316,11 @@ impl Pass<'_> {
         }
         Ok(notices)
     }
+}
+
+/// Whether it is the CSIDriver object of another installation; one that an operator released is none.
+fn is_other_driver(obstacle: &Obstacle) -> bool {
+    matches!(obstacle, Obstacle::Foreign { key, maker } if key.kind == kind::CSI_DRIVER && maker != LET_GO)
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {

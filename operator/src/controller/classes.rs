@@ -3,14 +3,19 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cinder_csi_crds::{CinderCSIDriver, SnapshotsMode};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource as _};
 use serde_json::Value;
 
 use super::Pass;
 use crate::{
+    class_parameters::{REMEDY, UnknownParameter},
+    events::Notice,
     objects::{Key, Owner, kind},
     observe::{self, snapshot_controller},
+    operands::KINDS,
     plan::Desired,
+    reasons::Event,
     resolve::{ControllerSight, Environment, Resolved, Topology, topology_interval},
     status::{self, Seen},
 };
@@ -66,7 +71,35 @@ pub(crate) fn leave_alone(resolved: &Resolved, desired: &[Desired], live: &mut B
     }
 }
 
+/// Classes whose unknown parameters are reported as events; the condition counts all.
+const MOST_CLASSES: usize = 10;
+
 impl Pass<'_> {
+    /// Reports once a day the parameters that the driver does not know, on their classes.
+    pub(super) async fn remind_of_parameters(&self, seen: &Seen) {
+        let mut classes: BTreeMap<(&str, &str), Vec<&UnknownParameter>> = BTreeMap::new();
+        for one in seen.unknown_parameters.iter().flatten() {
+            let class = (one.kind.as_str(), one.class.as_str());
+            classes.entry(class).or_default().push(one);
+        }
+        for ((kind, name), parameters) in classes.into_iter().take(MOST_CLASSES) {
+            let known = KINDS.iter().find(|one| one.kind == kind);
+            let regarding = ObjectReference {
+                api_version: known.map(|one| one.api_resource().api_version),
+                kind: Some(kind.to_owned()),
+                name: Some(name.to_owned()),
+                uid: parameters.first().map(|one| one.uid.clone()),
+                ..ObjectReference::default()
+            };
+            let told: Vec<String> = parameters
+                .iter()
+                .map(|one| format!("parameter {one} {}", one.consequence()))
+                .collect();
+            let notice = Notice::new(Event::UnknownParameter, format!("{}. {REMEDY}", told.join("; ")));
+            self.context.events.remind(&regarding, notice).await;
+        }
+    }
+
     /// Tells once a day of volume types without a class.
     pub(super) async fn remind_of_types(&self, seen: &Seen) {
         if let Some(notice) = seen.classes.as_ref().and_then(status::left_out) {

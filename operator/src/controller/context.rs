@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use cinder_csi_crds::CinderCSIDriverStatus;
+use cinder_csi_crds::{AdoptionFinding, CinderCSIDriverStatus};
 use csi_sources::Sources;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, runtime::reflector::Store};
@@ -128,6 +128,8 @@ struct Memory {
     last_look: Option<LastLook>,
     /// How often a look at everything was called for.
     calls: u64,
+    /// What a switch to this driver would change, with the generation of the spec.
+    findings: Option<(Option<i64>, Vec<AdoptionFinding>, Instant)>,
     /// When nothing was found to take over, with the generation of the spec.
     done: Option<(Option<i64>, Instant)>,
     /// Since when nodes have had no pod. Nothing in the cluster tells that.
@@ -292,6 +294,26 @@ impl Context {
         self.with_memory(driver, |memory| {
             let known = memory.objects.take().unwrap_or_default();
             memory.objects = Some(now(&known));
+        });
+    }
+
+    /// What a switch to this driver would change, as it was found with this spec within a time.
+    pub(super) fn findings(
+        &self,
+        driver: &str,
+        generation: Option<i64>,
+        within: Duration,
+    ) -> Option<Vec<AdoptionFinding>> {
+        self.with_memory(driver, |memory| {
+            let (seen, findings, at) = memory.findings.as_ref()?;
+            (*seen == generation && at.elapsed() < within).then(|| findings.clone())
+        })
+    }
+
+    /// Remembers what a switch to this driver would change.
+    pub(super) fn remember_findings(&self, driver: &str, generation: Option<i64>, findings: &[AdoptionFinding]) {
+        self.with_memory(driver, |memory| {
+            memory.findings = Some((generation, findings.to_vec(), Instant::now()));
         });
     }
 

@@ -20,7 +20,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Concerns, crd, wake::Wake, watches::hear};
+use super::{
+    Concerns,
+    class_parameters::{class_kind, driver_in},
+    crd,
+    wake::Wake,
+    watches::hear,
+};
 use crate::operands::{KINDS, Kind};
 
 /// Between two looks.
@@ -248,9 +254,21 @@ pub(crate) fn hear_ours(
     } else {
         Api::all_with(client.clone(), &resource)
     };
-    let ours = watcher::Config::default().labels(INSTANCE_LABEL);
+    let classes: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let class = class_kind(kind).filter(|_| kind.optional.is_some());
     let wake = wake.clone();
     async move {
+        if let Some(class) = class {
+            // Those of others too, because of their parameters. StorageClasses are in the index.
+            let every = watcher::Config::default();
+            return hear(kind.kind, classes, every, wake, |object| {
+                let instance = object.labels().get(INSTANCE_LABEL).map(String::as_str);
+                let drivers = instance.into_iter().chain(driver_in(class, &object.data));
+                Concerns::Drivers(drivers.map(str::to_owned).collect())
+            })
+            .await;
+        }
+        let ours = watcher::Config::default().labels(INSTANCE_LABEL);
         hear(kind.kind, api, ours, wake, |object| {
             let driver = object.labels().get(INSTANCE_LABEL).cloned();
             Concerns::Drivers(driver.into_iter().collect())

@@ -23,13 +23,21 @@ const OLD_DEFAULT_CLASS_ANNOTATION: &str = "storageclass.beta.kubernetes.io/is-d
 #[resource(inherit = StorageClass)]
 pub(crate) struct ClassObject {
     metadata: ObjectMeta,
+    #[serde(default)]
+    provisioner: String,
 }
 
-impl Fact for ClassObject {
-    type Kept = Marked;
+/// What the index keeps of a StorageClass. Its parameters cannot change: that it comes or goes is enough.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ClassFact {
+    uid: Option<String>,
+    driver: String,
+    pub(super) marked: Option<Marked>,
+}
 
-    /// Only classes that are marked as the default are of interest.
-    fn keep(&self) -> Option<Marked> {
+impl ClassObject {
+    /// Who marked the class as the default, where it is.
+    fn marked(&self) -> Option<Marked> {
         let metadata = &self.metadata;
         let annotations = metadata.annotations.as_ref()?;
         let says_yes = |name: &str| annotations.get(name).is_some_and(|value| value == "true");
@@ -56,13 +64,28 @@ impl Fact for ClassObject {
             by: if is_operators { instance() } else { None },
         })
     }
+}
 
-    fn concerns(_: &Marked) -> Concerns {
-        Concerns::All
+impl Fact for ClassObject {
+    type Kept = ClassFact;
+
+    fn keep(&self) -> Option<ClassFact> {
+        Some(ClassFact {
+            uid: self.metadata.uid.clone(),
+            driver: self.provisioner.clone(),
+            marked: self.marked(),
+        })
     }
 
-    fn table(index: &mut Index) -> &mut HashMap<String, Marked> {
-        index.marked_classes()
+    fn concerns(kept: &ClassFact) -> Concerns {
+        match kept.marked {
+            Some(_) => Concerns::All,
+            None => Concerns::Drivers([kept.driver.clone()].into()),
+        }
+    }
+
+    fn table(index: &mut Index) -> &mut HashMap<String, ClassFact> {
+        index.classes()
     }
 }
 
@@ -119,7 +142,7 @@ mod tests {
         #[case] manager: &str,
         #[case] expected: Option<&str>,
     ) {
-        let kept = mk_class(&annotations, manager).keep();
+        let kept = mk_class(&annotations, manager).marked();
         let by = |marked: &Marked| marked.by.clone().unwrap_or("somebody".to_owned());
         assert_eq!(kept.as_ref().map(by).as_deref(), expected);
         assert!(kept.is_none_or(|marked| marked.made == "2026-01-01T00:00:00Z"));

@@ -14,6 +14,7 @@ use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
 use super::{
+    classes::ClassFact,
     nodes::{NodeFacts, taint_facts},
     pods::KeptPod,
     volumes::{AttachmentFact, ClaimFact, VolumeFact},
@@ -231,19 +232,19 @@ pub struct Index {
     registrations: HashMap<String, BTreeMap<String, Registered>>,
     pub(super) volumes: HashMap<String, VolumeFact>,
     pub(super) claims: HashMap<String, ClaimFact>,
-    marked_classes: HashMap<String, Marked>,
+    classes: HashMap<String, ClassFact>,
     pub(super) attachments: HashMap<String, AttachmentFact>,
     pods: HashMap<String, KeptPod>,
 }
 
 impl Index {
-    pub(super) fn marked_classes(&mut self) -> &mut HashMap<String, Marked> {
-        &mut self.marked_classes
+    pub(super) fn classes(&mut self) -> &mut HashMap<String, ClassFact> {
+        &mut self.classes
     }
 
     /// The StorageClasses that are marked as the default, the oldest first.
     pub fn default_classes(&self) -> Vec<Marked> {
-        let mut marked: Vec<_> = self.marked_classes.values().cloned().collect();
+        let mut marked: Vec<_> = self.classes.values().filter_map(|class| class.marked.clone()).collect();
         marked.sort();
         marked
     }

@@ -9,7 +9,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
         coordination::v1::Lease,
-        core::v1::{Pod, PodSpec},
+        core::v1::{Container, Pod, PodSpec},
         rbac::v1::ClusterRoleBinding,
     },
     jiff::{SignedDuration, Timestamp},
@@ -22,16 +22,13 @@ use serde::de::DeserializeOwned;
 
 use super::{ObserveError, pages, pods::PodObject};
 use crate::{
-    adoption::{Installation, NOTE, Note, OldController, OldObject},
+    adoption::{Installation, NOTE, Note, OldController, OldObject, check::PROGRAM},
     images::Component,
     objects::{Key, Owner},
     operands::{COMPONENT_LABEL, DRIVER_CONTAINER, NODE_COMPONENT},
     rollout::NodePod,
 };
 use cinder_csi_crds::INSTANCE_LABEL;
-
-/// The program of the Go driver, and the last part of its image's name.
-const PROGRAM: &str = "cinder-csi-plugin";
 
 /// The most leftovers that are told.
 const TOLD: usize = 20;
@@ -208,16 +205,20 @@ impl From<StatefulSet> for Scaled {
 
 /// Whether an object is of the other installation: its pods run the Go driver's program, or ours in its place, and no
 /// `CinderCSIDriver` has it.
-fn is_other(metadata: &ObjectMeta, spec: &PodSpec) -> bool {
+pub(super) fn is_other(metadata: &ObjectMeta, spec: &PodSpec) -> bool {
     let instance = metadata.labels.as_ref().and_then(|labels| labels.get(INSTANCE_LABEL));
     instance.is_none()
         && spec.containers.iter().any(|container| {
-            let image = container.image.as_deref().unwrap_or_default();
-            let name = image.rsplit('/').next().unwrap_or_default();
-            let name = name.split(['@', ':']).next().unwrap_or_default();
             let mut words = container.command.iter().chain(&container.args).flatten();
-            name == PROGRAM || words.any(|word| word.rsplit('/').next() == Some(PROGRAM))
+            program_of(container) == PROGRAM || words.any(|word| word.rsplit('/').next() == Some(PROGRAM))
         })
+}
+
+/// The last part of the name of a container's image, without its tag.
+pub(super) fn program_of(container: &Container) -> &str {
+    let image = container.image.as_deref().unwrap_or_default();
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.split(['@', ':']).next().unwrap_or_default()
 }
 
 /// Whether none of its containers runs or will run again, as after an eviction.
@@ -290,7 +291,7 @@ fn leftovers(specs: &[PodSpec], bindings: &[ClusterRoleBinding], namespace: &str
     left
 }
 
-async fn all<K>(api: &Api<K>) -> Result<Vec<K>, ObserveError>
+pub(super) async fn all<K>(api: &Api<K>) -> Result<Vec<K>, ObserveError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {

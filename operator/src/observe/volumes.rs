@@ -1,6 +1,6 @@
 //! What the index keeps of claims, volumes and attachments: what is there, and what is under way since when.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::{
     api::{
@@ -153,6 +153,7 @@ struct VolumeSpec {
     cinder: Option<CinderSource>,
     claim_ref: Option<ClaimReference>,
     access_modes: Vec<String>,
+    volume_mode: Option<Box<str>>,
     persistent_volume_reclaim_policy: Option<String>,
     node_affinity: Option<IgnoredAny>,
     volume_attributes_class_name: Option<Box<str>>,
@@ -192,6 +193,19 @@ impl VolumeObject {
     /// Whether its data stays in Cinder when it goes.
     pub(crate) fn is_retained(&self) -> bool {
         self.spec.persistent_volume_reclaim_policy.as_deref() == Some("Retain")
+    }
+
+    /// Whether several nodes may write to its file system at once.
+    pub(crate) fn is_shared_file_system(&self) -> bool {
+        is_shared_file_system(&self.spec.access_modes, self.spec.volume_mode.as_deref())
+    }
+
+    /// The claim that it is or was bound to, else its own name.
+    pub(crate) fn claim_or_name(&self) -> String {
+        match &self.spec.claim_ref {
+            Some(claim) => format!("{}/{}", claim.namespace, claim.name),
+            None => self.metadata.name.clone().unwrap_or_default(),
+        }
     }
 
     /// Whether it has the attributes of this VolumeAttributesClass.
@@ -330,6 +344,10 @@ impl Fact for AttachmentObject {
     }
 }
 
+fn is_shared_file_system(access_modes: &[String], volume_mode: Option<&str>) -> bool {
+    volume_mode != Some("Block") && access_modes.iter().any(|mode| mode == "ReadWriteMany")
+}
+
 fn shortened(text: &str) -> String {
     text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned()
 }
@@ -350,6 +368,8 @@ pub(crate) struct ClaimObject {
 struct ClaimSpec {
     volume_name: Option<String>,
     storage_class_name: Option<String>,
+    access_modes: Vec<String>,
+    volume_mode: Option<Box<str>>,
     volume_attributes_class_name: Option<String>,
     resources: ClaimResources,
 }
@@ -397,6 +417,19 @@ impl ClaimObject {
     /// Whether it waits for a volume of this StorageClass.
     pub(crate) fn waits_for_class(&self, class: &str) -> bool {
         self.is_pending() && self.spec.storage_class_name.as_deref() == Some(class)
+    }
+
+    /// Whether it waits for a volume to whose file system several nodes may write at once, of one of these StorageClasses.
+    pub(crate) fn waits_for_shared_file_system(&self, classes: &BTreeSet<&str>) -> bool {
+        let spec = &self.spec;
+        let is_of_class = spec
+            .storage_class_name
+            .as_deref()
+            .is_some_and(|class| classes.contains(class));
+        self.is_pending()
+            && spec.volume_name.is_none()
+            && is_of_class
+            && is_shared_file_system(&spec.access_modes, spec.volume_mode.as_deref())
     }
 
     /// Whether it has or wants the attributes of this VolumeAttributesClass.
@@ -651,6 +684,28 @@ mod tests {
         let claim: ClaimObject =
             serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).expect("a claim");
         assert_eq!(claim.refers_to("gold"), expected);
+    }
+
+    #[rstest]
+    #[case::shared("Pending", "cinder", &["ReadWriteMany"], None, true)]
+    #[case::beside_another_mode("Pending", "cinder", &["ReadWriteOnce", "ReadWriteMany"], Some("Filesystem"), true)]
+    #[case::raw("Pending", "cinder", &["ReadWriteMany"], Some("Block"), false)]
+    #[case::of_one_node("Pending", "cinder", &["ReadWriteOnce"], None, false)]
+    #[case::of_another_class("Pending", "nfs", &["ReadWriteMany"], None, false)]
+    #[case::bound("Bound", "cinder", &["ReadWriteMany"], None, false)]
+    fn a_claim_waits_for_a_shared_file_system_of_the_drivers_classes(
+        #[case] phase: &str,
+        #[case] class: &str,
+        #[case] modes: &[&str],
+        #[case] volume_mode: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let claim: ClaimObject = serde_json::from_value(json!({
+            "metadata": {}, "status": {"phase": phase},
+            "spec": {"storageClassName": class, "accessModes": modes, "volumeMode": volume_mode},
+        }))
+        .expect("a claim");
+        assert_eq!(claim.waits_for_shared_file_system(&["cinder"].into()), expected);
     }
 
     #[rstest]

@@ -156,6 +156,7 @@ mod tests {
     }
 
     #[rstest]
+    #[case::flags_of_one(&["adopt", "--ch"], &["--check", ":4"])]
     #[case::subcommands(&["d"], &["diagnose", "diff", ":4"])]
     #[case::flags(&["diagnose", "--na"], &["--namespace", ":4"])]
     #[case::flags_of_all(&["status", "--kube"], &["--kubeconfig", ":4"])]

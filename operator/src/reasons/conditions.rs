@@ -396,4 +396,14 @@ conditions! {
         /// Whether a snapshot-controller works cannot be seen.
         False ControllerUnknown => "Apply the operator's roles again.",
     }
+    ClassesValid {
+        /// The driver knows every parameter of its StorageClasses, VolumeSnapshotClasses, VolumeGroupSnapshotClasses and
+        /// VolumeAttributesClasses.
+        True AsExpected,
+        /// Classes of the driver have parameters that it does not know, whoever made them: in a VolumeAttributesClass they
+        /// are refused, elsewhere they have no effect.
+        False UnknownParameter =>
+            "Correct the key that the message names. Parameters of a StorageClass and of a VolumeAttributesClass cannot \
+             be changed: delete the class and create it again; volumes stay.",
+    }
 }

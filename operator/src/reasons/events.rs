@@ -119,6 +119,8 @@ events! {
     Normal Observe CredentialsLoaded,
     /// There are more volume types than StorageClasses are made of; the note names those without one.
     Warning Observe VolumeTypesLeftOut,
+    /// The class has a parameter that the driver does not know; the note names the one that was most likely meant; once a day.
+    Warning Observe UnknownParameter,
     /// A service of a cloud does not answer as it should.
     Warning Observe BackendUnreachable,
     /// The services of the clouds answer again.

@@ -98,12 +98,12 @@ fn events() -> String {
          on | what happened |\n|---|---|---|---|\n"
     );
     let claim = Event::VolumeStuck.row().reason;
+    let class = Event::UnknownParameter.row().reason;
     for row in Event::ROWS {
-        let is_about_claim = row.reason == claim;
-        let object = if is_about_claim {
-            "PersistentVolumeClaim"
-        } else {
-            "CinderCSIDriver"
+        let object = match row.reason {
+            reason if reason == claim => "PersistentVolumeClaim",
+            reason if reason == class => "the class",
+            _ => "CinderCSIDriver",
         };
         let _ = writeln!(
             page,

@@ -3,13 +3,19 @@
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 
 use super::{Seen, Verdict, verdict};
-use crate::reasons::Progressing;
+use crate::{adoption::check::bounded, reasons::Progressing};
 
 pub(super) fn status(seen: &Seen) -> Option<AdoptionStatus> {
-    let takeover = seen.adoption.as_ref()?;
+    let takeover = seen.adoption.as_ref();
+    if takeover.is_none() && seen.findings.is_empty() {
+        return None;
+    }
+    let (findings, count) = bounded(seen.findings.clone());
     Some(AdoptionStatus {
-        step: takeover.step,
-        leftovers: takeover.leftovers.clone(),
+        step: takeover.map(|takeover| takeover.step),
+        leftovers: takeover.map(|takeover| takeover.leftovers.clone()).unwrap_or_default(),
+        finding_count: (count > 0).then_some(count),
+        findings,
     })
 }
 

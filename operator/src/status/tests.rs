@@ -290,7 +290,7 @@ fn a_take_over_is_told_with_what_it_waits_for_and_what_it_leaves(
         assert!(told.contains("the pods of the other controller to end"), "{told}");
     }
     let adoption = super::status(None, &seen, at(0)).adoption.expect("told");
-    assert_eq!((adoption.step, adoption.leftovers.len()), (step, 1));
+    assert_eq!((adoption.step, adoption.leftovers.len()), (Some(step), 1));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL};
 use super::*;
 use crate::{
     adoption::NOTE,
-    controller::adoption::{TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER},
+    controller::adoption::{CHECK_PAUSE, TAKEOVER_PAUSE, TAKEOVER_STALLS_AFTER},
     operands::COMPONENT_LABEL,
 };
 
@@ -273,7 +273,8 @@ async fn the_other_controller_gets_its_pods_back_when_the_take_over_is_not_wante
     world.api.take_writes();
     world.reconcile().await.expect("reconciled");
     assert_eq!(world.api.take_writes(), Vec::<String>::new());
-    assert_eq!(world.driver().status.expect("a status").adoption, None);
+    let adoption = world.driver().status.expect("a status").adoption;
+    assert_eq!(adoption.and_then(|adoption| adoption.step), None);
 }
 
 #[rstest]
@@ -374,4 +375,98 @@ async fn what_was_taken_over_is_looked_for_once_in_a_while() {
     assert_eq!([looks().await, looks().await], [1, 0]);
     world.api.change(DRIVER, "/metadata/generation", json!(2));
     assert_eq!([looks().await, looks().await], [1, 0]);
+}
+
+/// A driver that leaves alone a Go driver with a configuration of its own.
+fn beside_a_kept_one() -> World {
+    let world = beside_another(ManagementState::Managed, "good");
+    world.api.change(DRIVER, "/spec/adoption", json!({"mode": "Refuse"}));
+    let secret = json!({"name": "conf", "secret": {"secretName": "cloud-config"}});
+    let arguments = [
+        "/bin/cinder-csi-plugin",
+        "--endpoint=$(ENDPOINT)",
+        "--cluster=$(CLUSTER)",
+    ];
+    let variables =
+        json!([{"name": "ENDPOINT", "value": "unix:///csi/csi.sock"}, {"name": "CLUSTER", "value": "prod"}]);
+    let container =
+        json!({"name": "driver", "image": "mirror/cinder-csi-plugin:v1", "args": arguments, "env": variables});
+    let pod = json!({"containers": [container], "volumes": [secret]});
+    world.api.change(OLD, "/spec/template/spec", pod);
+    let conf = "[Global]\npassword=topsecret\nca-file=/etc/topsecret\n";
+    world.api.put(
+        "/api/v1/namespaces/kube-system/secrets/cloud-config",
+        json!({"metadata": {"name": "cloud-config"}, "data": {"cloud.conf": k8s_openapi::ByteString(conf.into())}}),
+    );
+    for (name, modes, volume_mode) in [
+        ("shared", json!(["ReadWriteMany"]), "Filesystem"),
+        ("raw", json!(["ReadWriteMany"]), "Block"),
+        ("single", json!(["ReadWriteOnce"]), "Filesystem"),
+    ] {
+        world.api.put(
+            &format!("/api/v1/persistentvolumes/{name}"),
+            json!({"metadata": {"name": name}, "spec": {"csi": {"driver": NAME, "volumeHandle": name}, "accessModes": modes,
+                "volumeMode": volume_mode, "claimRef": {"namespace": "n", "name": name}}}),
+        );
+    }
+    world
+}
+
+/// The findings of the status, as `Reason subject`.
+fn findings(world: &World) -> Vec<String> {
+    let adoption = world.driver().status.expect("a status").adoption.expect("findings");
+    assert_eq!(adoption.step, None);
+    assert_eq!(adoption.finding_count, i32::try_from(adoption.findings.len()).ok());
+    let text = serde_json::to_string(&adoption).expect("JSON");
+    assert!(!text.contains("topsecret"), "{text}");
+    let told = adoption.findings.iter();
+    told.map(|finding| format!("{:?} {}", finding.reason, finding.subject))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_switch_would_change_is_listed_while_the_other_installation_is_left_alone_and_looked_at_once_in_a_while()
+{
+    let world = beside_a_kept_one();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(
+        findings(&world),
+        [
+            "SharedFileSystem PersistentVolumes with ReadWriteMany and a file system",
+            "Flag --cluster",
+            "ConfigurationKey [Global] ca-file",
+        ]
+    );
+    let looks = async || {
+        world.api.take_reads();
+        world.reconcile().await.expect("reconciled");
+        let reads = world.api.take_reads();
+        reads.iter().filter(|path| path.ends_with("/persistentvolumes")).count()
+    };
+    assert_eq!([looks().await, looks().await], [0, 0]);
+    tokio::time::advance(CHECK_PAUSE).await;
+    assert_eq!([looks().await, looks().await], [1, 0]);
+    let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
+    spec["clusterID"] = json!("prod");
+    world.api.change(DRIVER, "/spec", spec);
+    world.api.change(DRIVER, "/metadata/generation", json!(2));
+    assert_eq!(looks().await, 1);
+    assert_eq!(findings(&world).len(), 2);
+    world.api.take_writes();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.api.take_writes(), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::the_secret("/secrets/cloud-config", "NotChecked cloud.conf in Secret kube-system/cloud-config")]
+#[case::the_workloads("/kube-system/deployments", "NotChecked the workloads of namespace kube-system")]
+#[case::pods("/api/v1/pods", "NotChecked pods with in-line volumes")]
+#[tokio::test]
+async fn what_may_not_be_read_is_told_and_the_rest_is_looked_at(#[case] hidden: &str, #[case] expected: &str) {
+    let world = beside_a_kept_one();
+    world.api.hide(hidden);
+    world.reconcile().await.expect("reconciled");
+    let found = findings(&world);
+    assert!(found.contains(&expected.to_owned()), "{found:?}");
+    assert!(found[0].starts_with("SharedFileSystem"), "{found:?}");
 }

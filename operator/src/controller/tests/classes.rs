@@ -194,3 +194,54 @@ async fn classes_that_are_to_be_removed_go() {
     assert!(world.api.get(CLASS).is_none());
     assert!(world.api.get(DEPLOYMENT).is_some());
 }
+
+/// What `/metrics` says of unknown parameters of StorageClasses.
+fn unknown_parameters(world: &World) -> Option<f64> {
+    let families = world.context.metrics.registry().gather();
+    let family = families
+        .iter()
+        .find(|family| family.name() == "cinder_csi_operator_unknown_parameters")?;
+    let is_kind = |metric: &&prometheus::proto::Metric| {
+        let mut labels = metric.get_label().iter();
+        labels.any(|label| label.value() == "StorageClass")
+    };
+    Some(family.get_metric().iter().find(is_kind)?.get_gauge().get_value())
+}
+
+#[tokio::test]
+async fn a_parameter_that_the_driver_does_not_know_is_told_by_condition_event_and_metric_whoever_made_the_class() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::ClassesValid).0, "True/AsExpected");
+    for (name, provisioner) in [("theirs", NAME), ("another-drivers", "ebs.csi.aws.com")] {
+        world.api.put(
+            &format!("/apis/storage.k8s.io/v1/storageclasses/{name}"),
+            json!({"metadata": {"name": name, "uid": name}, "provisioner": provisioner,
+                "parameters": {"tpye": "fast", "availability": "nova"}}),
+        );
+    }
+    for _ in 0..2 {
+        world.reconcile().await.expect("reconciled");
+    }
+    let (verdict, message) = world.condition(ConditionType::ClassesValid);
+    assert_eq!(verdict, "False/UnknownParameter");
+    let told = r#""tpye" of StorageClass theirs (did you mean "type"?)"#;
+    assert!(
+        message.contains(told) && !message.contains("another-drivers"),
+        "{message}"
+    );
+    let events = world.api.events();
+    let on_class: Vec<&String> = events
+        .iter()
+        .filter(|event| event.starts_with("\"UnknownParameter"))
+        .collect();
+    assert_eq!(on_class.len(), 1, "{events:?}");
+    assert_eq!(unknown_parameters(&world), Some(1.0));
+    // The driver goes on as it is.
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+
+    world.api.remove("/apis/storage.k8s.io/v1/storageclasses/theirs");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(world.condition(ConditionType::ClassesValid).0, "True/AsExpected");
+    assert_eq!(unknown_parameters(&world), Some(0.0));
+}

@@ -274,6 +274,8 @@ async fn every_metric_has_a_series_once_what_it_counts_has_happened() {
             );
         },
     );
+    let odd = json!({"metadata": {"name": "odd"}, "provisioner": NAME, "parameters": {"tpye": "fast"}});
+    drifted.api.put("/apis/storage.k8s.io/v1/storageclasses/odd", odd);
     drifted.step().await;
     drifted.step().await;
     drifted.api.change(DEPLOYMENT, "/spec/replicas", json!(0));

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use cinder_csi_driver::parameters::CreateParameters;
 use k8s_openapi::{
     api::{
         core::v1::{Event, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -15,6 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{DiagnoseError, GONE, OperationLine, PodLine, optional, read};
 use crate::{
+    class_parameters::{ClassKind, ClassParameters, unknown_parameters},
     diagnosis::{Case, MOUNT_FAILED, Operation, Suspect, suspects},
     error::answer,
     observe::{
@@ -37,9 +37,6 @@ const MOST_PODS: usize = 10;
 
 /// The kubelet tries again after two minutes at the latest: an older failure is over.
 const STILL_FAILING: Duration = Duration::from_mins(5);
-
-/// The parameter of a class for the file system, as the provisioner called it before.
-const FS_TYPE: &str = "fstype";
 
 /// The objects of a claim.
 #[derive(Default)]
@@ -392,11 +389,17 @@ fn waiting(pod: &Pod) -> Option<(String, String, String)> {
 
 /// Names parameters of a class that neither driver nor sidecars know.
 fn idle_parameters(name: &str, class: &StorageClass) -> Option<String> {
-    let read = CreateParameters::decode(class.parameters.clone().unwrap_or_default()).ok()?;
-    let unknown: Vec<&str> = read.unknown().into_iter().filter(|key| *key != FS_TYPE).collect();
+    let class = ClassParameters {
+        kind: ClassKind::StorageClass,
+        name: name.to_owned(),
+        uid: String::new(),
+        keys: class.parameters.iter().flatten().map(|(key, _)| key.clone()).collect(),
+    };
+    let unknown = unknown_parameters(&[class]);
     (!unknown.is_empty()).then(|| {
+        let unknown: Vec<String> = unknown.iter().map(ToString::to_string).collect();
         format!(
-            "StorageClass {name} has parameters that the driver does not know and ignores: {}",
+            "the driver does not know these parameters and ignores them: {}",
             unknown.join(", ")
         )
     })
@@ -484,7 +487,10 @@ mod tests {
             "csi.storage.k8s.io/fstype": "xfs", "fstype": "xfs", "availabilty": "nova"}});
         let class = serde_json::from_value(class).expect("a class");
         let told = idle_parameters("odd", &class).expect("a note");
-        assert!(told.ends_with("ignores: availabilty, tpye"), "{told}");
+        let (_, named) = told.split_once("ignores them: ").expect("their names");
+        let expected = [("availabilty", "availability"), ("tpye", "type")];
+        let expected = expected.map(|(key, meant)| format!("{key:?} of StorageClass odd (did you mean {meant:?}?)"));
+        assert_eq!(named, expected.join(", "));
     }
 
     #[test]
