@@ -364,7 +364,7 @@ fn clouds() -> Vec<Case> {
             if !region.is_null() {
                 cloud["nodeRegion"] = region;
             }
-            clouds.as_array_mut().unwrap().push(cloud);
+            clouds.as_array_mut().expect("a list").push(cloud);
         }
         clouds
     };

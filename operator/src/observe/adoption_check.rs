@@ -196,6 +196,13 @@ fn expanded(word: &str, values: &BTreeMap<&str, &str>) -> String {
     })
 }
 
+/// Whether an entry of the Secret is a file of the driver's format. Kubernetes keeps the names as they are written.
+fn is_cloud_conf(key: &str) -> bool {
+    std::path::Path::new(key)
+        .extension()
+        .is_some_and(|extension| extension == "conf")
+}
+
 /// The keys of every `cloud.conf` in the Secrets of the workloads.
 async fn configuration(client: &Client, namespace: &str, workloads: &[(String, PodSpec)], facts: &mut CheckFacts) {
     let volumes = workloads.iter().flat_map(|(_, spec)| spec.volumes.iter().flatten());
@@ -223,7 +230,7 @@ async fn configuration(client: &Client, namespace: &str, workloads: &[(String, P
                 continue;
             }
         };
-        for (key, value) in secret.data.iter().flatten().filter(|(key, _)| key.ends_with(".conf")) {
+        for (key, value) in secret.data.iter().flatten().filter(|(key, _)| is_cloud_conf(key)) {
             match keys_of(&String::from_utf8_lossy(&value.0)) {
                 Ok(keys) => facts
                     .configuration

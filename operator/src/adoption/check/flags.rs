@@ -79,7 +79,7 @@ fn of_driver(spec: &CinderCSIDriverSpec, arguments: &[String]) -> Vec<Judged> {
     let args = loop {
         let argv = std::iter::once(PROGRAM).chain(arguments.iter().map(String::as_str));
         let error = match Args::from_argv(argv) {
-            Ok(args) => break args,
+            Ok(parsed) => break parsed,
             Err(error) => error,
         };
         let Some(flag) = unknown_flag(&error) else {
