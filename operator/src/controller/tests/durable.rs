@@ -360,7 +360,7 @@ fn leases_keep_their_names() {
 }
 
 /// Each with its labels.
-const METRICS: [&str; 24] = [
+const METRICS: [&str; 25] = [
     "cinder_csi_operator_api_writes_total{kind,verb,result}",
     "cinder_csi_operator_backend_up{driver,cloud,service}",
     "cinder_csi_operator_condition{driver,type,status}",
@@ -384,6 +384,7 @@ const METRICS: [&str; 24] = [
     "cinder_csi_operator_stuck_volume_oldest_timestamp_seconds{driver,operation}",
     "cinder_csi_operator_stuck_volumes{driver,operation,reason}",
     "cinder_csi_operator_topology_mismatched_zones{driver,side}",
+    "cinder_csi_operator_unknown_parameters{driver,kind}",
     "cinder_csi_operator_volumes{driver,kind}",
 ];
 
