@@ -358,15 +358,14 @@ fn clouds() -> Vec<Case> {
         json!([cloud])
     };
     let two = |east: Value, west: Value| {
-        let mut clouds = json!([]);
-        for (name, region) in [("east", east), ("west", west)] {
+        let clouds = [("east", east), ("west", west)].map(|(name, region)| {
             let mut cloud = json!({ "name": name, "credentialsSecretRef": { "name": name } });
             if !region.is_null() {
                 cloud["nodeRegion"] = region;
             }
-            clouds.as_array_mut().expect("a list").push(cloud);
-        }
-        clouds
+            cloud
+        });
+        json!(clouds)
     };
     vec![
         refused(

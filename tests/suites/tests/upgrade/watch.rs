@@ -66,12 +66,14 @@ impl Watch {
         let directory = cluster.logs()?.join("watch");
         fs::create_dir_all(&directory).context("cannot make a directory")?;
         let kubectl = cluster.tools().path("kubectl")?.display().to_string();
+        let cache = directory.join("cache").display().to_string();
         let mut running = Vec::new();
         for (name, what, path) in WATCHES {
             let file = directory.join(name);
-            // A watch of a kind whose definition changes ends; it is begun anew. A line is written as it comes.
+            // A watch of a kind whose definition changes ends; it begins again. A line is written as it comes. The usual cache of
+            // kubectl outlives the cluster: it has the APIs of another one with the same address.
             let script = format!(
-                "end=$((SECONDS + {})); while [ $SECONDS -lt $end ]; do {kubectl} get {what} -n {NAMESPACE} --watch -o \
+                "end=$((SECONDS + {})); while [ $SECONDS -lt $end ]; do {kubectl} --cache-dir '{cache}' get {what} -n {NAMESPACE} --watch -o \
                  jsonpath='{{.metadata.resourceVersion}} {path}{{\"\\n\"}}'; sleep 0.1; done | \
                  while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done",
                 LONGEST.as_secs()
